@@ -1,0 +1,47 @@
+//! The numbers that name things: which seat, which round, which worker.
+
+use std::fmt;
+
+/// A seat, `0..workers`. A slot keeps its listeners for the life of the server; workers come and
+/// go in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u16);
+
+/// How often the workers have been replaced as a whole: 1 at the start, raised by each reload. A
+/// worker is *current* if its generation is the newest, else *stale*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Generation(pub u32);
+
+/// One worker process, counted from 1 in the order of spawning and never used again. Unlike a pid
+/// it cannot come to mean another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkerId(pub u64);
+
+impl Generation {
+    /// The generation that the first workers belong to.
+    pub const FIRST: Self = Self(1);
+
+    /// The generation after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
