@@ -1,0 +1,286 @@
+//! What a server tells: notices, and the hooks that hear them.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::time::Duration;
+
+use crate::config::Address;
+use crate::error::BoxError;
+use crate::id::{Generation, Slot};
+
+/// A worker as the outside knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerInfo {
+    /// The seat it fills.
+    pub slot: Slot,
+    /// The round it belongs to.
+    pub generation: Generation,
+    /// Its process id, as long as it lives.
+    pub pid: u32,
+}
+
+/// How a process ended (wait(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// It called exit(3) with this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal {
+        /// The signal's number (signal(7)).
+        signal: i32,
+        /// Whether a core was written.
+        core: Core,
+    },
+}
+
+/// Whether a process left a core file (core(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Core {
+    /// A core was written.
+    Dumped,
+    /// None was.
+    None,
+}
+
+/// Something happened. The hooks, the announce stream and the tests see the same values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// Every slot has had a ready worker; said once.
+    Serving {
+        /// What is listened on; a port 0 has become the real one.
+        addresses: Vec<Address>,
+        /// How many slots there are.
+        workers: u16,
+        /// The master's process id.
+        pid: u32,
+    },
+    /// A worker process was started.
+    WorkerSpawned(WorkerInfo),
+    /// A worker accepts connections.
+    WorkerReady(WorkerInfo),
+    /// A worker was asked to finish what is open and leave.
+    WorkerDraining(WorkerInfo),
+    /// A worker's event loop stood still while work was waiting.
+    WorkerHung(WorkerInfo),
+    /// A worker process has ended.
+    WorkerExited {
+        /// Which.
+        worker: WorkerInfo,
+        /// How.
+        status: ExitStatus,
+        /// Connections it had to cut at the drain deadline, as far as it could still say.
+        cut: u32,
+    },
+    /// A slot without a serving worker is accepted for by the worker of the slot `by`.
+    Adopted {
+        /// The slot whose listeners are adopted.
+        slot: Slot,
+        /// The slot whose worker accepts for it.
+        by: Slot,
+    },
+    /// The end of an adoption.
+    Released {
+        /// The slot whose own worker accepts again.
+        slot: Slot,
+        /// The slot whose worker did so until now.
+        by: Slot,
+    },
+    /// A crashed worker's slot waits before the next spawn.
+    BackingOff {
+        /// The slot.
+        slot: Slot,
+        /// For how long.
+        pause: Duration,
+    },
+    /// A reload has begun.
+    ReloadStarted {
+        /// The generation it leads to.
+        generation: Generation,
+    },
+    /// Every slot is served by the new generation.
+    ReloadFinished {
+        /// That generation.
+        generation: Generation,
+    },
+    /// The new generation could not start; the old one serves on.
+    ReloadAbandoned {
+        /// The generation that failed.
+        generation: Generation,
+        /// What went wrong.
+        why: String,
+    },
+    /// The number of slots has changed.
+    Resized {
+        /// How many there are now.
+        workers: u16,
+    },
+    /// The server has been asked to end and finishes what is open.
+    Draining,
+    /// No worker is left.
+    Finished {
+        /// How it came to that: `drained`, `stopped`, `never-ready`, `crash-limit`, ...
+        outcome: String,
+    },
+}
+
+/// What the server calls while it lives. Every method has a default that does nothing.
+///
+/// Hooks run in the process and thread that called [`Prefork::serve`](crate::Prefork::serve),
+/// between two actions of the master: while a hook runs no worker is respawned and no signal is
+/// answered, so it must not block. Since the program runs once in every process, each has a hooks
+/// object of its own; state put into it in the master is not seen in a worker.
+pub trait Hooks {
+    /// Called in the master before each worker is spawned, to adjust its environment, arguments
+    /// or limits. An error counts as the hook's refusal: the server drains and ends with
+    /// [`Error::Hook`](crate::Error::Hook). It must not start processes.
+    ///
+    /// # Errors
+    /// Whatever makes it impossible to go on.
+    fn worker_command(
+        &mut self,
+        slot: Slot,
+        generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        let _ = (slot, generation, command);
+        Ok(())
+    }
+
+    /// Called in the master after each worker was spawned, before it is ready. An error is a
+    /// refusal as in [`worker_command`](Self::worker_command). It must not wait for the worker.
+    ///
+    /// # Errors
+    /// Whatever makes it impossible to go on.
+    fn worker_spawned(&mut self, worker: &WorkerInfo) -> Result<(), BoxError> {
+        let _ = worker;
+        Ok(())
+    }
+
+    /// Called in the master once, when every slot has had a ready worker; in a server that runs
+    /// [in process](crate::Prefork::in_process), when it accepts. An error is a refusal as in
+    /// [`worker_command`](Self::worker_command). The slices are valid during the call only.
+    ///
+    /// # Errors
+    /// Whatever makes it impossible to go on.
+    fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
+        let _ = (addresses, workers);
+        Ok(())
+    }
+
+    /// Called in the master after a worker that was not asked to leave has ended and another was
+    /// spawned in its slot. It cannot refuse. It must not signal `old.pid`, which may by now be
+    /// another process.
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+        let _ = (old, status, new);
+    }
+
+    /// Called in the master for every notice, after the more specific hook. It cannot refuse. It
+    /// must not block.
+    fn notice(&mut self, notice: &Notice) {
+        let _ = notice;
+    }
+
+    /// Called in every process when logs should be reopened (`SIGUSR1` to the master). It cannot
+    /// refuse. It must not block for long: open and return.
+    fn reopen_logs(&mut self) {}
+
+    /// Called in a worker when its master has died without saying so; the worker then drains
+    /// and leaves. It cannot refuse. It must not exit, or open requests are cut.
+    fn master_died(&mut self) {}
+}
+
+/// The hooks of a server that has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NoHooks;
+
+impl Hooks for NoHooks {}
+
+/// What a worker will be started with; see [`Hooks::worker_command`].
+///
+/// The program itself is not to choose: a worker is always the running image, so a reload never
+/// changes code.
+#[derive(Debug, Default)]
+pub struct WorkerCommand {
+    pub(crate) arguments: Vec<OsString>,
+    pub(crate) environment: BTreeMap<OsString, Option<OsString>>,
+    pub(crate) limits: Vec<(Limit, u64)>,
+}
+
+/// A resource limit that a worker can be given (getrlimit(2)); soft and hard limit alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// `RLIMIT_NOFILE`: open descriptors.
+    OpenFiles,
+    /// `RLIMIT_AS`: bytes of address space.
+    AddressSpace,
+    /// `RLIMIT_CORE`: bytes of a core file.
+    Core,
+    /// `RLIMIT_CPU`: seconds of CPU time.
+    CpuTime,
+}
+
+impl WorkerCommand {
+    /// The arguments after the program's name; at first those of the master.
+    pub fn arguments(&mut self) -> &mut Vec<OsString> {
+        &mut self.arguments
+    }
+
+    /// Sets an environment variable in the worker.
+    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        self.environment.insert(name.as_ref().to_owned(), Some(value.as_ref().to_owned()));
+        self
+    }
+
+    /// Takes an environment variable away from the worker.
+    pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+        self.environment.insert(name.as_ref().to_owned(), None);
+        self
+    }
+
+    /// Limits a resource of the worker (setrlimit(2)). Raising a hard limit needs privilege;
+    /// without it the spawn fails, which counts as a crash.
+    pub fn limit(&mut self, limit: Limit, value: u64) -> &mut Self {
+        self.limits.push((limit, value));
+        self
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit {code}"),
+            Self::Signal { signal, core: Core::None } => write!(f, "signal {signal}"),
+            Self::Signal { signal, core: Core::Dumped } => {
+                write!(f, "signal {signal}, core dumped")
+            }
+        }
+    }
+}
+
+impl Notice {
+    /// The notice's name in the announce stream.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Serving { .. } => "serving",
+            Self::WorkerSpawned(_) => "worker_spawned",
+            Self::WorkerReady(_) => "worker_ready",
+            Self::WorkerDraining(_) => "worker_draining",
+            Self::WorkerHung(_) => "worker_hung",
+            Self::WorkerExited { .. } => "worker_exited",
+            Self::Adopted { .. } => "adopted",
+            Self::Released { .. } => "released",
+            Self::BackingOff { .. } => "backing_off",
+            Self::ReloadStarted { .. } => "reload_started",
+            Self::ReloadFinished { .. } => "reload_finished",
+            Self::ReloadAbandoned { .. } => "reload_abandoned",
+            Self::Resized { .. } => "resized",
+            Self::Draining => "draining",
+            Self::Finished { .. } => "finished",
+        }
+    }
+}
