@@ -1,0 +1,247 @@
+//! The control channel: a `SOCK_SEQPACKET` pair, one message a packet, listeners as `SCM_RIGHTS`.
+//! The end of either side is the lifeline of the other.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use tokio::io::unix::AsyncFd;
+
+use crate::handle::Command;
+use crate::id::Slot;
+use crate::sys::fds;
+
+/// The longest message. Reasons are cut to fit.
+const LEN_MAX: usize = 1024;
+
+/// One side of a channel. Clones are the same side; it ends with the last of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    fd: Arc<OwnedFd>,
+}
+
+/// What the master says.
+#[derive(Debug)]
+pub(crate) enum ToWorker {
+    /// Finish what is open and leave.
+    Drain,
+    /// Accept from these listeners of a slot without a serving worker too.
+    Adopt { slot: Slot, listeners: Vec<OwnedFd> },
+    /// Stop accepting from the listeners adopted from that slot.
+    Release(Slot),
+    /// Call the hook that reopens logs.
+    ReopenLogs,
+}
+
+/// What a worker says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ToMaster {
+    /// I accept connections.
+    Ready,
+    /// Nothing is open any more; so many connections had to be cut.
+    Drained { cut: u32 },
+    /// I cannot go on, and why.
+    Failed(String),
+    /// Somebody in this worker asks this of you.
+    Asked(Command),
+}
+
+/// What came out of a channel.
+#[derive(Debug)]
+pub(crate) enum Received<T> {
+    Message(T),
+    /// The other side is gone.
+    End,
+    /// Nothing for now.
+    Nothing,
+}
+
+impl Channel {
+    /// The master's side and the worker's.
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let (master, worker) = fds::seqpacket_pair()?;
+        Ok((Self::new(master), Self::new(worker)))
+    }
+
+    /// A side that was inherited.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd: Arc::new(fd) }
+    }
+
+    /// Watches, inside a tokio runtime, for the other side to say something or to end.
+    pub(crate) fn watch(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+        fds::watch_readable(Arc::clone(&self.fd))
+    }
+
+    /// Tells the worker something. `listeners` travel with [`ToWorker::Adopt`] alone, borrowed:
+    /// the master keeps its own.
+    pub(crate) fn tell_worker(
+        &self,
+        message: &ToWorker,
+        listeners: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let raw: Vec<RawFd> = listeners.iter().map(AsRawFd::as_raw_fd).collect();
+        fds::send(self, &message.encode(), &raw)
+    }
+
+    pub(crate) fn tell_master(&self, message: &ToMaster) -> io::Result<()> {
+        fds::send(self, &message.encode(), &[])
+    }
+
+    /// What the master has said.
+    pub(crate) fn hear_master(&self) -> io::Result<Received<ToWorker>> {
+        self.hear(ToWorker::decode)
+    }
+
+    /// What the worker has said.
+    pub(crate) fn hear_worker(&self) -> io::Result<Received<ToMaster>> {
+        self.hear(|bytes, _| ToMaster::decode(bytes))
+    }
+
+    fn hear<T>(
+        &self,
+        decode: impl Fn(&[u8], Vec<OwnedFd>) -> Option<T>,
+    ) -> io::Result<Received<T>> {
+        let mut bytes = [0; LEN_MAX];
+        match fds::receive(self, &mut bytes) {
+            Ok((0, _)) => Ok(Received::End),
+            Ok((len, fds)) => match decode(&bytes[..len], fds) {
+                Some(message) => Ok(Received::Message(message)),
+                None => Err(io::ErrorKind::InvalidData.into()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+            // The other side died with bytes of ours unread (unix(7)).
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl ToWorker {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Drain => vec![b'D'],
+            Self::Adopt { slot, .. } => with_slot(b'A', *slot),
+            Self::Release(slot) => with_slot(b'R', *slot),
+            Self::ReopenLogs => vec![b'L'],
+        }
+    }
+
+    fn decode(bytes: &[u8], listeners: Vec<OwnedFd>) -> Option<Self> {
+        let slot = |low, high| Slot(u16::from_le_bytes([low, high]));
+        match *bytes {
+            [b'D'] => Some(Self::Drain),
+            [b'A', low, high] => Some(Self::Adopt { slot: slot(low, high), listeners }),
+            [b'R', low, high] => Some(Self::Release(slot(low, high))),
+            [b'L'] => Some(Self::ReopenLogs),
+            _ => None,
+        }
+    }
+}
+
+fn with_slot(tag: u8, slot: Slot) -> Vec<u8> {
+    let [low, high] = slot.0.to_le_bytes();
+    vec![tag, low, high]
+}
+
+impl ToMaster {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Ready => vec![b'R'],
+            Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
+            Self::Failed(why) => {
+                let end = why.floor_char_boundary(LEN_MAX - 1);
+                [&[b'F'], &why.as_bytes()[..end]].concat()
+            }
+            Self::Asked(command) => [&[b'C'][..], &command.encode()].concat(),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&tag, rest) = bytes.split_first()?;
+        match tag {
+            b'R' if rest.is_empty() => Some(Self::Ready),
+            b'D' => Some(Self::Drained { cut: u32::from_le_bytes(rest.try_into().ok()?) }),
+            b'F' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
+            b'C' => Command::decode(rest).map(Self::Asked),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handle::Stop;
+
+    #[test]
+    fn what_a_worker_says_arrives() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        let said = [
+            ToMaster::Ready,
+            ToMaster::Drained { cut: 70_000 },
+            ToMaster::Failed("no database".into()),
+            ToMaster::Asked(Command::Stop(Stop::Now)),
+        ];
+        for message in &said {
+            worker.tell_master(message).expect("room for one");
+        }
+        for message in said {
+            let Received::Message(heard) = master.hear_worker().expect("heard") else {
+                panic!("{message:?} is missing")
+            };
+            assert_eq!(heard, message);
+        }
+        assert!(matches!(master.hear_worker(), Ok(Received::Nothing)));
+        drop(worker);
+        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+    }
+
+    #[test]
+    fn listeners_travel_with_an_adoption() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let adopt = ToWorker::Adopt { slot: Slot(300), listeners: Vec::new() };
+        master.tell_worker(&adopt, &[listener.as_fd()]).expect("room for one");
+        let Ok(Received::Message(ToWorker::Adopt { slot, listeners })) = worker.hear_master()
+        else {
+            panic!("an adoption")
+        };
+        assert_eq!((slot, listeners.len()), (Slot(300), 1));
+    }
+
+    #[test]
+    fn a_reason_is_cut_between_characters() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        worker.tell_master(&ToMaster::Failed("é".repeat(LEN_MAX))).expect("cut to fit");
+        let Ok(Received::Message(ToMaster::Failed(why))) = master.hear_worker() else {
+            panic!("a reason")
+        };
+        assert!(why.chars().all(|c| c == 'é') && why.len() > LEN_MAX - 4, "{}", why.len());
+    }
+
+    #[test]
+    fn no_bytes_make_a_decoder_panic() {
+        for tag in 0..=u8::MAX {
+            for len in 0..8 {
+                let mut bytes = vec![0xff; len];
+                bytes.insert(0, tag);
+                let _ = ToMaster::decode(&bytes);
+                let _ = ToWorker::decode(&bytes, Vec::new());
+            }
+        }
+        assert!(ToMaster::decode(&[]).is_none() && ToWorker::decode(&[], Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,168 @@
+//! What a worker inherits at exec: one environment variable that names the master, the seat and
+//! the descriptors, and the descriptors themselves under the numbers they had in the master.
+//!
+//! The variable is believed only by a direct descendant of the master it names. A worker never
+//! edits its environment, so a program it starts sees the variable too; there the master's pid is
+//! not that of the process that started it, and the channel is not open: it is nobody's worker.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+
+use nix::unistd::{Pid, getppid};
+
+use crate::id::{Generation, Slot};
+use crate::protocol::channel::Channel;
+use crate::sys::fds;
+
+/// The variable's name.
+pub(crate) const MARKER: &str = "PREFORK_SERVER_WORKER";
+
+/// Servers started by a worker of a server, started by a worker of a server: more than this many
+/// levels is a program that starts itself without end.
+const NESTING_MAX: u8 = 3;
+
+/// The variable's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Marker {
+    pub(crate) master: Pid,
+    pub(crate) slot: Slot,
+    pub(crate) generation: Generation,
+    /// How many slots there are, so that an app can divide a pool.
+    pub(crate) workers: u16,
+    /// 0 for a worker whose master is nobody's worker.
+    pub(crate) nesting: u8,
+    pub(crate) channel: RawFd,
+    pub(crate) listeners: Vec<RawFd>,
+}
+
+/// What this process is, by its marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// Nobody's worker; as a master it would be at this level of nesting.
+    Master { nesting: u8 },
+    /// A worker of the master that started it.
+    Worker(Marker),
+    /// A worker whose master died while it was being started. It must not serve, and above all it
+    /// must not take itself for a master.
+    Orphan,
+}
+
+/// A worker's inheritance, taken.
+#[derive(Debug)]
+pub(crate) struct Inheritance {
+    pub(crate) marker: Marker,
+    pub(crate) channel: Channel,
+    pub(crate) listeners: Vec<OwnedFd>,
+}
+
+impl Seat {
+    /// Reads the marker and asks the kernel whether it is true.
+    pub(crate) fn of_this_process() -> Self {
+        let marker = std::env::var(MARKER).ok();
+        Self::decide(marker.as_deref(), getppid(), fds::seqpacket_maker)
+    }
+
+    fn decide(
+        marker: Option<&str>,
+        starter: Pid,
+        channel_maker: impl Fn(RawFd) -> Option<Pid>,
+    ) -> Self {
+        let Some(marker) = marker.and_then(Marker::parse) else {
+            return Self::Master { nesting: 0 };
+        };
+        if channel_maker(marker.channel) != Some(marker.master) {
+            return Self::Master { nesting: marker.nesting + 1 };
+        }
+        if starter == marker.master { Self::Worker(marker) } else { Self::Orphan }
+    }
+
+    /// Whether a master at this level of nesting may start workers.
+    pub(crate) fn may_nest(nesting: u8) -> bool {
+        nesting <= NESTING_MAX
+    }
+}
+
+impl Marker {
+    pub(crate) fn encode(&self) -> String {
+        let mut text = format!(
+            "1 {} {} {} {} {} {}",
+            self.master, self.slot, self.generation, self.workers, self.nesting, self.channel
+        );
+        for fd in &self.listeners {
+            write!(text, " {fd}").expect("a String takes everything");
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.strip_prefix("1 ")?.split(' ');
+        let marker = Self {
+            master: Pid::from_raw(fields.next()?.parse().ok()?),
+            slot: Slot(fields.next()?.parse().ok()?),
+            generation: Generation(fields.next()?.parse().ok()?),
+            workers: fields.next()?.parse().ok()?,
+            nesting: fields.next()?.parse().ok().filter(|&nesting| nesting < u8::MAX)?,
+            channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
+            listeners: fields
+                .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
+                .collect::<Option<_>>()?,
+        };
+        Some(marker)
+    }
+
+    /// Takes the descriptors over. To be called once in a process.
+    pub(crate) fn take(self) -> io::Result<Inheritance> {
+        let channel = Channel::new(fds::adopt(self.channel)?);
+        let listeners =
+            self.listeners.iter().map(|&fd| fds::adopt(fd)).collect::<Result<_, _>>()?;
+        Ok(Inheritance { marker: self, channel, listeners })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marker() -> Marker {
+        Marker {
+            master: Pid::from_raw(100),
+            slot: Slot(3),
+            generation: Generation(7),
+            workers: 4,
+            nesting: 0,
+            channel: 9,
+            listeners: vec![5, 6],
+        }
+    }
+
+    #[test]
+    fn a_marker_survives_the_way() {
+        assert_eq!(Marker::parse(&marker().encode()), Some(marker()));
+    }
+
+    #[test]
+    fn a_marker_that_is_none_is_not_believed() {
+        for text in
+            ["", "1", "2 100 3 7 4 0 9", "1 100 3 7 4 0", "1 100 3 7 4 0 9 x", "1 1 1 1 1 1 2"]
+        {
+            assert_eq!(Marker::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_master_that_made_the_channel_and_started_us_is_believed() {
+        let text = marker().encode();
+        let master = Pid::from_raw(100);
+        let other = Pid::from_raw(1);
+        let made_by_master = |_| Some(master);
+        let decide = |starter, maker: &dyn Fn(RawFd) -> Option<Pid>| {
+            Seat::decide(Some(&text), starter, maker)
+        };
+        assert_eq!(decide(master, &made_by_master), Seat::Worker(marker()));
+        assert_eq!(decide(other, &made_by_master), Seat::Orphan);
+        assert_eq!(decide(other, &|_| None), Seat::Master { nesting: 1 });
+        assert_eq!(decide(other, &|_| Some(other)), Seat::Master { nesting: 1 });
+        assert_eq!(Seat::decide(None, other, made_by_master), Seat::Master { nesting: 0 });
+    }
+}

@@ -1,0 +1,158 @@
+//! Descriptors: adopting an inherited number, close-on-exec, and sending them to another process
+//! (unix(7), `SCM_RIGHTS`).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, getsockopt,
+    recvmsg, sendmsg, socketpair, sockopt,
+};
+use nix::unistd::{Pid, dup};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The most descriptors that travel in one message: far below the kernel's 253 (`SCM_MAX_FD`), and
+/// far above the addresses a server listens on.
+pub(crate) const MESSAGE_FDS_MAX: usize = 64;
+
+/// A connected pair of `SOCK_SEQPACKET` sockets: message borders are kept, and the end of one side
+/// is seen by the other. Close-on-exec and non-blocking.
+pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?)
+}
+
+/// Sends one message, with descriptors or without; never blocks, never raises `SIGPIPE`.
+pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
+    let rights = [ControlMessage::ScmRights(fds)];
+    let control = if fds.is_empty() { &rights[..0] } else { &rights[..] };
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<()>(to.as_fd().as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None)?;
+    Ok(())
+}
+
+/// Receives one message and the descriptors that came with it; length 0 is the other side's end.
+pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut control = cmsg_space!([RawFd; MESSAGE_FDS_MAX]);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
+    let fd = from.as_fd().as_raw_fd();
+    let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), flags)?;
+    let mut fds = Vec::new();
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(received) = part {
+            // SAFETY: the kernel has just installed these descriptors in this process for this
+            // message; nobody else knows their numbers, so each gets exactly one owner here.
+            fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok((message.bytes, fds))
+}
+
+/// The pid that made the socket pair `fd` belongs to, if `fd` is an open `SOCK_SEQPACKET` socket
+/// (unix(7), `SO_PEERCRED`: for a pair, the credentials at socketpair(2)).
+pub(crate) fn seqpacket_maker(fd: RawFd) -> Option<Pid> {
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
+    // is not open the calls fail with EBADF, which is an answer here.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    if getsockopt(&fd, sockopt::SockType).ok()? != SockType::SeqPacket {
+        return None;
+    }
+    let maker = getsockopt(&fd, sockopt::PeerCredentials).ok()?;
+    Some(Pid::from_raw(maker.pid()))
+}
+
+/// Takes ownership of an inherited descriptor and makes it close-on-exec, so that it goes no
+/// further. Fails if the number is not open.
+///
+/// The caller vouches that the number was inherited for this purpose and that it adopts it once.
+pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    // SAFETY: `fd` is open, as the call above has shown, and by the contract of this function the
+    // number was handed to this process by exec for it to own, and is adopted once.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A close-on-exec duplicate of a descriptor that the user named by number.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = fcntl(borrowed, FcntlArg::F_GETFD)?;
+    debug_assert!(flags >= 0);
+    let copy = dup(borrowed)?;
+    fcntl(&copy, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(copy)
+}
+
+/// Watches a descriptor for something to read, inside a tokio runtime.
+pub(crate) fn watch_readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: the descriptor is owned by the `Arc` that the registration holds, so it stays open,
+    // and the same, until after it is deregistered.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
+}
+
+/// Whether a write(2) of up to `PIPE_BUF` bytes would go through without blocking.
+pub(crate) fn is_writable(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT))
+}
+
+/// write(2), the whole of it, retried when a signal interrupts it.
+pub(crate) fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(fd.as_fd(), bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_travel_with_their_message() {
+        let (here, there) = seqpacket_pair().expect("a pair");
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        send(&here, b"take it", &[writer.as_raw_fd()]).expect("room for one");
+        drop(writer);
+        let mut bytes = [0; 16];
+        let (len, fds) = receive(&there, &mut bytes).expect("a message");
+        assert_eq!((&bytes[..len], fds.len()), (&b"take it"[..], 1));
+        write_all(&fds[0], b"hello").expect("the pipe is open");
+        drop(fds);
+        assert_eq!(io::read_to_string(&mut reader).expect("readable"), "hello");
+    }
+
+    #[test]
+    fn the_end_of_a_side_is_seen() {
+        let (here, there) = seqpacket_pair().expect("a pair");
+        let mut bytes = [0; 4];
+        let error = receive(&there, &mut bytes).expect_err("nothing was sent");
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        drop(here);
+        assert_eq!(receive(&there, &mut bytes).expect("the end").0, 0);
+    }
+
+    #[test]
+    fn the_maker_of_a_pair_is_known_and_other_descriptors_have_none() {
+        let (here, _there) = seqpacket_pair().expect("a pair");
+        assert_eq!(seqpacket_maker(here.as_raw_fd()), Some(Pid::this()));
+        let (reader, _writer) = io::pipe().expect("a pipe");
+        assert_eq!(seqpacket_maker(reader.as_raw_fd()), None);
+        assert_eq!(seqpacket_maker(1_000_000), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! What this process may use: CPUs and descriptors.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::thread::available_parallelism;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+/// How many CPUs this process may use, and which rule decided it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus {
+    /// How many; at least 1.
+    pub usable: usize,
+    /// How many the machine has on line.
+    pub online: usize,
+    /// What made it that many.
+    pub reason: CpuReason,
+}
+
+/// Why a process may use as many CPUs as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CpuReason {
+    /// Nothing limits it.
+    All,
+    /// Its affinity mask (sched_setaffinity(2)), which a cpuset also sets.
+    Affinity,
+    /// Its cgroup's CPU quota (`cpu.max`).
+    Quota,
+}
+
+/// Counts the CPUs this process may really use: affinity and cgroup quota.
+#[must_use]
+pub fn usable_cpus() -> Cpus {
+    let usable = available_parallelism().map_or(1, NonZeroUsize::get);
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN)
+        .ok()
+        .flatten()
+        .and_then(|count| usize::try_from(count).ok())
+        .unwrap_or(usable);
+    let reason = match affinity() {
+        Some(allowed) if usable < allowed => CpuReason::Quota,
+        Some(allowed) if allowed < online => CpuReason::Affinity,
+        _ => CpuReason::All,
+    };
+    Cpus { usable, online, reason }
+}
+
+fn affinity() -> Option<usize> {
+    let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    Some((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).count())
+}
+
+/// Raises the soft limit on open descriptors to the hard one and returns it.
+pub(crate) fn raise_open_files() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// The soft limit on open descriptors.
+pub(crate) fn open_files() -> io::Result<u64> {
+    Ok(getrlimit(Resource::RLIMIT_NOFILE)?.0)
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.reason {
+            CpuReason::All => write!(f, "one per CPU"),
+            CpuReason::Affinity => write!(f, "CPU affinity: {} of {}", self.usable, self.online),
+            CpuReason::Quota => write!(f, "cgroup CPU quota: {} of {}", self.usable, self.online),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_least_one_cpu_and_never_more_than_the_machine_has() {
+        let cpus = usable_cpus();
+        assert!(cpus.usable >= 1 && cpus.usable <= cpus.online, "{cpus:?}");
+    }
+}

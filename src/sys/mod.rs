@@ -1,0 +1,10 @@
+//! The system calls that are ours to make, one family in each file, no policy. The only `unsafe`
+//! of the crate is here.
+#![allow(unsafe_code)]
+
+pub(crate) mod fds;
+pub(crate) mod limits;
+pub(crate) mod listener;
+pub(crate) mod reap;
+pub(crate) mod signals;
+pub(crate) mod spawn;
