@@ -1,0 +1,69 @@
+//! Adoption: a slot whose own worker does not serve is attended by a sibling.
+
+use std::collections::BTreeMap;
+
+use crate::id::{Slot, WorkerId};
+use crate::supervisor::slot::Seat;
+use crate::supervisor::{Action, Change, Supervisor};
+
+// One rule, for slots at their first start, between a crash and the respawn, in backoff and
+// retired alike: not serving means adopted. A shorter list of occasions would save a few messages
+// around a respawn and leave a queue unattended the day a respawn is slow.
+
+/// The serving workers, each with its slot and the number of slots it has adopted.
+type Servers = BTreeMap<WorkerId, (Slot, usize)>;
+
+impl Supervisor {
+    /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
+    pub(super) fn attend(&mut self) {
+        let idle = |seat: &Seat| seat.server().is_some() && seat.adopter.is_none();
+        if self.seats.iter().all(idle) {
+            return;
+        }
+        let mut servers = self.servers();
+        for slot in self.slots() {
+            let seat = self.seat(slot);
+            match (seat.server(), seat.adopter) {
+                (Some(_), Some(by)) => self.release(slot, by, &mut servers),
+                (None, Some(by)) if servers.contains_key(&by) => {}
+                (None, _) => self.adopt(slot, &mut servers),
+                (Some(_), None) => {}
+            }
+        }
+    }
+
+    fn release(&mut self, slot: Slot, by: WorkerId, servers: &mut Servers) {
+        self.seat_mut(slot).adopter = None;
+        // One that has left or drains has let go of all its listeners by itself.
+        if let Some((_, adopted)) = servers.get_mut(&by) {
+            *adopted -= 1;
+            self.actions.push_back(Action::Release { slot, by });
+            self.notify(Change::Released { slot, by });
+        }
+    }
+
+    /// The serving worker with the fewest adopted slots adopts; of several, the lowest slot's.
+    fn adopt(&mut self, slot: Slot, servers: &mut Servers) {
+        self.seat_mut(slot).adopter = None;
+        let burden = |&(_, &mut (slot, adopted)): &(&WorkerId, &mut (Slot, usize))| (adopted, slot);
+        if let Some((&by, (_, adopted))) = servers.iter_mut().min_by_key(burden) {
+            *adopted += 1;
+            self.seat_mut(slot).adopter = Some(by);
+            self.actions.push_back(Action::Adopt { slot, by });
+            self.notify(Change::Adopted { slot, by });
+        }
+    }
+
+    fn servers(&self) -> Servers {
+        let serving = self
+            .slots()
+            .filter_map(|slot| Some((self.seat(slot).server()?.id, slot)));
+        let mut servers: Servers = serving.map(|(id, slot)| (id, (slot, 0))).collect();
+        for by in self.seats.iter().filter_map(|seat| seat.adopter) {
+            if let Some((_, adopted)) = servers.get_mut(&by) {
+                *adopted += 1;
+            }
+        }
+        servers
+    }
+}

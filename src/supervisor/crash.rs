@@ -1,0 +1,162 @@
+//! Crashes counted twice: for the server in a sliding window, for each slot as strikes in a row.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::supervisor::policy::{Backoff, CrashLimit};
+use crate::supervisor::time::Time;
+
+/// The times of the latest crashes, whatever their slots. It holds one more than the limit at most,
+/// since that one ends the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct CrashWindow {
+    times: VecDeque<Time>,
+}
+
+/// What a crash means for the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It goes on.
+    Bearable,
+    /// It must end: this many crashes are more than the limit allows.
+    TooMany { crashes: u32 },
+}
+
+impl CrashWindow {
+    /// Counts a crash. Clean exits never come here, or a server that recycles its workers would
+    /// have to give up one day.
+    pub(super) fn note(&mut self, now: Time, limit: CrashLimit) -> Verdict {
+        self.times.retain(|&time| now.since(time) <= limit.per);
+        self.times.push_back(now);
+        match u32::try_from(self.times.len()) {
+            Ok(crashes) if crashes <= limit.max => Verdict::Bearable,
+            Ok(crashes) => Verdict::TooMany { crashes },
+            Err(_) => Verdict::TooMany { crashes: u32::MAX },
+        }
+    }
+
+    #[cfg(any(test, debug_assertions))]
+    pub(super) fn len(&self) -> usize {
+        self.times.len()
+    }
+}
+
+/// How often a slot has crashed since a worker of it last served long enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Strikes(u32);
+
+impl Strikes {
+    /// How long the slot must rest after one crash more. Nothing the first time: most crashes are
+    /// alone, and the slot's clients should not wait for those that are not.
+    pub(super) fn add(&mut self, backoff: &Backoff, jitter: &mut Jitter) -> Option<Duration> {
+        let doublings = self.0.checked_sub(1);
+        self.0 = self.0.saturating_add(1);
+        let factor = 1_u32.checked_shl(doublings?).unwrap_or(u32::MAX);
+        let pause = backoff.first.saturating_mul(factor).min(backoff.max);
+        Some(jitter.shorten(pause))
+    }
+
+    /// Forgets the crashes, if the worker that has just left had served for long enough.
+    pub(super) fn served(&mut self, served: Duration, backoff: &Backoff) {
+        if served >= backoff.reset_after {
+            *self = Self::default();
+        }
+    }
+}
+
+/// Chance without a source of chance: xorshift64* from a seed, so that the supervisor stays pure.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Jitter(u64);
+
+impl Jitter {
+    pub(super) fn new(seed: u64) -> Self {
+        // Zero is the one state that xorshift never leaves.
+        Self(seed.max(1))
+    }
+
+    /// A duration between half of `pause` and all of it. Slots that crash together (their database
+    /// is gone) must not come back together.
+    fn shorten(&mut self, pause: Duration) -> Duration {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as u32;
+        let half = pause / 2;
+        half + half.mul_f64(f64::from(high) / f64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: CrashLimit = CrashLimit {
+        max: 2,
+        per: Duration::from_secs(60),
+    };
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn only_more_than_the_limit_within_the_window_is_too_many() {
+        let mut window = CrashWindow::default();
+        assert_eq!(window.note(at(0), LIMIT), Verdict::Bearable);
+        assert_eq!(window.note(at(1), LIMIT), Verdict::Bearable);
+        assert_eq!(
+            window.note(at(61), LIMIT),
+            Verdict::Bearable,
+            "the first is a minute old"
+        );
+        assert_eq!(window.note(at(61), LIMIT), Verdict::TooMany { crashes: 3 });
+        assert_eq!(
+            window.note(at(200), LIMIT),
+            Verdict::Bearable,
+            "all others are old"
+        );
+        assert_eq!(window.len(), 1);
+    }
+
+    #[test]
+    fn pauses_double_from_the_second_crash_on_up_to_the_longest() {
+        let backoff = Backoff::default();
+        let (mut strikes, mut jitter) = (Strikes::default(), Jitter::new(7));
+        assert_eq!(strikes.add(&backoff, &mut jitter), None);
+        for millis in [
+            100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000,
+        ] {
+            let whole = Duration::from_millis(millis);
+            let pause = strikes
+                .add(&backoff, &mut jitter)
+                .expect("not the first crash");
+            assert!(
+                pause >= whole / 2 && pause <= whole,
+                "{pause:?} is not within {whole:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_number_of_crashes_and_no_policy_overflows() {
+        let backoff = Backoff {
+            first: Duration::MAX,
+            max: Duration::MAX,
+            ..Backoff::default()
+        };
+        let (mut strikes, mut jitter) = (Strikes(u32::MAX), Jitter::new(0));
+        for _ in 0..1000 {
+            assert!(strikes.add(&backoff, &mut jitter).is_some());
+        }
+    }
+
+    #[test]
+    fn a_worker_that_served_long_enough_wipes_the_slate() {
+        let backoff = Backoff::default();
+        let (mut strikes, mut jitter) = (Strikes(5), Jitter::new(7));
+        strikes.served(Duration::from_millis(59_999), &backoff);
+        assert_eq!(strikes, Strikes(5));
+        strikes.served(Duration::from_secs(60), &backoff);
+        assert_eq!(strikes.add(&backoff, &mut jitter), None);
+    }
+}

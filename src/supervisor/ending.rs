@@ -1,0 +1,127 @@
+//! The end of the server: everyone drains, the listeners are given up, and the last one out.
+
+use std::collections::BTreeSet;
+
+use crate::id::WorkerId;
+use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
+
+impl Supervisor {
+    pub(super) fn stop(&mut self, stop: Stop) {
+        match (self.phase, stop) {
+            (Phase::Finished, _) => {}
+            (
+                Phase::Draining {
+                    outcome,
+                    urgency: Urgency::Unasked,
+                },
+                Stop::Drain,
+            ) => {
+                self.phase = Phase::Draining {
+                    outcome,
+                    urgency: Urgency::Asked,
+                };
+            }
+            (Phase::Draining { outcome, .. }, _) => self.hasten(outcome),
+            (_, Stop::Drain) => self.end(Outcome::Drained, Urgency::Asked),
+            (_, Stop::Now) => self.end(Outcome::Stopped, Urgency::Hastened),
+        }
+    }
+
+    /// Begins the end, unless it has begun: the first reason is the outcome.
+    pub(super) fn end(&mut self, outcome: Outcome, urgency: Urgency) {
+        if self.is_draining() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.phase, Phase::Draining { outcome, urgency });
+        self.errands.clear();
+        self.retract_unspawned();
+        let why = Abandoned::Stopping;
+        match before {
+            Phase::Reloading { target: generation } => {
+                self.notify(Change::ReloadAbandoned { generation, why });
+            }
+            Phase::Upgrading => self.notify(Change::UpgradeAbandoned { why }),
+            _ => {}
+        }
+        if urgency == Urgency::Hastened {
+            self.kill_all();
+        } else {
+            self.notify(Change::Draining);
+            self.drain_all();
+        }
+        self.actions.push_back(Action::CloseListeners);
+    }
+
+    /// A server that ends of its own accord keeps its reason; hurry does not mend it.
+    fn hasten(&mut self, outcome: Outcome) {
+        let outcome = match outcome {
+            Outcome::Drained => Outcome::Stopped,
+            reason => reason,
+        };
+        self.phase = Phase::Draining {
+            outcome,
+            urgency: Urgency::Hastened,
+        };
+        self.kill_all();
+    }
+
+    /// Takes back what the master has not begun to carry out: no process is started now, and none
+    /// needs to be told of adoptions.
+    fn retract_unspawned(&mut self) {
+        let mut unspawned = BTreeSet::new();
+        for action in &self.actions {
+            if let Action::Spawn { worker, .. } | Action::StartCanary { worker, .. } = action {
+                unspawned.insert(*worker);
+            }
+        }
+        self.actions.retain(|action| match action {
+            Action::Drain(worker) | Action::Kill(worker) => !unspawned.contains(worker),
+            Action::Notify(Change::WorkerDraining(worker, ..)) => !unspawned.contains(worker),
+            Action::Notify(Change::Adopted { .. } | Change::Released { .. }) => false,
+            Action::Notify(_) | Action::CloseListeners | Action::Finish(_) => true,
+            Action::Spawn { .. } | Action::StartCanary { .. } | Action::ExecInPlace => false,
+            Action::Adopt { .. } | Action::Release { .. } => false,
+        });
+        self.forget(&unspawned);
+    }
+
+    fn forget(&mut self, unspawned: &BTreeSet<WorkerId>) {
+        let known = |worker: &Worker| !unspawned.contains(&worker.id);
+        for seat in &mut self.seats {
+            seat.keep_workers(known);
+            seat.adopter = None;
+        }
+        self.canary = self.canary.take().filter(known);
+    }
+
+    fn drain_all(&mut self) {
+        for slot in self.slots() {
+            self.vacate(slot);
+        }
+        self.drain_canary();
+    }
+
+    fn kill_all(&mut self) {
+        for seat in &mut self.seats {
+            seat.move_out();
+        }
+        let leaving = self.seats.iter_mut().flat_map(|seat| &mut seat.leaving);
+        for worker in leaving.chain(&mut self.canary) {
+            if !worker.is_killed() {
+                worker.state = State::Killed;
+                self.actions.push_back(Action::Kill(worker.id));
+            }
+        }
+    }
+
+    /// The end is reached when no worker is left. A killed one must be gone too.
+    pub(super) fn conclude_end(&mut self) {
+        if let Phase::Draining { outcome, .. } = self.phase
+            && self.workers().next().is_none()
+        {
+            self.phase = Phase::Finished;
+            self.actions.push_back(Action::Finish(outcome));
+        }
+    }
+}

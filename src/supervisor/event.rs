@@ -1,0 +1,70 @@
+//! What the supervisor is told: the commands of an operator and the facts of the processes.
+
+use std::num::NonZeroU16;
+
+use crate::id::WorkerId;
+use crate::supervisor::action::Abandoned;
+
+/// One thing that happened. No order of events is wrong: what does not fit is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Event {
+    /// Replace every worker, slot by slot (HUP).
+    Reload,
+    /// Try the binary that is now on disk and, if it serves, become it (USR2).
+    Upgrade,
+    /// Have this many slots.
+    Resize(NonZeroU16),
+    /// Have one slot more or one fewer (TTIN, TTOU).
+    ResizeBy(Step),
+    /// End the server.
+    Stop(Stop),
+
+    /// The process of this worker exists. It says nothing of its being ready.
+    Spawned(WorkerId),
+    /// There is no process for this worker and there will be none: fork(2) or execve(2) failed.
+    SpawnFailed(WorkerId),
+    /// The worker said that it accepts connections.
+    Ready(WorkerId),
+    /// The process is gone and reaped.
+    Exited(WorkerId, Exit),
+    /// The worker's event loop stands still although work is waiting for it.
+    Hung(WorkerId),
+    /// A hook that may refuse has refused: the server must not go on.
+    HookRefused,
+    /// The canary said that it accepts connections. `Ready` with its id says the same.
+    CanaryReady,
+    /// There is no canary any more, or there never was one. `Exited` and `SpawnFailed` with its id
+    /// say the same; whichever comes second is ignored.
+    CanaryFailed(Abandoned),
+    /// `ExecInPlace` could not be carried out: this image still runs.
+    UpgradeFailed,
+}
+
+/// A change of the number of slots by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// One slot more, up to `MAX_WORKERS`.
+    More,
+    /// One slot fewer, down to 1.
+    Fewer,
+}
+
+/// How to end the server. A second `Stop` of either kind is a `Stop::Now`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stop {
+    /// Finish the open work first, within the drain timeout.
+    Drain,
+    /// Kill every worker.
+    Now,
+}
+
+/// What a worker's end means, whatever the numbers of the operating system were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Exit {
+    /// Exit code 0.
+    Clean,
+    /// The reserved code: its configuration is wrong, a respawn would fail the same way.
+    Misconfigured,
+    /// Any other code, or a signal.
+    Crash,
+}

@@ -1,0 +1,231 @@
+//! What must be true after every event, whatever the event was. Asserted in test and debug builds.
+
+use std::collections::BTreeSet;
+
+use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX, MAX_WORKERS};
+use crate::supervisor::slot::{Holder, Seat};
+use crate::supervisor::worker::Worker;
+use crate::supervisor::{Action, Event, Phase, Supervisor};
+
+/// What has to be remembered of the state before an event, to judge the state after it.
+pub(super) struct Before {
+    phase: Phase,
+    serving: usize,
+    cause: Cause,
+}
+
+/// Whether an event may cost a serving worker by itself.
+#[derive(PartialEq, Eq)]
+enum Cause {
+    Loss,
+    Other,
+}
+
+impl Before {
+    pub(super) fn event(supervisor: &Supervisor, event: Event) -> Self {
+        let cause = match event {
+            Event::Exited(..) | Event::SpawnFailed(_) | Event::Hung(_) => Cause::Loss,
+            Event::Resize(_) | Event::ResizeBy(_) => Cause::Loss,
+            _ => Cause::Other,
+        };
+        Self {
+            phase: supervisor.phase,
+            serving: supervisor.summary().serving,
+            cause,
+        }
+    }
+
+    pub(super) fn timeout(supervisor: &Supervisor) -> Self {
+        let serving = supervisor.summary().serving;
+        Self {
+            phase: supervisor.phase,
+            serving,
+            cause: Cause::Other,
+        }
+    }
+
+    pub(super) fn check(&self, supervisor: &Supervisor) {
+        check_workers(supervisor);
+        check_deadlines(supervisor);
+        check_phase(supervisor);
+        check_adoption(supervisor);
+        check_bounds(supervisor);
+        if matches!(self.phase, Phase::Reloading { .. }) && !supervisor.is_draining() {
+            assert!(
+                self.cause == Cause::Loss || supervisor.summary().serving >= self.serving,
+                "5: a reload cost a serving worker: {supervisor:#?}"
+            );
+        }
+    }
+}
+
+/// 1: at most one current worker in a slot, and few that leave it.
+fn check_workers(supervisor: &Supervisor) {
+    for seat in &supervisor.seats {
+        let fits = match &seat.holder {
+            Holder::Vacant | Holder::Backoff { .. } => true,
+            Holder::Held(worker) => !worker.is_draining(),
+            Holder::Replacing { old, new } => {
+                new.is_starting()
+                    && (old.is_serving() || old.is_killed())
+                    && old.generation < new.generation
+            }
+        };
+        assert!(fits, "1: no such holder: {supervisor:#?}");
+        let leaves = |worker: &Worker| worker.is_draining() || worker.is_killed();
+        assert!(
+            seat.leaving.iter().all(leaves),
+            "1: one stays: {supervisor:#?}"
+        );
+        let draining = seat
+            .leaving
+            .iter()
+            .filter(|worker| worker.is_draining())
+            .count();
+        // The end drains the holder and its successor too, and kills nobody for their sake.
+        let most = if supervisor.is_draining() {
+            DRAINING_MAX + 2
+        } else {
+            DRAINING_MAX
+        };
+        assert!(draining <= most, "1: too many drain: {supervisor:#?}");
+        assert!(
+            seat.leaving.len() <= LEAVING_MAX + 1,
+            "1: too many leave: {supervisor:#?}"
+        );
+    }
+    let ids: BTreeSet<_> = supervisor.workers().map(|worker| worker.id).collect();
+    assert_eq!(
+        ids.len(),
+        supervisor.workers().count(),
+        "1: one is in two places"
+    );
+}
+
+/// 2: `next_deadline` is the least of all deadlines. That Starting and Draining workers have one is
+/// in their type.
+fn check_deadlines(supervisor: &Supervisor) {
+    let mut all: Vec<_> = supervisor.workers().filter_map(Worker::deadline).collect();
+    all.extend(
+        supervisor
+            .seats
+            .iter()
+            .filter_map(|seat| match seat.holder {
+                Holder::Backoff { until } => Some(until),
+                _ => None,
+            }),
+    );
+    all.sort();
+    assert_eq!(
+        supervisor.next_deadline(),
+        all.first().copied(),
+        "2: a deadline is missed"
+    );
+}
+
+/// 3 and 6: each phase has what belongs to it and nothing else.
+fn check_phase(supervisor: &Supervisor) {
+    let (wanted, retired) = supervisor
+        .seats
+        .split_at(usize::from(supervisor.workers.get()));
+    assert!(
+        retired.iter().all(Seat::is_vacant),
+        "a retired slot is held: {supervisor:#?}"
+    );
+    let canary_tried = supervisor
+        .canary
+        .as_ref()
+        .is_some_and(|canary| canary.is_starting() || canary.is_serving());
+    assert_eq!(
+        canary_tried,
+        supervisor.phase == Phase::Upgrading,
+        "6: {supervisor:#?}"
+    );
+    let replacing = |seat: &&Seat| matches!(seat.holder, Holder::Replacing { .. });
+    let replaced = wanted.iter().filter(replacing).count();
+    if supervisor.is_draining() {
+        assert!(
+            supervisor.seats.iter().all(Seat::is_vacant),
+            "3: one stays: {supervisor:#?}"
+        );
+        let starts = |action: &Action| {
+            matches!(
+                action,
+                Action::Spawn { .. } | Action::StartCanary { .. } | Action::ExecInPlace
+            )
+        };
+        assert!(
+            !supervisor.actions.iter().any(starts),
+            "3: a start at the end: {supervisor:#?}"
+        );
+    } else {
+        let filled = |seat: &Seat| !seat.is_vacant() || seat.leaving.len() >= LEAVING_MAX;
+        assert!(
+            wanted.iter().all(filled),
+            "a slot was forgotten: {supervisor:#?}"
+        );
+    }
+    match supervisor.phase {
+        Phase::Reloading { target } => {
+            assert_eq!(
+                target, supervisor.newest,
+                "6: an old target: {supervisor:#?}"
+            );
+            let batch = usize::from(supervisor.policy.reload_batch.get());
+            assert!(replaced <= batch, "6: more than a batch: {supervisor:#?}");
+        }
+        Phase::Finished => {
+            assert!(
+                supervisor.workers().next().is_none(),
+                "3: one is left: {supervisor:#?}"
+            );
+            let finish = |action: &&Action| matches!(action, Action::Finish(_));
+            assert!(
+                supervisor.actions.iter().filter(finish).count() <= 1,
+                "3: finished twice"
+            );
+        }
+        Phase::Draining { .. } => {
+            assert!(
+                supervisor.workers().next().is_some(),
+                "3: no end: {supervisor:#?}"
+            );
+        }
+        _ => assert_eq!(replaced, 0, "6: replaced without a reload: {supervisor:#?}"),
+    }
+}
+
+/// 4: a slot is attended by its own worker or, if any serves, by a sibling; by nobody at the end.
+fn check_adoption(supervisor: &Supervisor) {
+    let serving: BTreeSet<_> = supervisor
+        .seats
+        .iter()
+        .filter_map(Seat::server)
+        .map(|worker| worker.id)
+        .collect();
+    for seat in &supervisor.seats {
+        let attended = match seat.adopter {
+            Some(by) => seat.server().is_none() && serving.contains(&by),
+            None => seat.server().is_some() || serving.is_empty() || supervisor.is_draining(),
+        };
+        assert!(attended, "4: a slot is badly attended: {supervisor:#?}");
+    }
+}
+
+/// 6: nothing grows without a bound. `actions` is the master's to empty.
+fn check_bounds(supervisor: &Supervisor) {
+    let crashes = u32::try_from(supervisor.crashes.len()).expect("few crashes");
+    assert!(
+        crashes <= supervisor.policy.crash_limit.max.saturating_add(1),
+        "6: crashes"
+    );
+    assert!(
+        supervisor.workers <= MAX_WORKERS,
+        "6: more slots than there may be"
+    );
+    assert!(
+        supervisor.seats.len() <= usize::from(MAX_WORKERS.get()),
+        "6: seats"
+    );
+    assert!(supervisor.errands.len() <= 2, "6: errands");
+}

@@ -1,0 +1,96 @@
+//! The numbers the supervisor decides by.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+/// The most slots a server can have. It bounds what a runaway `Resize` can ask for, and keeps a
+/// worker's descriptors (it may have to adopt every sibling's listeners) within a usual limit.
+pub(crate) const MAX_WORKERS: NonZeroU16 = NonZeroU16::new(1024).expect("1024 is not zero");
+
+/// How many workers may drain in one slot at a time. A worker that needs longer to drain than two
+/// reloads take is killed by the third, or each reload would leave one process more behind.
+pub(crate) const DRAINING_MAX: usize = 2;
+
+/// How many workers may be on their way out of one slot, the killed ones among them. A killed
+/// process can stay for as long as the kernel holds it (an unreachable disk); with this many of
+/// them the slot spawns no further worker until one is gone.
+pub(crate) const LEAVING_MAX: usize = 8;
+
+/// What the supervisor is asked to keep to. Plain data; parsed by whoever fills it in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Policy {
+    /// Slots at the start. More than [`MAX_WORKERS`] is taken as that many. Default: 1.
+    pub(crate) workers: NonZeroU16,
+    /// How long a draining worker may take before it cuts its own connections. Default: 30 s.
+    pub(crate) drain_timeout: Duration,
+    /// How long after `drain_timeout` the worker may still take to report what it cut and exit,
+    /// before the master kills it. Default: 1 s.
+    pub(crate) kill_grace: Duration,
+    /// How long a worker may take from `Spawn` to `Ready`. Default: 60 s.
+    pub(crate) ready_timeout: Duration,
+    /// Crashes beyond this end the server. Default: 10 per 60 s.
+    pub(crate) crash_limit: CrashLimit,
+    /// How long a slot rests between its crashes. Default: see [`Backoff`].
+    pub(crate) backoff: Backoff,
+    /// How many serving workers a reload replaces at a time. Default: 1.
+    pub(crate) reload_batch: NonZeroU16,
+    /// Where the jitter of the backoff starts. The same seed gives the same pauses. Default: 1.
+    pub(crate) seed: u64,
+}
+
+/// More than `max` crashes within `per` end the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct CrashLimit {
+    /// The most crashes that are put up with.
+    pub(crate) max: u32,
+    /// The length of the sliding window they are counted in.
+    pub(crate) per: Duration,
+}
+
+/// The pauses between one slot's crash and its respawn: none after the first crash, then `first`,
+/// doubling up to `max`, each with jitter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Backoff {
+    /// The pause after the second crash in a row. Default: 100 ms.
+    pub(crate) first: Duration,
+    /// The longest pause. Short, because a slot's listener goes on receiving connections.
+    /// Default: 30 s.
+    pub(crate) max: Duration,
+    /// A worker that was ready for this long has proven its slot: the count begins anew.
+    /// Default: 60 s.
+    pub(crate) reset_after: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            workers: NonZeroU16::MIN,
+            drain_timeout: Duration::from_secs(30),
+            kill_grace: Duration::from_secs(1),
+            ready_timeout: Duration::from_secs(60),
+            crash_limit: CrashLimit::default(),
+            backoff: Backoff::default(),
+            reload_batch: NonZeroU16::MIN,
+            seed: 1,
+        }
+    }
+}
+
+impl Default for CrashLimit {
+    fn default() -> Self {
+        Self {
+            max: 10,
+            per: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(100),
+            max: Duration::from_secs(30),
+            reset_after: Duration::from_secs(60),
+        }
+    }
+}

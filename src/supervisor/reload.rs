@@ -1,0 +1,114 @@
+//! A reload: the slots are given a new generation, each only when the new worker is ready.
+
+use crate::id::Slot;
+use crate::supervisor::policy::LEAVING_MAX;
+use crate::supervisor::slot::Holder;
+use crate::supervisor::upgrade::Errand;
+use crate::supervisor::worker::Worker;
+use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
+
+// A slot is replaced start-first: the new worker takes the same listeners while the old one still
+// accepts, and the old one drains only after `Ready`. So no accept queue is ever unattended.
+//
+// Once a reload runs, every vacant slot is filled with its generation too, whatever made it vacant.
+// If any worker of that generation fails before it is ready, the reload is abandoned, and that
+// failure is not counted as a crash: it is the reload that failed, not the server.
+
+impl Supervisor {
+    pub(super) fn reload_asked(&mut self) {
+        match self.phase {
+            Phase::Serving if self.errands.is_empty() => self.begin_reload(),
+            // A further reload means that something has changed once more. The new workers that
+            // are on their way may become ready, and are replaced again.
+            Phase::Reloading { .. } => self.begin_reload(),
+            Phase::Serving | Phase::Starting | Phase::Upgrading => self.remember(Errand::Reload),
+            Phase::Draining { .. } | Phase::Finished => {}
+        }
+    }
+
+    /// Begins a reload, or raises the target of the one that runs.
+    pub(super) fn begin_reload(&mut self) {
+        self.newest = self.newest.next();
+        let target = self.newest;
+        self.phase = Phase::Reloading { target };
+        self.notify(Change::ReloadStarted { generation: target });
+        // The reload may be the mend: a slot that rests need not wait for it.
+        for slot in self.wanted_slots() {
+            let seat = self.seat_mut(slot);
+            if matches!(seat.holder, Holder::Backoff { .. }) {
+                seat.holder = Holder::Vacant;
+            }
+        }
+    }
+
+    /// Starts successors beside serving workers that are older than the target.
+    pub(super) fn replace_stale(&mut self) {
+        let Phase::Reloading { target } = self.phase else {
+            return;
+        };
+        let under_way = self
+            .wanted_slots()
+            .filter(|&slot| matches!(self.seat(slot).holder, Holder::Replacing { .. }))
+            .count();
+        let free = usize::from(self.policy.reload_batch.get()).saturating_sub(under_way);
+        let stale: Vec<Slot> = self
+            .wanted_slots()
+            .filter(|&slot| match &self.seat(slot).holder {
+                Holder::Held(worker) => worker.is_serving() && worker.generation < target,
+                _ => false,
+            })
+            .filter(|&slot| self.seat(slot).leaving.len() < LEAVING_MAX)
+            .take(free)
+            .collect();
+        for slot in stale {
+            let new = self.spawn(slot);
+            let seat = self.seat_mut(slot);
+            if let Holder::Held(old) = std::mem::take(&mut seat.holder) {
+                seat.holder = Holder::Replacing { old, new };
+            }
+        }
+    }
+
+    /// The reload is over when every slot is served by its generation.
+    pub(super) fn conclude_reload(&mut self) {
+        let Phase::Reloading { target } = self.phase else {
+            return;
+        };
+        let done = self
+            .wanted_slots()
+            .all(|slot| match &self.seat(slot).holder {
+                Holder::Held(worker) => worker.is_serving() && worker.generation == target,
+                _ => false,
+            });
+        if done {
+            self.phase = Phase::Serving;
+            self.notify(Change::ReloadFinished { generation: target });
+        }
+    }
+
+    /// Whether the reload that runs stands or falls with this worker's becoming ready. It does not
+    /// with one that a raised target has overtaken: what failed there may be what was mended.
+    pub(super) fn is_reload_of(&self, worker: &Worker) -> bool {
+        matches!(self.phase, Phase::Reloading { target } if worker.generation == target)
+    }
+
+    /// Gives the reload up, if it was for it that `worker` was started. What has been replaced
+    /// stays; other successors that are not ready drain.
+    pub(super) fn abandon_reload_of(&mut self, worker: &Worker, why: Abandoned) {
+        if !self.is_reload_of(worker) {
+            return;
+        }
+        self.phase = Phase::Serving;
+        self.notify(Change::ReloadAbandoned {
+            generation: worker.generation,
+            why,
+        });
+        for slot in self.slots() {
+            let seat = self.seat_mut(slot);
+            if matches!(seat.holder, Holder::Replacing { .. }) {
+                let new = seat.take_successor();
+                self.dismiss(slot, new);
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! The life of a worker in its slot: the table of what each event means in each state.
+
+use crate::id::{Slot, WorkerId};
+use crate::supervisor::crash::{Strikes, Verdict};
+use crate::supervisor::policy::DRAINING_MAX;
+use crate::supervisor::time::Time;
+use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
+
+/// A slot, and the workers in it.
+///
+/// | worker \ event | `Ready` | gone (`Exited`, `SpawnFailed`) | deadline passes |
+/// |---|---|---|---|
+/// | Starting | Serving, notify | crash, whatever the code | Killed |
+/// | Serving | ignore | code 0: respawn at once; else crash | (has none) |
+/// | Killed, still the holder | ignore | crash | (has none) |
+/// | Draining | ignore | forget | Killed |
+/// | Killed, leaving | ignore | forget | (has none) |
+/// | Starting, successor | Serving, the holder drains | the holder stays, (1) | Killed, (1) |
+/// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
+/// | slot in Backoff | (no worker) | (no worker) | Spawn |
+///
+/// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
+/// running reload came to it, so that the reload's generation is tried there at once.
+///
+/// | worker \ event | `Hung` | drain asked | `Stop::Now` |
+/// |---|---|---|---|
+/// | Starting, in any role | ignore | Draining | Killed |
+/// | Serving | Killed, notify | Draining | Killed |
+/// | Killed, still the holder | ignore | leaves, stays Killed | leaves, stays Killed |
+/// | Draining | ignore | no change | Killed |
+/// | Killed, leaving | ignore | no change | no change |
+/// | slot in Backoff | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
+///
+/// *Crash:* the time is noted. Beyond the limit the server ends, else the slot respawns at once or
+/// after `Backoff`. The reserved exit code ends the server too, with its own outcome. A worker that
+/// was killed while it held its slot (it hung, it was not ready in time) has crashed once, when the
+/// slot lets go of it: until its process is gone no other is started in its place.
+///
+/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired)
+/// or from the end of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Seat {
+    pub(super) holder: Holder,
+    /// Workers that were told to leave, the oldest first; Draining or Killed.
+    pub(super) leaving: Vec<Worker>,
+    /// The sibling that was told to attend to this slot's listeners.
+    pub(super) adopter: Option<WorkerId>,
+    pub(super) strikes: Strikes,
+    debut: Debut,
+}
+
+/// Who has the slot: Starting, Serving or Killed, never Draining.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// Nobody. If the slot is wanted, `settle` spawns.
+    #[default]
+    Vacant,
+    /// One worker.
+    Held(Worker),
+    /// In a reload: `old` holds the slot until `new`, which is Starting, is ready.
+    Replacing { old: Worker, new: Worker },
+    /// Nobody until then.
+    Backoff { until: Time },
+}
+
+/// How the slot's first worker fared. It decides about the first start only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Debut {
+    #[default]
+    Awaited,
+    Failed,
+    /// Some worker of the slot has been ready, if not the first.
+    Ready,
+}
+
+/// What a worker is to its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Holder,
+    Successor,
+    Leaving,
+}
+
+impl Supervisor {
+    pub(super) fn ready(&mut self, id: WorkerId) {
+        if self.is_canary(id) {
+            return self.canary_ready();
+        }
+        let since = self.now;
+        let Some((slot, role)) = self.locate(id) else {
+            return;
+        };
+        let seat = self.seat_mut(slot);
+        let (mut worker, old) = match (role, std::mem::take(&mut seat.holder)) {
+            (Role::Holder, Holder::Held(worker)) if worker.is_starting() => (worker, None),
+            (Role::Successor, Holder::Replacing { old, new }) => (new, Some(old)),
+            (_, holder) => {
+                seat.holder = holder;
+                return;
+            }
+        };
+        worker.state = State::Serving { since };
+        let generation = worker.generation;
+        seat.holder = Holder::Held(worker);
+        seat.debut = Debut::Ready;
+        self.proven = self.proven.max(generation);
+        self.notify(Change::WorkerReady(id, slot, generation));
+        if let Some(old) = old {
+            let was_killed = old.is_killed();
+            self.dismiss(slot, old);
+            if was_killed {
+                self.crashed(slot);
+            }
+        }
+    }
+
+    pub(super) fn gone(&mut self, id: WorkerId, exit: Exit, why: Abandoned) {
+        if self.is_canary(id) {
+            return self.canary_gone(why);
+        }
+        match self.locate(id) {
+            Some((slot, Role::Leaving)) => {
+                self.seat_mut(slot).leaving.retain(|worker| worker.id != id);
+            }
+            Some((slot, Role::Successor)) => {
+                let new = self.seat_mut(slot).take_successor();
+                self.abandon_reload_of(&new, why);
+            }
+            Some((slot, Role::Holder)) => self.holder_gone(slot, exit, why),
+            None => {}
+        }
+    }
+
+    fn holder_gone(&mut self, slot: Slot, exit: Exit, why: Abandoned) {
+        let Some(worker) = self.seat_mut(slot).take_holder() else {
+            return;
+        };
+        self.note_service(slot, &worker);
+        if worker.is_starting() && self.is_reload_of(&worker) {
+            self.rest(slot);
+            self.abandon_reload_of(&worker, why);
+        } else if exit == Exit::Misconfigured {
+            self.end(Outcome::Misconfigured, Urgency::Unasked);
+        } else if !(worker.is_serving() && exit == Exit::Clean) {
+            self.crashed(slot);
+        }
+    }
+
+    pub(super) fn hung(&mut self, id: WorkerId) {
+        let Some((slot, Role::Holder)) = self.locate(id) else {
+            return;
+        };
+        let Some(worker) = self.seat_mut(slot).holder_mut() else {
+            return;
+        };
+        if !worker.is_serving() {
+            return;
+        }
+        let hung = worker.clone();
+        worker.state = State::Killed;
+        self.note_service(slot, &hung);
+        self.notify(Change::WorkerHung(id, slot, hung.generation));
+        self.actions.push_back(Action::Kill(id));
+    }
+
+    /// Acts on the slot's deadlines that have passed.
+    pub(super) fn slot_overdue(&mut self, slot: Slot) {
+        let now = self.now;
+        for worker in &mut self.seats[usize::from(slot.0)].leaving {
+            if worker.deadline().is_some_and(|deadline| deadline <= now) {
+                worker.state = State::Killed;
+                self.actions.push_back(Action::Kill(worker.id));
+            }
+        }
+        let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
+        match &self.seat(slot).holder {
+            Holder::Backoff { until } if *until <= now => {
+                self.seat_mut(slot).holder = Holder::Vacant;
+            }
+            Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
+            Holder::Replacing { new, .. } if overdue(new) => {
+                let new = self.seat_mut(slot).take_successor();
+                self.abandon_reload_of(&new, Abandoned::NotReadyInTime);
+                self.kill(slot, new);
+            }
+            _ => {}
+        }
+    }
+
+    fn holder_overdue(&mut self, slot: Slot) {
+        let Some(mut worker) = self.seat_mut(slot).take_holder() else {
+            return;
+        };
+        if self.is_reload_of(&worker) {
+            self.rest(slot);
+            self.abandon_reload_of(&worker, Abandoned::NotReadyInTime);
+            self.kill(slot, worker);
+        } else {
+            self.actions.push_back(Action::Kill(worker.id));
+            worker.state = State::Killed;
+            self.seat_mut(slot).hold(worker);
+        }
+    }
+
+    /// Notes a crash in `slot`, and lets the slot rest if nobody holds it.
+    fn crashed(&mut self, slot: Slot) {
+        let seat = self.seat_mut(slot);
+        if seat.debut == Debut::Awaited {
+            seat.debut = Debut::Failed;
+        }
+        let limit = self.policy.crash_limit;
+        match self.crashes.note(self.now, limit) {
+            Verdict::Bearable => self.rest(slot),
+            // With many slots a broken program reaches the limit before every slot has failed.
+            Verdict::TooMany { .. } if self.phase == Phase::Starting && !self.any_was_ready() => {
+                self.end(Outcome::NeverReady, Urgency::Unasked);
+            }
+            Verdict::TooMany { crashes } => {
+                self.end(
+                    Outcome::CrashLimit {
+                        crashes,
+                        per: limit.per,
+                    },
+                    Urgency::Unasked,
+                );
+            }
+        }
+    }
+
+    /// One strike for the slot; if it is vacant, it stays so for as long as its strikes demand.
+    fn rest(&mut self, slot: Slot) {
+        let seat = &mut self.seats[usize::from(slot.0)];
+        let pause = seat.strikes.add(&self.policy.backoff, &mut self.jitter);
+        if let Some(pause) = pause.filter(|_| seat.is_vacant()) {
+            seat.holder = Holder::Backoff {
+                until: self.now + pause,
+            };
+            self.notify(Change::BackingOff { slot, pause });
+        }
+    }
+
+    fn note_service(&mut self, slot: Slot, worker: &Worker) {
+        if let State::Serving { since } = worker.state {
+            let served = self.now.since(since);
+            let backoff = self.policy.backoff;
+            self.seat_mut(slot).strikes.served(served, &backoff);
+        }
+    }
+
+    /// Has everyone who holds the slot leave it.
+    pub(super) fn vacate(&mut self, slot: Slot) {
+        match std::mem::take(&mut self.seat_mut(slot).holder) {
+            Holder::Vacant | Holder::Backoff { .. } => {}
+            Holder::Held(worker) => self.dismiss(slot, worker),
+            Holder::Replacing { old, new } => {
+                self.dismiss(slot, old);
+                self.dismiss(slot, new);
+            }
+        }
+    }
+
+    /// Drains a worker that holds its slot no more.
+    pub(super) fn dismiss(&mut self, slot: Slot, mut worker: Worker) {
+        if !worker.is_killed() {
+            self.drain(slot, &mut worker);
+        }
+        self.seat_mut(slot).leaving.push(worker);
+        // The end of the server lets all of them finish: nobody comes after them.
+        if !self.is_draining() {
+            self.cap_draining(slot);
+        }
+    }
+
+    pub(super) fn drain(&mut self, slot: Slot, worker: &mut Worker) {
+        let deadline = self.now + self.policy.drain_timeout + self.policy.kill_grace;
+        worker.state = State::Draining { deadline };
+        self.actions.push_back(Action::Drain(worker.id));
+        self.notify(Change::WorkerDraining(worker.id, slot, worker.generation));
+    }
+
+    fn kill(&mut self, slot: Slot, mut worker: Worker) {
+        self.actions.push_back(Action::Kill(worker.id));
+        worker.state = State::Killed;
+        self.seat_mut(slot).leaving.push(worker);
+    }
+
+    fn cap_draining(&mut self, slot: Slot) {
+        let leaving = &mut self.seats[usize::from(slot.0)].leaving;
+        if leaving.iter().filter(|worker| worker.is_draining()).count() <= DRAINING_MAX {
+            return;
+        }
+        if let Some(oldest) = leaving.iter_mut().find(|worker| worker.is_draining()) {
+            oldest.state = State::Killed;
+            self.actions.push_back(Action::Kill(oldest.id));
+        }
+    }
+
+    fn locate(&self, id: WorkerId) -> Option<(Slot, Role)> {
+        self.slots()
+            .find_map(|slot| Some((slot, self.seat(slot).role_of(id)?)))
+    }
+}
+
+impl Seat {
+    /// The slot's own worker, if it serves.
+    pub(super) fn server(&self) -> Option<&Worker> {
+        match &self.holder {
+            Holder::Held(worker) | Holder::Replacing { old: worker, .. } => {
+                Some(worker).filter(|worker| worker.is_serving())
+            }
+            Holder::Vacant | Holder::Backoff { .. } => None,
+        }
+    }
+
+    pub(super) fn workers(&self) -> impl Iterator<Item = &Worker> {
+        let (first, second) = match &self.holder {
+            Holder::Vacant | Holder::Backoff { .. } => (None, None),
+            Holder::Held(worker) => (Some(worker), None),
+            Holder::Replacing { old, new } => (Some(old), Some(new)),
+        };
+        first.into_iter().chain(second).chain(&self.leaving)
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let rest = match self.holder {
+            Holder::Backoff { until } => Some(until),
+            _ => None,
+        };
+        self.workers()
+            .filter_map(Worker::deadline)
+            .chain(rest)
+            .min()
+    }
+
+    pub(super) fn is_vacant(&self) -> bool {
+        self.holder == Holder::Vacant
+    }
+
+    pub(super) fn has_been_ready(&self) -> bool {
+        self.debut == Debut::Ready
+    }
+
+    pub(super) fn has_failed_first(&self) -> bool {
+        self.debut == Debut::Failed
+    }
+
+    pub(super) fn hold(&mut self, worker: Worker) {
+        self.holder = Holder::Held(worker);
+    }
+
+    fn holder_mut(&mut self) -> Option<&mut Worker> {
+        match &mut self.holder {
+            Holder::Held(worker) | Holder::Replacing { old: worker, .. } => Some(worker),
+            Holder::Vacant | Holder::Backoff { .. } => None,
+        }
+    }
+
+    /// Takes the holder out. A successor that is on its way holds the slot from then on.
+    fn take_holder(&mut self) -> Option<Worker> {
+        match std::mem::take(&mut self.holder) {
+            Holder::Held(worker) => Some(worker),
+            Holder::Replacing { old, new } => {
+                self.holder = Holder::Held(new);
+                Some(old)
+            }
+            holder => {
+                self.holder = holder;
+                None
+            }
+        }
+    }
+
+    /// Takes the successor out of a slot that is known to be in `Replacing`.
+    pub(super) fn take_successor(&mut self) -> Worker {
+        let Holder::Replacing { old, new } = std::mem::take(&mut self.holder) else {
+            unreachable!("only a slot in Replacing has a successor");
+        };
+        self.holder = Holder::Held(old);
+        new
+    }
+
+    /// Moves everyone who holds the slot to those who leave it.
+    pub(super) fn move_out(&mut self) {
+        match std::mem::take(&mut self.holder) {
+            Holder::Vacant | Holder::Backoff { .. } => {}
+            Holder::Held(worker) => self.leaving.push(worker),
+            Holder::Replacing { old, new } => self.leaving.extend([old, new]),
+        }
+    }
+
+    pub(super) fn keep_workers(&mut self, keep: impl Fn(&Worker) -> bool) {
+        self.leaving.retain(&keep);
+        self.holder = match std::mem::take(&mut self.holder) {
+            Holder::Held(worker) if !keep(&worker) => Holder::Vacant,
+            Holder::Replacing { old, new } if !keep(&new) => Holder::Held(old),
+            holder => holder,
+        };
+    }
+
+    fn role_of(&self, id: WorkerId) -> Option<Role> {
+        match &self.holder {
+            Holder::Held(worker) if worker.id == id => return Some(Role::Holder),
+            Holder::Replacing { old, .. } if old.id == id => return Some(Role::Holder),
+            Holder::Replacing { new, .. } if new.id == id => return Some(Role::Successor),
+            _ => {}
+        }
+        self.leaving
+            .iter()
+            .any(|worker| worker.id == id)
+            .then_some(Role::Leaving)
+    }
+}

@@ -1,0 +1,50 @@
+//! A worker, as the supervisor knows it.
+
+use crate::id::{Generation, WorkerId};
+use crate::supervisor::time::Time;
+
+/// One worker from its `Spawn` until its `Exited`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Worker {
+    pub(super) id: WorkerId,
+    pub(super) generation: Generation,
+    pub(super) state: State,
+}
+
+/// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum State {
+    /// Spawned, and to be ready by `deadline`.
+    Starting { deadline: Time },
+    /// Ready since then.
+    Serving { since: Time },
+    /// Told to drain, and to be gone by `deadline`.
+    Draining { deadline: Time },
+    /// Killed. It has no deadline: what SIGKILL cannot end, we cannot either.
+    Killed,
+}
+
+impl Worker {
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.state, State::Starting { .. })
+    }
+
+    pub(super) fn is_serving(&self) -> bool {
+        matches!(self.state, State::Serving { .. })
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining { .. })
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.state == State::Killed
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Starting { deadline } | State::Draining { deadline } => Some(deadline),
+            State::Serving { .. } | State::Killed => None,
+        }
+    }
+}
