@@ -1,1 +1,9 @@
 //! Stories, all small worlds, and long random ones; and proof that each would catch a mistake.
+//!
+//! Everything here drives a [`Machine`](machine::Machine) through
+//! [`Watched`](machine::Watched), which checks from outside what `invariants` checks from inside.
+//! So a machine that is broken on purpose (`flaws`) can be put in the supervisor's place.
+
+mod machine;
+mod scripts;
+mod watch;

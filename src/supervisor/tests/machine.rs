@@ -1,0 +1,79 @@
+//! Whatever has the supervisor's four verbs, and the watch over it.
+
+use crate::supervisor::tests::watch::{Breach, Watch, rule};
+use crate::supervisor::*;
+
+/// More actions than this from one event are a machine that does not come to rest.
+const ACTIONS_MAX: usize = 10_000;
+
+/// The four verbs.
+pub(super) trait Machine: Clone {
+    fn handle(&mut self, event: Event, now: Time);
+    fn handle_timeout(&mut self, now: Time);
+    fn next_action(&mut self) -> Option<Action>;
+    fn next_deadline(&self) -> Option<Time>;
+}
+
+impl Machine for Supervisor {
+    fn handle(&mut self, event: Event, now: Time) {
+        self.handle(event, now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.handle_timeout(now);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        self.next_action()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.next_deadline()
+    }
+}
+
+/// A machine and its watch.
+#[derive(Clone, Hash)]
+pub(super) struct Watched<M> {
+    pub(super) machine: M,
+    pub(super) watch: Watch,
+}
+
+impl<M: Machine> Watched<M> {
+    pub(super) fn new(machine: M, policy: &Policy) -> Self {
+        Self {
+            machine,
+            watch: Watch::new(policy.clone()),
+        }
+    }
+
+    /// To be called once before anything else: what `new` asked for.
+    pub(super) fn start(&mut self) -> Result<Vec<Action>, Breach> {
+        self.drain_actions()
+    }
+
+    pub(super) fn handle(&mut self, event: Event, now: Time) -> Result<Vec<Action>, Breach> {
+        self.watch.event(event, now);
+        self.machine.handle(event, now);
+        self.drain_actions()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Result<Vec<Action>, Breach> {
+        self.watch.waited(now);
+        self.machine.handle_timeout(now);
+        self.drain_actions()
+    }
+
+    fn drain_actions(&mut self) -> Result<Vec<Action>, Breach> {
+        let mut actions = Vec::new();
+        while let Some(action) = self.machine.next_action() {
+            self.watch.action(action)?;
+            actions.push(action);
+            rule(actions.len() < ACTIONS_MAX, || {
+                "it does not come to rest".into()
+            })?;
+        }
+        self.watch.settled(self.machine.next_deadline())?;
+        Ok(actions)
+    }
+}

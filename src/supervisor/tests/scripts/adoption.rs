@@ -1,0 +1,91 @@
+use super::*;
+
+#[test]
+fn a_slot_that_lost_its_worker_is_adopted_until_its_next_is_ready() {
+    let mut world = World::serving(2);
+    world
+        .exited(2, Exit::Crash)
+        .expect([adopt(1, 1), spawn(3, 1, 1)]);
+    world.told([Change::Adopted {
+        slot: Slot(1),
+        by: WorkerId(1),
+    }]);
+    world.ready(3).expect([release(1, 1)]);
+    world.told([Change::Released {
+        slot: Slot(1),
+        by: WorkerId(1),
+    }]);
+}
+
+#[test]
+fn the_sibling_with_the_fewest_adopted_slots_adopts() {
+    let mut world = World::serving(4);
+    world
+        .exited(4, Exit::Clean)
+        .expect([adopt(3, 1), spawn(5, 3, 1)]);
+    world
+        .exited(3, Exit::Clean)
+        .expect([adopt(2, 2), spawn(6, 2, 1)]);
+    world.ready(6).expect([release(2, 2)]);
+    world
+        .exited(2, Exit::Clean)
+        .expect([adopt(1, 6), spawn(7, 1, 1)]);
+}
+
+#[test]
+fn an_adopter_that_dies_is_followed_by_another() {
+    let mut world = World::serving(3);
+    world
+        .exited(3, Exit::Clean)
+        .expect([adopt(2, 1), spawn(4, 2, 1)]);
+    world
+        .exited(1, Exit::Clean)
+        .expect([adopt(0, 2), adopt(2, 2), spawn(5, 0, 1)]);
+}
+
+#[test]
+fn an_adopter_that_is_reloaded_hands_on_what_it_adopted() {
+    let mut world = World::serving(2);
+    world
+        .event(Event::Resize(slots(1)))
+        .expect([drain(2), adopt(1, 1)]);
+    world
+        .event(Event::Reload)
+        .ready(3)
+        .expect([spawn(3, 0, 2), drain(1), adopt(1, 3)]);
+}
+
+#[test]
+fn with_nobody_serving_a_slot_waits_for_the_first_who_does() {
+    let mut world = World::serving(2);
+    world.exited(1, Exit::Clean).exited(2, Exit::Clean);
+    world.expect([adopt(0, 2), spawn(3, 0, 1), spawn(4, 1, 1)]);
+    world.ready(4).expect([adopt(0, 4)]);
+}
+
+#[test]
+fn a_slot_in_backoff_is_attended() {
+    let mut world = World::serving(2);
+    world.exited(2, Exit::Crash).exited(3, Exit::Crash);
+    world.expect([adopt(1, 1), spawn(3, 1, 1)]);
+    world.told([Change::BackingOff {
+        slot: Slot(1),
+        pause: world_pause(&world),
+    }]);
+}
+
+fn world_pause(world: &World) -> Duration {
+    world
+        .watched
+        .machine
+        .next_deadline()
+        .expect("a slot rests")
+        .since(world.now)
+}
+
+#[test]
+fn at_the_end_nothing_is_adopted() {
+    let mut world = World::serving(2);
+    world.event(Event::Stop(Stop::Drain)).forget();
+    world.exited(2, Exit::Crash).expect([]).not_told(|_| true);
+}

@@ -1,0 +1,158 @@
+use super::*;
+
+#[test]
+fn a_crashed_worker_is_respawned_at_once_the_first_time() {
+    let mut world = World::serving(1);
+    world
+        .at(2)
+        .exited(1, Exit::Crash)
+        .expect([spawn(2, 0, 1)])
+        .not_told(is_backing_off);
+}
+
+#[test]
+fn further_crashes_make_the_slot_rest() {
+    let mut world = World::serving(1);
+    world.exited(1, Exit::Crash).ready(2).forget();
+    world.exited(2, Exit::Crash).expect([]);
+    let Some(&Change::BackingOff {
+        slot: Slot(0),
+        pause,
+    }) = world.changes.first()
+    else {
+        panic!("the slot does not rest: {:?}", world.changes);
+    };
+    assert!(pause >= Duration::from_millis(50) && pause <= Duration::from_millis(100));
+    world
+        .at_time(Time::ZERO + (pause - Duration::from_nanos(1)))
+        .expect([]);
+    world.at_time(Time::ZERO + pause).expect([spawn(3, 0, 1)]);
+}
+
+#[test]
+fn a_minute_of_service_is_forgiveness() {
+    let mut world = World::serving(1);
+    world.exited(1, Exit::Crash).ready(2).forget();
+    world.at(60).exited(2, Exit::Crash).expect([spawn(3, 0, 1)]);
+}
+
+#[test]
+fn exit_code_0_recycles_a_worker_and_is_never_counted() {
+    let mut world = World::serving(1);
+    for worker in 1..100 {
+        world
+            .exited(worker, Exit::Clean)
+            .expect([spawn(worker + 1, 0, 1)]);
+        world.ready(worker + 1).expect([]).not_told(is_backing_off);
+    }
+}
+
+#[test]
+fn crashes_up_to_the_limit_are_borne_and_one_more_is_not() {
+    let mut world = World::serving(16);
+    for worker in 1..=10 {
+        world.exited(worker, Exit::Crash);
+    }
+    assert_eq!(world.phase(), Phase::Serving);
+    world.forget().exited(11, Exit::Crash);
+    assert!(world.watched.machine.is_draining());
+    world.told([Change::Draining]);
+    for worker in (12..=16).chain(17..=26) {
+        world.exited(worker, Exit::Clean);
+    }
+    let outcome = Outcome::CrashLimit {
+        crashes: 11,
+        per: Duration::from_secs(60),
+    };
+    assert_eq!(world.deeds.last(), Some(&finish(outcome)));
+}
+
+#[test]
+fn crashes_outside_the_window_are_forgotten() {
+    let mut world = World::serving(1);
+    for minute in 1..100 {
+        let worker = minute;
+        world
+            .at(minute * 61)
+            .exited(worker, Exit::Crash)
+            .expect([spawn(worker + 1, 0, 1)]);
+        world.ready(worker + 1);
+    }
+    assert_eq!(world.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_hung_worker_is_killed_and_its_exit_is_a_crash() {
+    let policy = Policy {
+        workers: slots(2),
+        crash_limit: CrashLimit {
+            max: 0,
+            ..CrashLimit::default()
+        },
+        ..Policy::default()
+    };
+    let mut world = World::with_serving(policy);
+    world.at(5).hung(2).expect([kill(2), adopt(1, 1)]);
+    world.told([Change::WorkerHung(WorkerId(2), Slot(1), Generation(1))]);
+    world.hung(2).ready(2).expect([]);
+    world
+        .exited(2, Exit::Crash)
+        .expect([drain(1), Action::CloseListeners]);
+}
+
+#[test]
+fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
+    let policy = Policy {
+        crash_limit: CrashLimit {
+            max: 0,
+            ..CrashLimit::default()
+        },
+        ..Policy::default()
+    };
+    let mut world = World::with_serving(policy);
+    world
+        .event(Event::Reload)
+        .hung(1)
+        .expect([spawn(2, 0, 2), kill(1)]);
+    world.ready(2).expect([drain(2), Action::CloseListeners]);
+}
+
+#[test]
+fn a_starting_or_draining_worker_does_not_hang() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).hung(2).expect([spawn(2, 0, 2)]);
+    world.ready(2).forget();
+    world.hung(1).expect([]);
+}
+
+#[test]
+fn strangers_are_ignored() {
+    let mut world = World::serving(1);
+    world
+        .ready(0)
+        .hung(7)
+        .spawn_failed(7)
+        .exited(7, Exit::Misconfigured)
+        .expect([]);
+    world
+        .event(Event::Spawned(WorkerId(7)))
+        .event(Event::CanaryReady)
+        .expect([]);
+    world
+        .event(Event::CanaryFailed(Abandoned::Died))
+        .event(Event::UpgradeFailed)
+        .expect([]);
+    world.not_told(|_| true);
+}
+
+#[test]
+fn a_clock_that_goes_back_changes_nothing() {
+    let mut world = World::serving(1);
+    world.at(90).exited(1, Exit::Crash).forget();
+    world.now = Time::ZERO;
+    world.event(Event::Spawned(WorkerId(2)));
+    assert_eq!(
+        world.watched.machine.next_deadline(),
+        Some(Time::ZERO + Duration::from_secs(150))
+    );
+}

@@ -1,0 +1,153 @@
+use super::*;
+
+#[test]
+fn stop_drains_everyone_then_closes_the_listeners_and_waits() {
+    let mut world = World::new(2);
+    world.ready(1).forget();
+    world
+        .event(Event::Stop(Stop::Drain))
+        .expect([drain(1), drain(2), Action::CloseListeners]);
+    world.told([Change::Draining]);
+    world.ready(2).exited(2, Exit::Crash).expect([]);
+    world
+        .exited(1, Exit::Clean)
+        .expect([finish(Outcome::Drained)]);
+    world
+        .event(Event::Stop(Stop::Now))
+        .event(Event::Reload)
+        .at(600)
+        .expect([]);
+    assert_eq!(world.phase(), Phase::Finished);
+}
+
+#[test]
+fn a_worker_that_does_not_drain_is_killed_and_the_server_has_drained_all_the_same() {
+    let mut world = World::serving(1);
+    world.at(10).event(Event::Stop(Stop::Drain)).forget();
+    world.at(40).expect([]);
+    world.at(41).expect([kill(1)]);
+    world
+        .exited(1, Exit::Crash)
+        .expect([finish(Outcome::Drained)]);
+}
+
+#[test]
+fn a_second_stop_kills() {
+    for second in [Stop::Drain, Stop::Now] {
+        let mut world = World::serving(2);
+        world.event(Event::Stop(Stop::Drain)).forget();
+        world.event(Event::Stop(second)).expect([kill(1), kill(2)]);
+        world.event(Event::Stop(second)).expect([]);
+        world
+            .exited(1, Exit::Crash)
+            .exited(2, Exit::Crash)
+            .expect([finish(Outcome::Stopped)]);
+    }
+}
+
+#[test]
+fn stop_now_kills_at_once() {
+    let mut world = World::new(2);
+    world.ready(1).event(Event::Reload).forget();
+    world
+        .event(Event::Stop(Stop::Now))
+        .expect([kill(1), kill(2), Action::CloseListeners]);
+    world
+        .exited(1, Exit::Crash)
+        .exited(2, Exit::Crash)
+        .expect([finish(Outcome::Stopped)]);
+}
+
+#[test]
+fn a_server_that_ends_of_its_own_accord_keeps_its_reason_when_hastened() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::HookRefused)
+        .expect([drain(1), Action::CloseListeners]);
+    // It drains already: being asked to is nothing new. Being asked once more is impatience.
+    world
+        .event(Event::Stop(Stop::Drain))
+        .event(Event::HookRefused)
+        .expect([]);
+    world.event(Event::Stop(Stop::Drain)).expect([kill(1)]);
+    world
+        .exited(1, Exit::Crash)
+        .expect([finish(Outcome::HookRefused)]);
+
+    let mut world = World::serving(1);
+    world.event(Event::HookRefused).forget();
+    world.event(Event::Stop(Stop::Now)).expect([kill(1)]);
+}
+
+#[test]
+fn the_first_reason_to_end_stays_the_reason() {
+    let mut world = World::serving(2);
+    world
+        .event(Event::Stop(Stop::Drain))
+        .event(Event::HookRefused)
+        .forget();
+    world
+        .exited(1, Exit::Misconfigured)
+        .exited(2, Exit::Crash)
+        .expect([finish(Outcome::Drained)]);
+}
+
+#[test]
+fn a_slot_that_rests_is_not_respawned_at_the_end() {
+    let mut world = World::serving(1);
+    world.exited(1, Exit::Crash).exited(2, Exit::Crash).forget();
+    world.event(Event::Stop(Stop::Drain));
+    world.expect([Action::CloseListeners, finish(Outcome::Drained)]);
+}
+
+#[test]
+fn a_reload_ends_with_the_server_and_both_its_workers_drain() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).forget();
+    world
+        .event(Event::Stop(Stop::Drain))
+        .expect([drain(1), drain(2), Action::CloseListeners]);
+    let (generation, why) = (Generation(2), Abandoned::Stopping);
+    world.told([
+        Change::ReloadAbandoned { generation, why },
+        Change::Draining,
+    ]);
+}
+
+#[test]
+fn the_end_lets_more_workers_drain_than_a_reload_would() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::Reload)
+        .ready(2)
+        .event(Event::Reload)
+        .ready(3)
+        .forget();
+    world
+        .event(Event::Stop(Stop::Drain))
+        .expect([drain(3), Action::CloseListeners]);
+    assert_eq!(world.watched.machine.summary().draining, 3);
+}
+
+#[test]
+fn a_spawn_that_the_master_has_not_begun_is_taken_back() {
+    let mut machine = Supervisor::new(Policy::default(), Time::ZERO);
+    machine.handle(Event::Stop(Stop::Drain), Time::ZERO);
+    let actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
+    let told = Action::Notify(Change::Draining);
+    assert_eq!(
+        actions,
+        [told, Action::CloseListeners, finish(Outcome::Drained)]
+    );
+}
+
+#[test]
+fn nothing_is_resized_or_upgraded_at_the_end() {
+    let mut world = World::serving(1);
+    world.event(Event::Stop(Stop::Drain)).forget();
+    world
+        .event(Event::ResizeBy(Step::More))
+        .event(Event::Upgrade)
+        .event(Event::Reload);
+    world.hung(1).expect([]).not_told(|_| true);
+}

@@ -1,0 +1,196 @@
+use super::*;
+
+#[test]
+fn slot_by_slot_the_new_worker_is_ready_before_the_old_one_drains() {
+    let mut world = World::serving(2);
+    world.event(Event::Reload).expect([spawn(3, 0, 2)]);
+    world.ready(3).expect([drain(1), spawn(4, 1, 2)]);
+    world.ready(4).expect([drain(2)]);
+    let generation = Generation(2);
+    world.told([
+        Change::ReloadStarted { generation },
+        Change::ReloadFinished { generation },
+    ]);
+    world
+        .exited(1, Exit::Clean)
+        .exited(2, Exit::Crash)
+        .expect([]);
+    assert_eq!(world.phase(), Phase::Serving);
+}
+
+#[test]
+fn a_batch_is_replaced_at_a_time() {
+    let mut world = World::with_serving(Policy {
+        workers: slots(3),
+        reload_batch: slots(2),
+        ..Policy::default()
+    });
+    world
+        .event(Event::Reload)
+        .expect([spawn(4, 0, 2), spawn(5, 1, 2)]);
+    world.ready(5).expect([drain(2), spawn(6, 2, 2)]);
+}
+
+#[test]
+fn a_worker_that_does_not_drain_in_time_is_killed() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::Reload)
+        .ready(2)
+        .expect([spawn(2, 0, 2), drain(1)]);
+    world.at(30).expect([]);
+    world.at(31).expect([kill(1)]);
+    world.ready(1).exited(1, Exit::Crash).expect([]);
+}
+
+#[test]
+fn a_third_draining_worker_is_the_first_ones_end() {
+    let mut world = World::serving(1);
+    for worker in 2..=3 {
+        world.event(Event::Reload).ready(worker);
+    }
+    world
+        .forget()
+        .event(Event::Reload)
+        .ready(4)
+        .expect([spawn(4, 0, 4), drain(3), kill(1)]);
+}
+
+#[test]
+fn a_new_worker_that_dies_leaves_the_old_one_serving_and_is_no_crash() {
+    let policy = Policy {
+        workers: slots(2),
+        crash_limit: CrashLimit {
+            max: 0,
+            ..CrashLimit::default()
+        },
+        ..Policy::default()
+    };
+    let generation = Generation(2);
+    for (exit, why) in [
+        (Event::Exited(WorkerId(4), Exit::Crash), Abandoned::Died),
+        (Event::Exited(WorkerId(4), Exit::Clean), Abandoned::Died),
+        (
+            Event::Exited(WorkerId(4), Exit::Misconfigured),
+            Abandoned::Misconfigured,
+        ),
+        (Event::SpawnFailed(WorkerId(4)), Abandoned::NotSpawned),
+    ] {
+        let mut world = World::with_serving(policy.clone());
+        world.event(Event::Reload).ready(3).forget();
+        // The first slot keeps what has replaced its worker.
+        world
+            .event(exit)
+            .expect([])
+            .told([Change::ReloadAbandoned { generation, why }]);
+        assert_eq!(world.phase(), Phase::Serving);
+        world.event(Event::Reload).expect([spawn(5, 0, 3)]);
+    }
+}
+
+#[test]
+fn a_new_worker_that_is_late_is_killed_and_the_old_one_stays() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).forget();
+    let (generation, why) = (Generation(2), Abandoned::NotReadyInTime);
+    world
+        .at(60)
+        .expect([kill(2)])
+        .told([Change::ReloadAbandoned { generation, why }]);
+    world.exited(2, Exit::Crash).ready(1).expect([]);
+}
+
+#[test]
+fn an_abandoned_reload_drains_the_other_new_workers() {
+    let mut world = World::with_serving(Policy {
+        workers: slots(2),
+        reload_batch: slots(2),
+        ..Policy::default()
+    });
+    world.event(Event::Reload).forget();
+    world.exited(3, Exit::Crash).expect([drain(4)]);
+}
+
+#[test]
+fn a_reload_during_a_reload_raises_what_it_is_to_reach() {
+    let mut world = World::serving(2);
+    world
+        .event(Event::Reload)
+        .event(Event::Reload)
+        .expect([spawn(3, 0, 2)]);
+    world.ready(3).expect([drain(1), spawn(4, 0, 3)]);
+    world
+        .ready(4)
+        .ready(5)
+        .expect([drain(3), spawn(5, 1, 3), drain(2)]);
+    world.told([Change::ReloadFinished {
+        generation: Generation(3),
+    }]);
+}
+
+#[test]
+fn a_failure_that_a_later_reload_has_overtaken_does_not_abandon_it() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).event(Event::Reload).forget();
+    world.exited(2, Exit::Crash).expect([spawn(3, 0, 3)]);
+    world.ready(3).told([Change::ReloadFinished {
+        generation: Generation(3),
+    }]);
+}
+
+#[test]
+fn a_slot_in_backoff_is_reloaded_at_once() {
+    let mut world = World::serving(2);
+    world.exited(2, Exit::Crash).exited(3, Exit::Crash).forget();
+    world
+        .event(Event::Reload)
+        .expect([spawn(4, 1, 2), spawn(5, 0, 2)]);
+    // Were the new generation no better, the slot would rest and try the old one again.
+    world.exited(4, Exit::Crash).expect([drain(5)]);
+    world.at(1).expect([spawn(6, 1, 1)]);
+}
+
+#[test]
+fn alone_in_its_slot_a_new_worker_that_is_late_abandons_the_reload_too() {
+    let mut world = World::serving(2);
+    world.exited(2, Exit::Crash).exited(3, Exit::Crash);
+    world
+        .event(Event::Reload)
+        .ready(5)
+        .exited(1, Exit::Clean)
+        .forget();
+    world.at(60).expect([kill(4)]);
+    let (generation, why) = (Generation(2), Abandoned::NotReadyInTime);
+    world.told([Change::ReloadAbandoned { generation, why }]);
+    // The first slot has proven the generation.
+    world.at(62).expect([spawn(6, 1, 2)]);
+}
+
+#[test]
+fn a_crash_during_a_reload_is_replaced_by_the_new_generation() {
+    let mut world = World::serving(3);
+    world.event(Event::Reload).forget();
+    world
+        .exited(3, Exit::Crash)
+        .expect([adopt(2, 1), spawn(5, 2, 2)]);
+    world
+        .exited(1, Exit::Crash)
+        .expect([adopt(0, 2), adopt(2, 2), spawn(6, 1, 2)]);
+}
+
+#[test]
+fn a_crash_after_an_abandoned_reload_is_replaced_by_the_newest_that_was_ready() {
+    let mut world = World::serving(3);
+    world
+        .event(Event::Reload)
+        .ready(4)
+        .exited(5, Exit::Crash)
+        .forget();
+    world
+        .exited(3, Exit::Crash)
+        .expect([adopt(2, 4), spawn(6, 2, 2)]);
+
+    let mut world = World::serving(1);
+    world.event(Event::Reload).exited(2, Exit::Crash).forget();
+    world.exited(1, Exit::Crash).expect([spawn(3, 0, 1)]);
+}

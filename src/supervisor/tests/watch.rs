@@ -1,0 +1,473 @@
+//! The outside view: what a machine may do, judged by its events and actions alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use crate::id::{Generation, Slot, WorkerId};
+use crate::supervisor::policy::LEAVING_MAX;
+use crate::supervisor::*;
+
+/// The rule that was broken, in words.
+pub(super) type Breach = String;
+
+/// What anyone can know of the server who sees its events and actions.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Watch {
+    policy: Policy,
+    now: Time,
+    pub(super) workers: NonZeroU16,
+    slots: u16,
+    seen: BTreeMap<WorkerId, Seen>,
+    resting: BTreeMap<Slot, Time>,
+    adopters: BTreeMap<Slot, WorkerId>,
+    hung: BTreeSet<WorkerId>,
+    newest_worker: WorkerId,
+    /// The reload that this very event ended.
+    given_up: Option<Generation>,
+    crashes: u32,
+    stops: u32,
+    end: End,
+}
+
+/// How far the end of the server has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum End {
+    No,
+    /// Something happened that must end the server.
+    Due,
+    Draining,
+    ListenersClosed,
+    Finished(OutcomeKind),
+}
+
+/// An outcome that can be ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum OutcomeKind {
+    Asked,
+    OfItself,
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Seen {
+    pub(super) slot: Slot,
+    pub(super) generation: Generation,
+    pub(super) life: Life,
+    pub(super) role: Role,
+    since: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    Starting,
+    Serving,
+    Draining,
+    /// Killed while it held its slot.
+    Killed,
+    /// Killed while it drained, or as one of all at the end.
+    KilledLeaving,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Role {
+    Slot,
+    Canary,
+}
+
+pub(super) fn rule(kept: bool, breach: impl FnOnce() -> Breach) -> Result<(), Breach> {
+    if kept { Ok(()) } else { Err(breach()) }
+}
+
+impl Watch {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            now: Time::ZERO,
+            workers: policy.workers,
+            slots: policy.workers.get(),
+            seen: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            adopters: BTreeMap::new(),
+            hung: BTreeSet::new(),
+            newest_worker: WorkerId(0),
+            given_up: None,
+            crashes: 0,
+            stops: 0,
+            end: End::No,
+            policy,
+        }
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = (WorkerId, &Seen)> {
+        self.seen.iter().map(|(&id, seen)| (id, seen))
+    }
+
+    pub(super) fn canary(&self) -> Option<WorkerId> {
+        self.live()
+            .find(|(_, seen)| seen.role == Role::Canary)
+            .map(|(id, _)| id)
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.end >= End::Draining
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.end, End::Finished(_))
+    }
+
+    /// Whether every slot is served by its own worker and nothing else is going on.
+    pub(super) fn is_calm(&self) -> bool {
+        let serving = self
+            .live()
+            .filter(|(_, seen)| seen.life == Life::Serving)
+            .count();
+        serving == usize::from(self.workers.get()) && self.seen.len() == serving
+    }
+
+    /// Time has passed and nothing happened.
+    pub(super) fn waited(&mut self, now: Time) {
+        (self.now, self.given_up) = (now, None);
+    }
+
+    pub(super) fn event(&mut self, event: Event, now: Time) {
+        self.waited(now);
+        let due = |end: End| end.max(End::Due);
+        match event {
+            Event::Ready(id) => self.is_ready(id),
+            Event::CanaryReady => self.canary().into_iter().for_each(|id| self.is_ready(id)),
+            Event::CanaryFailed(_) => {
+                self.canary().and_then(|id| self.seen.remove(&id));
+            }
+            Event::SpawnFailed(id) => self.is_gone(id, Exit::Crash),
+            Event::Exited(id, exit) => self.is_gone(id, exit),
+            Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
+                self.hung.insert(id);
+            }
+            Event::Resize(workers) if !self.is_ending() => self.resized(workers),
+            Event::ResizeBy(Step::More) if !self.is_ending() => {
+                self.resized(self.workers.saturating_add(1));
+            }
+            Event::ResizeBy(Step::Fewer) if !self.is_ending() => {
+                let workers = NonZeroU16::new(self.workers.get() - 1).unwrap_or(self.workers);
+                self.resized(workers);
+            }
+            Event::Stop(Stop::Drain) => (self.stops, self.end) = (self.stops + 1, due(self.end)),
+            Event::Stop(Stop::Now) => (self.stops, self.end) = (self.stops + 2, due(self.end)),
+            Event::HookRefused => self.end = due(self.end),
+            _ => {}
+        }
+    }
+
+    fn resized(&mut self, workers: NonZeroU16) {
+        self.workers = workers.min(MAX_WORKERS);
+        self.slots = self.slots.max(self.workers.get());
+        self.resting.retain(|slot, _| slot.0 < self.workers.get());
+        self.killed_leave(|slot| slot.0 >= workers.get());
+    }
+
+    /// Killed workers are no longer waited for in slots that were retired or have a successor.
+    fn killed_leave(&mut self, slots: impl Fn(Slot) -> bool) {
+        for seen in self.seen.values_mut() {
+            if seen.life == Life::Killed && slots(seen.slot) {
+                seen.life = Life::KilledLeaving;
+                self.crashes += 1;
+            }
+        }
+    }
+
+    fn is_ready(&mut self, id: WorkerId) {
+        if let Some(seen) = self
+            .seen
+            .get_mut(&id)
+            .filter(|seen| seen.life == Life::Starting)
+        {
+            (seen.life, seen.since) = (Life::Serving, self.now);
+            if seen.role == Role::Slot {
+                let slot = seen.slot;
+                self.killed_leave(|other| other == slot);
+            }
+        }
+    }
+
+    fn is_gone(&mut self, id: WorkerId, exit: Exit) {
+        let Some(seen) = self.seen.remove(&id) else {
+            return;
+        };
+        self.hung.remove(&id);
+        if exit != Exit::Clean || seen.life != Life::Serving {
+            self.crashes += 1;
+        }
+    }
+
+    fn life(&self, id: WorkerId) -> Option<Life> {
+        self.seen.get(&id).map(|seen| seen.life)
+    }
+
+    pub(super) fn action(&mut self, action: Action) -> Result<(), Breach> {
+        rule(!self.is_finished(), || format!("{action:?} after Finish"))?;
+        match action {
+            Action::Spawn {
+                worker,
+                slot,
+                generation,
+            } => {
+                rule(slot.0 < self.workers.get(), || {
+                    format!("spawned in retired slot {slot}")
+                })?;
+                self.may_spawn(slot, generation)?;
+                self.resting.remove(&slot);
+                self.started(worker, slot, generation, Role::Slot)
+            }
+            Action::StartCanary {
+                worker,
+                slot,
+                generation,
+            } => {
+                rule(self.canary().is_none(), || "a second canary".into())?;
+                self.started(worker, slot, generation, Role::Canary)
+            }
+            Action::Drain(id) => self.told_to_drain(id),
+            Action::Kill(id) => self.killed(id),
+            Action::Adopt { slot, by } => {
+                self.adopters.insert(slot, by);
+                Ok(())
+            }
+            Action::Release { slot, by } => rule(self.adopters.remove(&slot) == Some(by), || {
+                format!("slot {slot} released by {by}, who had not adopted it")
+            }),
+            Action::CloseListeners => {
+                rule(self.end >= End::Due, || "listeners closed early".into())?;
+                rule(self.end < End::ListenersClosed, || {
+                    "listeners closed twice".into()
+                })?;
+                self.end = End::ListenersClosed;
+                Ok(())
+            }
+            Action::ExecInPlace => {
+                let serves = self
+                    .canary()
+                    .is_some_and(|id| self.life(id) == Some(Life::Serving));
+                rule(serves && !self.is_ending(), || {
+                    "exec without a ready canary".into()
+                })
+            }
+            Action::Notify(change) => self.told(change),
+            Action::Finish(outcome) => {
+                rule(self.end == End::ListenersClosed, || {
+                    "finished without an end".into()
+                })?;
+                rule(self.seen.is_empty(), || {
+                    format!("finished before {:?}", self.seen)
+                })?;
+                self.end = End::Finished(match outcome {
+                    Outcome::Drained | Outcome::Stopped => OutcomeKind::Asked,
+                    _ => OutcomeKind::OfItself,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    fn may_spawn(&self, slot: Slot, generation: Generation) -> Result<(), Breach> {
+        for (id, seen) in self.slot_workers(slot) {
+            let beside = match seen.life {
+                Life::Starting | Life::Killed => false,
+                Life::Serving => seen.generation < generation,
+                Life::Draining | Life::KilledLeaving => true,
+            };
+            rule(beside, || {
+                format!("spawned in slot {slot} beside worker {id}")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn started(
+        &mut self,
+        id: WorkerId,
+        slot: Slot,
+        generation: Generation,
+        role: Role,
+    ) -> Result<(), Breach> {
+        rule(!self.is_ending(), || {
+            format!("worker {id} started at the end")
+        })?;
+        rule(id > self.newest_worker, || {
+            format!("worker {id} is not new")
+        })?;
+        self.newest_worker = id;
+        let seen = Seen {
+            slot,
+            generation,
+            life: Life::Starting,
+            role,
+            since: self.now,
+        };
+        self.seen.insert(id, seen);
+        Ok(())
+    }
+
+    fn told_to_drain(&mut self, id: WorkerId) -> Result<(), Breach> {
+        let Some(seen) = self.seen.get(&id) else {
+            return Err(format!("drained worker {id}, who is not there"));
+        };
+        let slot = seen.slot;
+        let other = |life: Life| {
+            self.slot_workers(slot)
+                .any(|(other, seen)| other != id && seen.life == life)
+        };
+        let (retired, canary) = (slot.0 >= self.workers.get(), seen.role == Role::Canary);
+        let may = match seen.life {
+            Life::Serving => other(Life::Serving),
+            Life::Starting => other(Life::Serving) || other(Life::Killed),
+            Life::Draining | Life::Killed | Life::KilledLeaving => false,
+        };
+        rule(may || retired || canary || self.is_ending(), || {
+            format!("worker {id} drained in slot {slot}, which has no other ready")
+        })?;
+        let now = self.now;
+        if let Some(seen) = self.seen.get_mut(&id) {
+            (seen.life, seen.since) = (Life::Draining, now);
+        }
+        Ok(())
+    }
+
+    fn killed(&mut self, id: WorkerId) -> Result<(), Breach> {
+        let Some(seen) = self.seen.get(&id) else {
+            return Err(format!("killed worker {id}, who is not there"));
+        };
+        let overdue = self
+            .deadline(seen)
+            .is_some_and(|deadline| deadline <= self.now);
+        let drainers = |(_, other): &(WorkerId, &Seen)| other.life == Life::Draining;
+        let crowded = self.slot_workers(seen.slot).filter(drainers).count() > DRAINING_MAX;
+        let hastened = self.stops >= 2;
+        let (may, life) = match seen.life {
+            Life::Starting => (overdue || hastened, Life::Killed),
+            Life::Serving => (self.hung.contains(&id) || hastened, Life::Killed),
+            Life::Draining => (overdue || crowded || hastened, Life::KilledLeaving),
+            Life::Killed | Life::KilledLeaving => (false, Life::Killed),
+        };
+        rule(may, || {
+            format!("worker {id} killed while {:?} without need", seen.life)
+        })?;
+        // One that does not hold its slot has not to be waited for.
+        let holder = !self
+            .slot_workers(seen.slot)
+            .any(|(other, seen)| other != id && matches!(seen.life, Life::Serving | Life::Killed));
+        // Nor has one that was too late for its reload, be it alone in its slot.
+        let late = self.given_up.take() == Some(seen.generation);
+        let leaves = life == Life::Killed && (!holder || late);
+        let life = if leaves { Life::KilledLeaving } else { life };
+        if let Some(seen) = self.seen.get_mut(&id) {
+            seen.life = life;
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, change: Change) -> Result<(), Breach> {
+        match change {
+            Change::Draining => {
+                let due = self.end == End::Due || self.crashes > 0;
+                rule(due, || "the end has no reason".into())?;
+                self.end = self.end.max(End::Draining);
+            }
+            Change::BackingOff { slot, pause } => {
+                let most = self.policy.backoff.max;
+                rule(pause <= most, || format!("slot {slot} rests for {pause:?}"))?;
+                self.resting.insert(slot, self.now + pause);
+            }
+            Change::ReloadAbandoned { generation, .. } => self.given_up = Some(generation),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn slot_workers(&self, slot: Slot) -> impl Iterator<Item = (WorkerId, &Seen)> {
+        self.live()
+            .filter(move |(_, seen)| seen.slot == slot && seen.role == Role::Slot)
+    }
+
+    fn deadline(&self, seen: &Seen) -> Option<Time> {
+        match seen.life {
+            Life::Starting => Some(seen.since + self.policy.ready_timeout),
+            Life::Draining => {
+                let leave: Duration = self.policy.drain_timeout + self.policy.kill_grace;
+                Some(seen.since + leave)
+            }
+            Life::Serving | Life::Killed | Life::KilledLeaving => None,
+        }
+    }
+
+    /// Judges the state after all actions of an event.
+    pub(super) fn settled(&self, next_deadline: Option<Time>) -> Result<(), Breach> {
+        let stays = |seen: &Seen| {
+            matches!(seen.life, Life::Starting | Life::Serving) && seen.role == Role::Slot
+        };
+        if self.end != End::No && self.end != End::Due {
+            let stayer = self.live().find(|(_, seen)| stays(seen));
+            rule(stayer.is_none(), || format!("{stayer:?} stays at the end"))?;
+            rule(self.end >= End::ListenersClosed, || {
+                "listeners are kept".into()
+            })?;
+            let done = !self.seen.is_empty() || self.is_finished();
+            rule(done, || "nobody is left and it has not finished".into())?;
+        } else {
+            rule(self.end == End::No, || "the end was not begun".into())?;
+            self.slots_are_held()?;
+            self.slots_are_attended()?;
+        }
+        let resting = self.resting.values().copied().filter(|_| !self.is_ending());
+        let all = self
+            .live()
+            .filter_map(|(_, seen)| self.deadline(seen))
+            .chain(resting);
+        let least = all.min();
+        rule(next_deadline == least, || {
+            format!("waits for {next_deadline:?}, not {least:?}")
+        })
+    }
+
+    fn slots_are_held(&self) -> Result<(), Breach> {
+        for slot in (0..self.slots).map(Slot) {
+            let holds =
+                |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving | Life::Killed);
+            let held = self.slot_workers(slot).any(|(_, seen)| holds(seen));
+            if slot.0 >= self.workers.get() {
+                let runs = |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving);
+                let runs = self.slot_workers(slot).any(|(_, seen)| runs(seen));
+                rule(!runs, || format!("slot {slot} is retired and held"))?;
+            } else {
+                let rests = self
+                    .resting
+                    .get(&slot)
+                    .is_some_and(|&until| until > self.now);
+                let stuck = self.slot_workers(slot).count() >= LEAVING_MAX;
+                rule(held || rests || stuck, || {
+                    format!("nobody will come to slot {slot}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn slots_are_attended(&self) -> Result<(), Breach> {
+        let serves = |id: &WorkerId| {
+            self.seen
+                .get(id)
+                .is_some_and(|seen| seen.life == Life::Serving && seen.role == Role::Slot)
+        };
+        let anybody = self.seen.keys().any(serves);
+        for slot in (0..self.slots).map(Slot) {
+            let own = self.slot_workers(slot).any(|(id, _)| serves(&id));
+            let adopted = self.adopters.get(&slot).is_some_and(serves);
+            rule(own || adopted || !anybody, || {
+                format!("nobody attends to slot {slot}")
+            })?;
+            rule(!(own && adopted), || {
+                format!("slot {slot} is attended twice")
+            })?;
+        }
+        Ok(())
+    }
+}
