@@ -4,6 +4,9 @@
 //! [`Watched`](machine::Watched), which checks from outside what `invariants` checks from inside.
 //! So a machine that is broken on purpose (`flaws`) can be put in the supervisor's place.
 
+mod exhaustive;
+mod flaws;
 mod machine;
 mod scripts;
 mod watch;
+mod world;

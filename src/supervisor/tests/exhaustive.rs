@@ -1,0 +1,177 @@
+//! All small worlds: two slots, and every order of the events that are possible at each point.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU16;
+
+use crate::id::WorkerId;
+use crate::supervisor::tests::machine::{Machine, Watched};
+use crate::supervisor::tests::watch::{Breach, Life, Role};
+use crate::supervisor::*;
+
+/// How many events long.
+#[derive(Clone, Copy)]
+pub(super) struct Depth(pub(super) u8);
+
+/// What `explore` has seen.
+#[derive(Debug, Default)]
+pub(super) struct Explored {
+    /// Different states of machine and watch.
+    worlds: u64,
+    /// Events that were given.
+    steps: u64,
+}
+
+/// Two slots; few crashes end the server, so that this is in reach of a short order of events.
+pub(super) fn policy() -> Policy {
+    Policy {
+        workers: NonZeroU16::new(2).expect("two is not zero"),
+        crash_limit: CrashLimit {
+            max: 2,
+            ..CrashLimit::default()
+        },
+        ..Policy::default()
+    }
+}
+
+/// Gives `machine` every order of `depth` possible events. A world that was reached before, with as
+/// many events to come, is not explored again.
+pub(super) fn explore<M: Machine + Hash>(
+    machine: M,
+    policy: &Policy,
+    depth: Depth,
+) -> Result<Explored, Breach> {
+    let mut world = Watched::new(machine, policy);
+    world
+        .start()
+        .map_err(|breach| format!("at the start: {breach}"))?;
+    let mut explorer = Explorer::default();
+    explorer.explore(&world, Time::ZERO, depth)?;
+    Ok(explorer.explored)
+}
+
+#[derive(Default)]
+struct Explorer {
+    /// By its hash, how deep each world has been explored.
+    known: HashMap<u64, u8>,
+    path: Vec<Move>,
+    explored: Explored,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    Event(Event),
+    /// Nothing, until the next deadline.
+    Wait,
+}
+
+impl Explorer {
+    fn explore<M: Machine + Hash>(
+        &mut self,
+        world: &Watched<M>,
+        now: Time,
+        Depth(depth): Depth,
+    ) -> Result<(), Breach> {
+        let mut hasher = DefaultHasher::new();
+        (world, now).hash(&mut hasher);
+        match self.known.insert(hasher.finish(), depth) {
+            Some(before) if before >= depth => {
+                self.known.insert(hasher.finish(), before);
+                return Ok(());
+            }
+            Some(_) => {}
+            None => self.explored.worlds += 1,
+        }
+        if depth == 0 {
+            return Ok(());
+        }
+        for next in moves(world) {
+            self.path.push(next);
+            self.explored.steps += 1;
+            let (mut world, mut now) = (world.clone(), now);
+            let taken = match next {
+                Move::Event(event) => world.handle(event, now),
+                Move::Wait => {
+                    now = world.machine.next_deadline().unwrap_or(now);
+                    world.handle_timeout(now)
+                }
+            };
+            taken.map_err(|breach| format!("{breach}\nafter {:?}", self.path))?;
+            self.explore(&world, now, Depth(depth - 1))?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+}
+
+/// Every command, what each process can do, and one fact about a worker that never was.
+fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
+    let mut events = vec![
+        Event::Reload,
+        Event::Upgrade,
+        Event::ResizeBy(Step::More),
+        Event::ResizeBy(Step::Fewer),
+        Event::Stop(Stop::Drain),
+        Event::Stop(Stop::Now),
+        Event::HookRefused,
+        Event::CanaryReady,
+        Event::CanaryFailed(Abandoned::Died),
+        Event::UpgradeFailed,
+        Event::Exited(WorkerId(99), Exit::Crash),
+    ];
+    for (id, seen) in world
+        .watch
+        .live()
+        .filter(|(_, seen)| seen.role == Role::Slot)
+    {
+        events.push(Event::Exited(id, Exit::Clean));
+        events.push(Event::Exited(id, Exit::Crash));
+        match seen.life {
+            Life::Starting => {
+                let misconfigured = Event::Exited(id, Exit::Misconfigured);
+                events.extend([Event::Ready(id), Event::SpawnFailed(id), misconfigured]);
+            }
+            Life::Serving => {
+                let misconfigured = Event::Exited(id, Exit::Misconfigured);
+                events.extend([Event::Hung(id), Event::Ready(id), misconfigured]);
+            }
+            Life::Draining | Life::Killed | Life::KilledLeaving => {
+                events.extend([Event::Ready(id), Event::Hung(id)]);
+            }
+        }
+    }
+    events
+        .into_iter()
+        .map(Move::Event)
+        .chain([Move::Wait])
+        .collect()
+}
+
+/// From the first `Spawn` on.
+#[test]
+fn every_order_of_events_keeps_the_rules() {
+    let machine = Supervisor::new(policy(), Time::ZERO);
+    let explored =
+        explore(machine, &policy(), Depth(6)).unwrap_or_else(|breach| panic!("{breach}"));
+    println!("{} worlds, {} steps", explored.worlds, explored.steps);
+    assert!(explored.worlds > 10_000, "only {} worlds", explored.worlds);
+}
+
+/// From a server that serves on: the depth is not spent on getting there.
+#[test]
+fn every_order_of_events_keeps_the_rules_of_a_serving_server() {
+    let mut machine = Watched::new(Supervisor::new(policy(), Time::ZERO), &policy());
+    machine.start().expect("a start keeps the rules");
+    for worker in [1, 2].map(WorkerId) {
+        let served = machine.handle(Event::Ready(worker), Time::ZERO);
+        served.expect("a start keeps the rules");
+    }
+    let mut explorer = Explorer::default();
+    explorer
+        .explore(&machine, Time::ZERO, Depth(5))
+        .unwrap_or_else(|breach| panic!("{breach}"));
+    let Explored { worlds, steps } = explorer.explored;
+    println!("{worlds} worlds, {steps} steps");
+    assert!(worlds > 10_000, "only {worlds} worlds");
+}

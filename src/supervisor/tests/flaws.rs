@@ -1,0 +1,129 @@
+//! Machines that are broken on purpose, and the proof that the checks notice.
+
+use crate::id::WorkerId;
+use crate::supervisor::tests::exhaustive::{self, Depth};
+use crate::supervisor::tests::machine::Machine;
+use crate::supervisor::tests::world::{self, Hours, Seed};
+use crate::supervisor::*;
+
+/// A mistake that a change to the supervisor could bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Flaw {
+    ForgetsRespawn,
+    DrainsBeforeReady,
+    ClosesListenersEarly,
+    FinishesTwice,
+    ForgetsAdoption,
+    ForgetsKill,
+    MissesDeadline,
+}
+
+const FLAWS: [Flaw; 7] = [
+    Flaw::ForgetsRespawn,
+    Flaw::DrainsBeforeReady,
+    Flaw::ClosesListenersEarly,
+    Flaw::FinishesTwice,
+    Flaw::ForgetsAdoption,
+    Flaw::ForgetsKill,
+    Flaw::MissesDeadline,
+];
+
+/// A supervisor whose actions reach the master changed.
+#[derive(Clone, Hash)]
+struct Flawed {
+    inner: Supervisor,
+    flaw: Flaw,
+    lost: Option<WorkerId>,
+    queued: Vec<Action>,
+}
+
+impl Flawed {
+    fn new(policy: &Policy, flaw: Flaw) -> Self {
+        let inner = Supervisor::new(policy.clone(), Time::ZERO);
+        Self {
+            inner,
+            flaw,
+            lost: None,
+            queued: Vec::new(),
+        }
+    }
+
+    /// The slot's worker that serves beside the one that has just been spawned.
+    fn predecessor(&self, of: WorkerId) -> Option<WorkerId> {
+        let seat = self
+            .inner
+            .seats
+            .iter()
+            .find(|seat| seat.workers().any(|one| one.id == of))?;
+        seat.server().map(|worker| worker.id)
+    }
+}
+
+impl Machine for Flawed {
+    fn handle(&mut self, event: Event, now: Time) {
+        if let Event::Exited(worker, _) = event {
+            self.lost = Some(worker);
+        }
+        self.inner.handle(event, now);
+    }
+
+    fn handle_timeout(&mut self, now: Time) {
+        self.inner.handle_timeout(now);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        if let Some(action) = self.queued.pop() {
+            return Some(action);
+        }
+        let action = self.inner.next_action()?;
+        match (self.flaw, action) {
+            (Flaw::ForgetsRespawn, Action::Spawn { .. }) if self.lost.is_some() => {
+                return self.next_action();
+            }
+            (Flaw::DrainsBeforeReady, Action::Spawn { worker, .. }) => {
+                self.queued
+                    .extend(self.predecessor(worker).map(Action::Drain));
+            }
+            (Flaw::ClosesListenersEarly, Action::Notify(Change::WorkerDraining(..))) => {
+                self.queued.push(Action::CloseListeners);
+            }
+            (Flaw::FinishesTwice, Action::Finish(_)) => self.queued.push(action),
+            (Flaw::ForgetsAdoption, Action::Adopt { .. }) => return self.next_action(),
+            (Flaw::ForgetsKill, Action::Kill(_)) => return self.next_action(),
+            _ => {}
+        }
+        Some(action)
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.inner
+            .next_deadline()
+            .filter(|_| self.flaw != Flaw::MissesDeadline)
+    }
+}
+
+#[test]
+fn all_small_worlds_notice_each_flaw() {
+    for flaw in FLAWS {
+        let policy = exhaustive::policy();
+        let breach = exhaustive::explore(Flawed::new(&policy, flaw), &policy, Depth(4));
+        println!(
+            "{flaw:?}: {}",
+            breach.expect_err(&format!("{flaw:?} went unnoticed"))
+        );
+    }
+}
+
+#[test]
+fn random_worlds_notice_each_flaw() {
+    for flaw in FLAWS {
+        let breach = (0..20).map(Seed).find_map(|seed| {
+            let policy = world::policy(seed);
+            world::run(Flawed::new(&policy, flaw), &policy, seed, Hours(10)).err()
+        });
+        println!(
+            "{flaw:?}: {}",
+            breach.unwrap_or_else(|| panic!("{flaw:?} went unnoticed"))
+        );
+    }
+}
