@@ -13,6 +13,9 @@ use crate::supervisor::*;
 #[derive(Clone, Copy)]
 pub(super) struct Depth(pub(super) u8);
 
+/// Debug builds have seconds for this, release builds a longer breath.
+const DEPTH: Depth = Depth(if cfg!(debug_assertions) { 5 } else { 6 });
+
 /// What `explore` has seen.
 #[derive(Debug, Default)]
 pub(super) struct Explored {
@@ -152,8 +155,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
 #[test]
 fn every_order_of_events_keeps_the_rules() {
     let machine = Supervisor::new(policy(), Time::ZERO);
-    let explored =
-        explore(machine, &policy(), Depth(6)).unwrap_or_else(|breach| panic!("{breach}"));
+    let explored = explore(machine, &policy(), DEPTH).unwrap_or_else(|breach| panic!("{breach}"));
     println!("{} worlds, {} steps", explored.worlds, explored.steps);
     assert!(explored.worlds > 10_000, "only {} worlds", explored.worlds);
 }
@@ -169,7 +171,7 @@ fn every_order_of_events_keeps_the_rules_of_a_serving_server() {
     }
     let mut explorer = Explorer::default();
     explorer
-        .explore(&machine, Time::ZERO, Depth(5))
+        .explore(&machine, Time::ZERO, DEPTH)
         .unwrap_or_else(|breach| panic!("{breach}"));
     let Explored { worlds, steps } = explorer.explored;
     println!("{worlds} worlds, {steps} steps");
