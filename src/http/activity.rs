@@ -1,0 +1,386 @@
+//! What is known about one connection: what it is doing, and since when it has not moved.
+//!
+//! Written by whoever sees a thing happen (the stream, the service, the bodies), read by the
+//! registry when the connection's turn comes. On the way of a request that is a few plain stores:
+//! the time is the registry's coarse clock, never the system's.
+//!
+//! hyper gives the stream away on an upgrade and routers want request bodies that are `Send`, so
+//! this is shared by `Arc` and made of atomics, though a worker has one thread. They are relaxed:
+//! none of them guards another.
+
+use std::net::SocketAddr;
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use super::wheel::Tick;
+
+/// The two ends of a connection, as the listener saw them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// The client's address.
+    pub peer: Address,
+    /// The address the client connected to.
+    pub local: Address,
+}
+
+impl ConnectionInfo {
+    /// What an acceptor tells about a connection.
+    #[must_use]
+    pub fn new(peer: Address, local: Address) -> Self {
+        Self { peer, local }
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Address {
+    /// A TCP address, v4 or v6.
+    Tcp(SocketAddr),
+    /// A unix(7) socket; a client's is usually unnamed.
+    Unix(UnixAddr),
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl From<UnixAddr> for Address {
+    fn from(address: UnixAddr) -> Self {
+        Self::Unix(address)
+    }
+}
+
+/// The coarse clock. It counts ticks of the registry, not time: while a worker is stuck in a
+/// handler it reads nobody's bytes, and no client is to be blamed for that.
+#[derive(Debug, Default)]
+pub(super) struct Clock(AtomicU64);
+
+impl Clock {
+    pub(super) fn now(&self) -> Tick {
+        Tick(self.0.load(Relaxed))
+    }
+
+    pub(super) fn advance(&self) -> Tick {
+        Tick(self.0.fetch_add(1, Relaxed) + 1)
+    }
+}
+
+/// What a connection is doing. What its deadline is follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// Accepted; not one byte has come.
+    Fresh,
+    /// A request's head is coming in.
+    Head,
+    /// From the head's end to the end of the response's body. The handler's time is its own; only
+    /// a client that neither sends nor reads is timed.
+    Serving,
+    /// Between requests.
+    Idle,
+    /// Our last word is said; what the client still sends is thrown away until it closes.
+    Leaving,
+    /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
+    Upgraded,
+}
+
+impl Stage {
+    const ALL: [Self; 6] = [
+        Self::Fresh,
+        Self::Head,
+        Self::Serving,
+        Self::Idle,
+        Self::Leaving,
+        Self::Upgraded,
+    ];
+}
+
+/// Why a request's body cannot be read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum BodyFailure {
+    TooLarge = 1,
+    TimedOut = 2,
+    Broken = 3,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(super) struct Activity {
+    pub(super) info: ConnectionInfo,
+    clock: Arc<Clock>,
+    stage: AtomicU8,
+    /// When the stage began; `Idle` begins anew with each byte of a response that is written.
+    stamp: AtomicU64,
+    /// Since when the client does not take what we write, and since when the handler waits for
+    /// more of the request's body.
+    write_blocked: Since,
+    body_awaited: Since,
+    body_failure: AtomicU8,
+    body_open: AtomicBool,
+    body_unread: AtomicBool,
+    held_back: AtomicBool,
+    release: AtomicBool,
+    cut: AtomicBool,
+    stream_gone: AtomicBool,
+    wakers: Mutex<Wakers>,
+}
+
+/// Wakers that are needed off the beaten path only; hence a lock, which nobody contends for.
+#[derive(Debug, Default)]
+struct Wakers {
+    body: Option<Waker>,
+    upgraded_read: Option<Waker>,
+    upgraded_write: Option<Waker>,
+    stream_gone: Option<Waker>,
+}
+
+impl Activity {
+    pub(super) fn new(info: ConnectionInfo, clock: Arc<Clock>) -> Self {
+        Self {
+            info,
+            stage: AtomicU8::new(Stage::Fresh as u8),
+            stamp: AtomicU64::new(clock.now().0),
+            clock,
+            write_blocked: Since::default(),
+            body_awaited: Since::default(),
+            body_failure: AtomicU8::new(0),
+            body_open: AtomicBool::new(false),
+            body_unread: AtomicBool::new(false),
+            held_back: AtomicBool::new(false),
+            release: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            stream_gone: AtomicBool::new(false),
+            wakers: Mutex::default(),
+        }
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        Stage::ALL[usize::from(self.stage.load(Relaxed))]
+    }
+
+    pub(super) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Relaxed);
+        self.stamp.store(self.clock.now().0, Relaxed);
+    }
+
+    /// When the present stage began.
+    pub(super) fn stamp(&self) -> Tick {
+        Tick(self.stamp.load(Relaxed))
+    }
+
+    /// Bytes came in. Between requests they are the beginning of a head; a deadline for a head is
+    /// for the whole of it, or a byte now and then would keep it open for ever.
+    pub(super) fn has_read(&self) {
+        if matches!(self.stage(), Stage::Fresh | Stage::Idle) && !self.is_body_open() {
+            self.enter(Stage::Head);
+        }
+    }
+
+    /// Whether nothing at all is going on: a response that is finished may still be on its way to
+    /// a slow client, and its request's body may still be read by a task that outlives the handler.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.stage(), Stage::Fresh | Stage::Idle)
+            && self.write_blocked_since().is_none()
+            && !self.is_body_open()
+    }
+
+    /// A head is complete and its request begins.
+    pub(super) fn begin_request(&self) {
+        self.enter(Stage::Serving);
+        self.body_failure.store(0, Relaxed);
+        self.body_unread.store(false, Relaxed);
+    }
+}
+
+/// Writing.
+impl Activity {
+    pub(super) fn write_blocked(&self) {
+        self.write_blocked.begin(self.clock.now());
+    }
+
+    pub(super) fn has_written(&self) {
+        self.write_blocked.end();
+        // A response that was buffered whole leaves the connection idle while it is still on its
+        // way to a slow client.
+        if self.stage() == Stage::Idle {
+            self.enter(Stage::Idle);
+        }
+    }
+
+    /// Since when the client has taken nothing of what we have for it.
+    pub(super) fn write_blocked_since(&self) -> Option<Tick> {
+        self.write_blocked.get()
+    }
+
+    /// Whether the stream keeps written bytes back, to send them with the next ones.
+    pub(super) fn holds_back(&self) -> bool {
+        self.held_back.load(Relaxed)
+    }
+
+    pub(super) fn set_held_back(&self, bytes: usize) {
+        self.held_back.store(bytes > 0, Relaxed);
+    }
+
+    /// Has the stream keep nothing back until [`Activity::end_release`].
+    pub(super) fn release(&self) {
+        self.release.store(true, Relaxed);
+    }
+
+    pub(super) fn end_release(&self) {
+        self.release.store(false, Relaxed);
+    }
+
+    pub(super) fn is_released(&self) -> bool {
+        self.release.load(Relaxed)
+    }
+}
+
+/// The request's body.
+impl Activity {
+    /// The handler wants more of the body than has come.
+    pub(super) fn await_body(&self, waker: &Waker) {
+        self.body_awaited.begin(self.clock.now());
+        store(&mut self.wakers().body, waker);
+    }
+
+    pub(super) fn end_await_body(&self) {
+        self.body_awaited.end();
+    }
+
+    /// Since when the handler has waited for the next piece of the body.
+    pub(super) fn body_awaited_since(&self) -> Option<Tick> {
+        self.body_awaited.get()
+    }
+
+    /// Has whoever reads the body find that it took too long.
+    pub(super) fn expire_body(&self) -> Option<Waker> {
+        self.body_awaited.end();
+        self.fail_body(BodyFailure::TimedOut);
+        self.wakers().body.take()
+    }
+
+    pub(super) fn fail_body(&self, failure: BodyFailure) {
+        self.body_failure.store(failure as u8, Relaxed);
+    }
+
+    pub(super) fn body_failure(&self) -> Option<BodyFailure> {
+        match self.body_failure.load(Relaxed) {
+            0 => None,
+            1 => Some(BodyFailure::TooLarge),
+            2 => Some(BodyFailure::TimedOut),
+            _ => Some(BodyFailure::Broken),
+        }
+    }
+
+    /// There is a body, and somebody has it.
+    pub(super) fn open_body(&self) {
+        self.body_open.store(true, Relaxed);
+    }
+
+    /// The body was read to its end.
+    pub(super) fn close_body(&self) {
+        self.body_open.store(false, Relaxed);
+    }
+
+    /// The body was dropped before its end.
+    pub(super) fn leave_body_unread(&self) {
+        self.body_awaited.end();
+        self.body_unread.store(true, Relaxed);
+        self.close_body();
+    }
+
+    fn is_body_open(&self) -> bool {
+        self.body_open.load(Relaxed)
+    }
+
+    pub(super) fn is_body_unread(&self) -> bool {
+        self.body_unread.load(Relaxed)
+    }
+}
+
+/// After an upgrade.
+impl Activity {
+    /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
+    pub(super) fn cut(&self) {
+        self.cut.store(true, Relaxed);
+        let mut wakers = self.wakers();
+        let parked = [wakers.upgraded_read.take(), wakers.upgraded_write.take()];
+        drop(wakers);
+        parked.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Relaxed)
+    }
+
+    /// The task that reads the upgraded stream is to hear of [`Activity::cut`].
+    pub(super) fn park_read(&self, waker: &Waker) {
+        if self.stage() == Stage::Upgraded {
+            store(&mut self.wakers().upgraded_read, waker);
+        }
+    }
+
+    /// As [`Activity::park_read`], for the task that writes.
+    pub(super) fn park_write(&self, waker: &Waker) {
+        if self.stage() == Stage::Upgraded {
+            store(&mut self.wakers().upgraded_write, waker);
+        }
+    }
+
+    /// The stream was dropped.
+    pub(super) fn end_stream(&self) {
+        self.stream_gone.store(true, Relaxed);
+        let waker = self.wakers().stream_gone.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the stream was dropped; if not, `waker` hears of it.
+    pub(super) fn is_stream_gone(&self, waker: &Waker) -> bool {
+        // Under the lock: the stream may be dropped on another thread.
+        let mut wakers = self.wakers();
+        store(&mut wakers.stream_gone, waker);
+        self.stream_gone.load(Relaxed)
+    }
+
+    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+        // Nothing panics while it holds the lock, and each waker stands alone anyway.
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn store(slot: &mut Option<Waker>, waker: &Waker) {
+    match slot {
+        Some(known) => known.clone_from(waker),
+        None => *slot = Some(waker.clone()),
+    }
+}
+
+/// The tick at which something began to be in the way, kept as tick + 1; 0 is "nothing is".
+#[derive(Debug, Default)]
+struct Since(AtomicU64);
+
+impl Since {
+    fn begin(&self, now: Tick) {
+        if self.0.load(Relaxed) == 0 {
+            self.0.store(now.0 + 1, Relaxed);
+        }
+    }
+
+    fn end(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    fn get(&self) -> Option<Tick> {
+        self.0.load(Relaxed).checked_sub(1).map(Tick)
+    }
+}

@@ -1,0 +1,250 @@
+//! Bodies: the request's, with its limit and its deadline, and the wrapper around the response's.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use pin_project_lite::pin_project;
+
+use super::activity::{Activity, BodyFailure, ConnectionInfo};
+use super::service::Exchange;
+
+/// A request's body, read from the connection as the handler asks for it.
+///
+/// Nothing is read ahead of the handler, and `100 Continue` goes out when the handler first asks.
+pub struct Body {
+    incoming: Incoming,
+    activity: Arc<Activity>,
+    limit: u64,
+    left: u64,
+    ended: bool,
+}
+
+impl Body {
+    pub(super) fn new(incoming: Incoming, activity: Arc<Activity>, limit: u64) -> Self {
+        let ended = incoming.is_end_stream();
+        if !ended {
+            activity.open_body();
+        }
+        Self {
+            incoming,
+            activity,
+            limit,
+            left: limit,
+            ended,
+        }
+    }
+
+    /// The connection that the request came on: whose it is and where it was accepted.
+    #[must_use]
+    pub fn connection(&self) -> &ConnectionInfo {
+        &self.activity.info
+    }
+
+    fn failure(&self) -> Option<BodyError> {
+        match self.activity.body_failure()? {
+            BodyFailure::TooLarge => Some(BodyError::TooLarge { limit: self.limit }),
+            BodyFailure::TimedOut => Some(BodyError::TimedOut),
+            // hyper tells each cause once; the first call passed it on.
+            BodyFailure::Broken => None,
+        }
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.activity.close_body();
+    }
+
+    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+        match self.left.checked_sub(len) {
+            Some(left) => {
+                self.left = left;
+                if self.incoming.is_end_stream() {
+                    self.end();
+                }
+                Ok(frame)
+            }
+            None => {
+                self.activity.fail_body(BodyFailure::TooLarge);
+                Err(BodyError::TooLarge { limit: self.limit })
+            }
+        }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        if let Some(failure) = this.failure() {
+            return Poll::Ready(Some(Err(failure)));
+        }
+        let Poll::Ready(item) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+            this.activity.await_body(cx.waker());
+            return Poll::Pending;
+        };
+        this.activity.end_await_body();
+        Poll::Ready(match item {
+            Some(Ok(frame)) => Some(this.count(frame)),
+            Some(Err(error)) => {
+                this.activity.fail_body(BodyFailure::Broken);
+                Some(Err(BodyError::Broken(error)))
+            }
+            None => {
+                this.end();
+                None
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        // A body read to its end may outlive its exchange, and the next one's facts are not its.
+        if !self.ended {
+            self.activity.leave_body_unread();
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body")
+            .field("connection", self.connection())
+            .field("limit", &self.limit)
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a request's body could not be read to its end.
+///
+/// A handler that fails because of it need do nothing more: if it returns an error, any error, the
+/// client is told the status named here.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// It is larger than [`Http::max_body_size`](super::Http::max_body_size); 413.
+    TooLarge {
+        /// That size, in bytes.
+        limit: u64,
+    },
+    /// Nothing of it came for [`Http::body_timeout`](super::Http::body_timeout); 408.
+    TimedOut,
+    /// The client left in the middle, or sent chunks that are none; 400.
+    Broken(hyper::Error),
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { limit } => write!(f, "the request's body is over {limit} bytes"),
+            Self::TimedOut => f.write_str("the request's body stopped coming"),
+            Self::Broken(_) => f.write_str("the request's body broke off"),
+        }
+    }
+}
+
+impl Error for BodyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Broken(error) => Some(error),
+            Self::TooLarge { .. } | Self::TimedOut => None,
+        }
+    }
+}
+
+pin_project! {
+    /// A response's body. While it lives the request lives: dropping it ends the exchange.
+    pub(super) struct ResponseBody<B> {
+        #[pin]
+        inner: Option<B>,
+        exchange: Exchange,
+    }
+}
+
+impl<B> ResponseBody<B> {
+    /// `None` is the empty body.
+    pub(super) fn new(inner: Option<B>, exchange: Exchange) -> Self {
+        Self { inner, exchange }
+    }
+}
+
+impl<B> http_body::Body for ResponseBody<B>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Data = B::Data;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
+        let this = self.project();
+        let Some(inner) = this.inner.as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        // An error here has hyper abort the connection, which is the only way left to tell the
+        // client that the body is not whole.
+        Poll::Ready(match ready!(catch_panic(|| inner.poll_frame(cx))) {
+            Ok(item) => item.map(|frame| {
+                frame.map_err(|error| {
+                    let error = error.into();
+                    this.exchange.broke_off(&*error);
+                    error
+                })
+            }),
+            Err(payload) => {
+                this.exchange.panicked(&*payload);
+                Some(Err("the response's body panicked".into()))
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), B::size_hint)
+    }
+}
+
+/// Polls what users wrote. What it leaves half-done by a panic is dropped and never seen again,
+/// hence the assertion.
+pub(super) fn catch_panic<T>(
+    poll: impl FnOnce() -> Poll<T>,
+) -> Poll<Result<T, Box<dyn Any + Send>>> {
+    match catch_unwind(AssertUnwindSafe(poll)) {
+        Ok(poll) => poll.map(Ok),
+        Err(payload) => Poll::Ready(Err(payload)),
+    }
+}

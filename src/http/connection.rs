@@ -1,0 +1,181 @@
+//! The life of one connection: hyper's, until it ends or the registry orders otherwise, and then
+//! the last words.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http_body::Body as HttpBody;
+use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::service::Service;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Request;
+use super::activity::{Activity, Stage};
+use super::registry::{Deadline, Member, Order};
+use super::service::Guarded;
+use super::stream::Stream;
+
+/// What a client is told whose request's head does not come to its end.
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+type Protocol<I, S> = UpgradeableConnection<Stream<I>, Guarded<S>>;
+
+/// Serves a connection to its end.
+pub(super) async fn live<I, S, B>(mut protocol: Protocol<I, S>, member: Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request, Response = http::Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: HttpBody + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match poll_fn(|cx| poll_serving(&mut protocol, &member, cx)).await {
+        End::Protocol(outcome) => {
+            let wants_discard = match &outcome {
+                Ok(()) => member.activity.is_body_unread(),
+                Err(error) => error.is_parse(),
+            };
+            match outcome {
+                Ok(()) => tracing::debug!(peer = ?member.peer(), "connection ended"),
+                Err(error) => tracing::debug!(peer = ?member.peer(), %error, "connection failed"),
+            }
+            match protocol.into_parts() {
+                None => outlive_upgrade(&member).await,
+                Some(mut parts) if wants_discard => discard(&mut parts.io, &member).await,
+                Some(_) => {}
+            }
+        }
+        End::Ordered(order) => {
+            tracing::debug!(peer = ?member.peer(), ?order, "connection closed by us");
+            if let Order::Expire(deadline) = order {
+                member.registry.counters.timeout(deadline);
+            }
+            // Somebody who does not read will not read our last words either.
+            if matches!(order, Order::Cut | Order::Expire(Deadline::Write)) {
+                return;
+            }
+            let Some(mut parts) = protocol.into_parts() else {
+                return;
+            };
+            if is_blank(&parts.read_buf) {
+                finish(&mut parts.io, b"", &member).await;
+            } else {
+                finish(&mut parts.io, TOO_SLOW, &member).await;
+                discard(&mut parts.io, &member).await;
+            }
+        }
+    }
+}
+
+enum End {
+    /// By the protocol, or by the client.
+    Protocol(hyper::Result<()>),
+    Ordered(Order),
+}
+
+fn poll_serving<I, S, B>(
+    protocol: &mut Protocol<I, S>,
+    member: &Member,
+    cx: &mut Context<'_>,
+) -> Poll<End>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request, Response = http::Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: HttpBody + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let activity = &member.activity;
+    let mut polled = Pin::new(&mut *protocol).poll(cx);
+    if polled.is_pending() && activity.holds_back() {
+        // hyper stopped without telling the stream, as it does if the handler of the second of
+        // three pipelined requests is pending. A poll always flushes.
+        activity.release();
+        polled = Pin::new(&mut *protocol).poll(cx);
+        activity.end_release();
+    }
+    if let Poll::Ready(outcome) = polled {
+        return Poll::Ready(End::Protocol(outcome));
+    }
+    // Looked at after hyper had its say: bytes may have come in the same instant as the order.
+    match member.take_order(cx) {
+        Some(order) => Poll::Ready(End::Ordered(order)),
+        None => Poll::Pending,
+    }
+}
+
+/// Between requests old clients may send a line break or two (RFC 9112 2.2).
+fn is_blank(read_ahead: &[u8]) -> bool {
+    read_ahead.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
+/// Sends the last words and the end of file.
+async fn finish<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    member.activity.enter(Stage::Leaving);
+    let mut sent = 0;
+    let outcome = poll_fn(|cx| {
+        if member.take_order(cx).is_some() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        while sent < words.len() {
+            sent += ready!(Pin::new(stream.io()).poll_write(cx, &words[sent..]))?;
+        }
+        Pin::new(stream.io()).poll_shutdown(cx)
+    });
+    if let Err(error) = outcome.await {
+        tracing::debug!(peer = ?member.peer(), %error, "client left before our last words");
+    }
+}
+
+/// Throws away what the client still sends, until it closes or its time is up.
+///
+/// close(2) on a socket with unread bytes resets the connection, and a reset takes the answer with
+/// it that the client has not read yet: it would never learn of its 413.
+async fn discard<I>(stream: &mut Stream<I>, member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    member.activity.enter(Stage::Leaving);
+    let mut bin = [0; 4096];
+    poll_fn(|cx| {
+        loop {
+            if member.take_order(cx).is_some() {
+                return Poll::Ready(());
+            }
+            let mut bin = ReadBuf::new(&mut bin);
+            let read = ready!(Pin::new(stream.io()).poll_read(cx, &mut bin));
+            if read.is_err() || bin.filled().is_empty() {
+                return Poll::Ready(());
+            }
+        }
+    })
+    .await;
+}
+
+/// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a
+/// drain waits for it and a cut ends it.
+async fn outlive_upgrade(member: &Member) {
+    let activity: &Arc<Activity> = &member.activity;
+    activity.enter(Stage::Upgraded);
+    poll_fn(|cx| {
+        if activity.is_stream_gone(cx.waker()) {
+            return Poll::Ready(());
+        }
+        match member.take_order(cx) {
+            Some(_) => {
+                activity.cut();
+                Poll::Ready(())
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await;
+}

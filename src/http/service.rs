@@ -1,0 +1,234 @@
+//! The service that hyper calls: the user's, behind the limits, with its panics and errors turned
+//! into answers.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::header::{CONNECTION, SERVER};
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+
+use super::activity::{Activity, BodyFailure, Stage};
+use super::body::{Body, ResponseBody, catch_panic};
+use super::registry::Registry;
+use super::{Http, Request};
+
+/// See the module's head.
+pub(super) struct Guarded<S> {
+    pub(super) inner: S,
+    pub(super) http: Rc<Http>,
+    pub(super) registry: Rc<Registry>,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl<S, B> Service<http::Request<Incoming>> for Guarded<S>
+where
+    S: Service<Request, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = Infallible;
+    type Future = Answer<S::Future>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        self.activity.begin_request();
+        self.registry.counters.request();
+        let tunnel = request.method() == Method::CONNECT;
+        let exchange = Exchange {
+            http: Rc::clone(&self.http),
+            registry: Rc::clone(&self.registry),
+            activity: Arc::clone(&self.activity),
+            tunnel,
+        };
+        let limit = self.http.max_body_size.unwrap_or(u64::MAX);
+        // Of a chunked body nothing is known yet; its bytes are counted as they come.
+        let announced = request.body().size_hint().lower();
+        let request =
+            request.map(|incoming| Body::new(incoming, Arc::clone(&self.activity), limit));
+        if announced > limit {
+            tracing::debug!(announced, limit, "request refused: its body is too large");
+            return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
+        }
+        match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
+            Ok(handler) => Answer {
+                work: Work::Handler { handler },
+                exchange: Some(exchange),
+            },
+            Err(payload) => {
+                exchange.panicked(&*payload);
+                Answer::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// The answer to one request, in the making. hyper keeps it in one place for the life of the
+    /// connection, so that a request costs no allocation for it.
+    pub(super) struct Answer<F> {
+        #[pin]
+        work: Work<F>,
+        // Here until the response carries it away.
+        exchange: Option<Exchange>,
+    }
+}
+
+pin_project! {
+    #[project = WorkPinned]
+    enum Work<F> {
+        Handler { #[pin] handler: F },
+        // Ours, without a body.
+        Own { status: StatusCode },
+    }
+}
+
+impl<F> Answer<F> {
+    fn own(status: StatusCode, exchange: Exchange) -> Self {
+        Self {
+            work: Work::Own { status },
+            exchange: Some(exchange),
+        }
+    }
+}
+
+impl<F, B, E> Future for Answer<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Output = Result<Response<ResponseBody<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let (response, author) = match this.work.as_mut().project() {
+            WorkPinned::Own { status } => (own(*status), Author::Server),
+            WorkPinned::Handler { handler } => {
+                let outcome = ready!(catch_panic(|| handler.poll(cx)));
+                let exchange = this.exchange.as_ref().expect(POLLED_AFTER_END);
+                // What the handler held goes now: a body it left unread decides, below, whether
+                // the connection can be kept.
+                let status = match outcome {
+                    Ok(Ok(response)) => Ok(response.map(Some)),
+                    Ok(Err(error)) => Err(exchange.failed(&*error.into())),
+                    Err(payload) => Err(exchange.panicked(&*payload)),
+                };
+                this.work.set(Work::Own {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                });
+                match status {
+                    Ok(response) => (response, Author::Handler),
+                    Err(status) => (own(status), Author::Server),
+                }
+            }
+        };
+        let exchange = this.exchange.take().expect(POLLED_AFTER_END);
+        Poll::Ready(Ok(exchange.answer(response, author)))
+    }
+}
+
+const POLLED_AFTER_END: &str = "hyper drops an answer once it is given";
+
+fn own<B>(status: StatusCode) -> Response<Option<B>> {
+    let mut response = Response::new(None);
+    *response.status_mut() = status;
+    response
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Author {
+    Handler,
+    Server,
+}
+
+/// One request and its response. Lives in the answer, then in the response's body, and ends with
+/// whichever is dropped: also if the client leaves.
+pub(super) struct Exchange {
+    http: Rc<Http>,
+    registry: Rc<Registry>,
+    activity: Arc<Activity>,
+    /// Whether the request asked for a tunnel (CONNECT), which any 2xx grants.
+    tunnel: bool,
+}
+
+impl Exchange {
+    /// Puts on a response what is ours to add.
+    fn answer<B>(
+        self,
+        mut response: Response<Option<B>>,
+        author: Author,
+    ) -> Response<ResponseBody<B>> {
+        let status = response.status();
+        let headers = response.headers_mut();
+        if let Some(server) = &self.http.server_header
+            && !headers.contains_key(SERVER)
+        {
+            headers.insert(SERVER, server.clone());
+        }
+        let is_upgrade =
+            status == StatusCode::SWITCHING_PROTOCOLS || (self.tunnel && status.is_success());
+        if is_upgrade {
+            // The bytes that follow are not ours to schedule, so the head must not wait for them.
+            self.activity.release();
+        } else if self.is_last(author) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.map(|body| ResponseBody::new(body, self))
+    }
+
+    /// Whether the connection ends with this response.
+    fn is_last(&self, author: Author) -> bool {
+        self.registry.is_draining()
+            || self.activity.body_failure().is_some()
+            || (author == Author::Server && self.activity.is_body_unread())
+    }
+
+    /// The handler returned an error: the status it means.
+    fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
+        let status = match self.activity.body_failure() {
+            Some(BodyFailure::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Some(BodyFailure::TimedOut) => StatusCode::REQUEST_TIMEOUT,
+            Some(BodyFailure::Broken) => StatusCode::BAD_REQUEST,
+            None => {
+                tracing::warn!(error, "handler failed");
+                return StatusCode::INTERNAL_SERVER_ERROR;
+            }
+        };
+        tracing::debug!(error, %status, "request failed by its body");
+        status
+    }
+
+    /// The response's body ended with an error, so its connection does too.
+    pub(super) fn broke_off(&self, error: &(dyn Error + Send + Sync + 'static)) {
+        tracing::warn!(error, "response broken off: its body failed");
+        self.registry.counters.broken_response();
+    }
+
+    /// The handler or the response's body panicked. The panic hook has printed where.
+    pub(super) fn panicked(&self, payload: &(dyn Any + Send)) -> StatusCode {
+        let message = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("(not a string)");
+        tracing::error!(message, "handler panicked");
+        self.registry.counters.panic();
+        StatusCode::INTERNAL_SERVER_ERROR
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.activity.enter(Stage::Idle);
+    }
+}

@@ -1,0 +1,203 @@
+//! Clients that are too slow, and those that are not.
+
+use super::*;
+
+const TIMED_OUT: &str =
+    "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+#[test]
+fn a_head_that_does_not_end_is_408() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nho").await;
+        client.expect(TIMED_OUT).await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().header_timeouts, 1);
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn the_second_head_has_a_deadline_too_and_idling_before_it_has_another() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        let mut idler = host.connect().await;
+        for client in [&mut client, &mut idler] {
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+        }
+        client.send("G").await;
+        client.expect(TIMED_OUT).await;
+        client.expect_end().await;
+        idler.send(HELLO).await;
+        idler.expect(HELLO_ANSWER).await;
+    });
+}
+
+#[test]
+fn bytes_now_and_then_do_not_extend_the_heads_deadline() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        let mut ticks = tokio::time::interval(SHORT / 10);
+        client.send("GET / HTTP/1.1\r\n").await;
+        while host.server.counts().header_timeouts == 0 {
+            ticks.tick().await;
+            // It fails once the server has had enough.
+            let _ = client.stream.write_all(b"a: b\r\n").await;
+        }
+    });
+}
+
+#[test]
+fn a_client_that_never_says_a_word_is_left_without_one() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().header_timeouts, 1);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    run(async {
+        let host = Host::start(options().idle_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().idle_timeouts, 1);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn half_a_head_read_with_the_request_before_it_is_answered_in_the_end() {
+    run(async {
+        let host = Host::start(options().idle_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.send([HELLO, b"GET / HT"].concat()).await;
+        client.expect(HELLO_ANSWER).await;
+        client.expect(TIMED_OUT).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_body_that_stops_coming_is_408() {
+    run(async {
+        let host = Host::start(options().body_timeout(SHORT), echo).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc")
+            .await;
+        client.expect(TIMED_OUT).await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().body_timeouts, 1);
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn the_handler_may_answer_for_a_body_that_stops_coming() {
+    run(async {
+        let app = async |request: Request| {
+            let error = request
+                .into_body()
+                .collect()
+                .await
+                .expect_err("the body stops");
+            Ok(text(error.to_string()))
+        };
+        let host = Host::start(options().body_timeout(SHORT), app).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc")
+            .await;
+        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 34\r\n\r\n\
+                      the request's body stopped coming";
+        client.expect(&answer.replace("34", "33")).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_body_may_take_longer_than_its_timeout_as_long_as_it_comes() {
+    run(async {
+        let host = Host::start(options().body_timeout(SHORT * 2), echo).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 20\r\n\r\n")
+            .await;
+        let mut ticks = tokio::time::interval(SHORT / 3);
+        for _ in 0..20 {
+            ticks.tick().await;
+            client.send("x").await;
+        }
+        client
+            .expect("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n")
+            .await;
+        client.expect(&"x".repeat(20)).await;
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_is_dropped() {
+    run(async {
+        let app = async |_| Ok(text(vec![b'x'; 32 * 1024 * 1024]));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert!(client.rest().await.len() < 32 * 1024 * 1024);
+    });
+}
+
+#[test]
+fn a_slow_reader_is_served_to_the_end() {
+    run(async {
+        const SIZE: usize = 24 * 1024 * 1024;
+        let app = async |_| Ok(text(vec![b'x'; SIZE]));
+        // Both deadlines are far shorter than the whole takes.
+        let http = options().write_timeout(SHORT * 2).idle_timeout(SHORT * 2);
+        let host = Host::start(http, app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n");
+        client.expect(&head).await;
+        let mut ticks = tokio::time::interval(SHORT / 4);
+        let mut piece = vec![0; 2 * 1024 * 1024];
+        for _ in 0..SIZE / piece.len() {
+            ticks.tick().await;
+            client.stream.read_exact(&mut piece).await.unwrap();
+        }
+        client.expect_end().await;
+        assert_eq!(host.server.counts().write_timeouts, 0);
+    });
+}
+
+#[test]
+fn a_handler_may_take_any_time() {
+    run(async {
+        let app = async |_| {
+            tokio::time::sleep(SHORT * 4).await;
+            Ok(text("hello"))
+        };
+        let http = options()
+            .header_timeout(SHORT)
+            .body_timeout(SHORT)
+            .write_timeout(SHORT)
+            .idle_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+    });
+}

@@ -1,0 +1,156 @@
+//! The end of a worker, as its clients see it.
+
+use std::future::pending;
+
+use tokio::sync::Notify;
+
+use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
+use super::*;
+
+#[test]
+fn an_idle_connection_lingers_and_answers_one_more() {
+    run(async {
+        let host = Host::start(options().linger(SHORT), hello).await;
+        let mut quiet = host.connect().await;
+        let mut busy = host.connect().await;
+        for client in [&mut quiet, &mut busy] {
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+        }
+        host.server.drain();
+        busy.send(HELLO).await;
+        busy.expect(HELLO_LAST_ANSWER).await;
+        busy.expect_end().await;
+        quiet.expect_end().await;
+        host.emptied().await;
+        assert_eq!(
+            host.server.counts().idle_timeouts,
+            0,
+            "a drain is not a timeout"
+        );
+    });
+}
+
+#[test]
+fn what_was_accepted_last_is_served() {
+    run(async {
+        let host = Host::start(options().linger(SHORT), hello).await;
+        host.server.drain();
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+        let mut silent = host.connect().await;
+        silent.expect_end().await;
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn pipelined_requests_that_a_drain_does_not_answer_are_not_begun() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        host.server.drain();
+        client.send(HELLO.repeat(2)).await;
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().requests, 1);
+    });
+}
+
+#[test]
+fn a_busy_connection_finishes_and_says_close() {
+    run(async {
+        let begun = Rc::new(Notify::new());
+        let go = Rc::new(Notify::new());
+        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
+        let app = move |_| {
+            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
+            async move {
+                begin.notify_one();
+                gate.notified().await;
+                Ok(text("hello"))
+            }
+        };
+        let host = Host::start(options().linger(Duration::ZERO), app).await;
+        let mut idle = host.connect().await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        begun.notified().await;
+        host.server.drain();
+        // The moment of grace is over once the idle one is closed; the busy one is still there.
+        idle.expect_end().await;
+        assert_eq!(host.server.connections(), 1);
+        go.notify_one();
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_half_read_head_keeps_its_deadline_in_a_drain() {
+    run(async {
+        let host = Host::start(options().linger(Duration::ZERO), hello).await;
+        let mut slow = host.connect().await;
+        slow.send(HELLO).await;
+        slow.expect(HELLO_ANSWER).await;
+        let mut idle = host.connect().await;
+        idle.send(HELLO).await;
+        slow.send(&HELLO[..10]).await;
+        idle.expect(HELLO_ANSWER).await;
+        host.server.drain();
+        idle.expect_end().await;
+        slow.send(&HELLO[10..]).await;
+        slow.expect(HELLO_LAST_ANSWER).await;
+        slow.expect_end().await;
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn what_is_left_is_cut_and_counted() {
+    run(async {
+        let begun = Rc::new(Notify::new());
+        let begin = Rc::clone(&begun);
+        let app = move |_| {
+            begin.notify_one();
+            pending()
+        };
+        let host = Host::start(options(), app).await;
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let mut client = host.connect().await;
+            client.send(HELLO).await;
+            begun.notified().await;
+            clients.push(client);
+        }
+        host.server.drain();
+        assert_eq!(host.server.cut(), 3);
+        assert_eq!(host.server.cut(), 0, "each is cut once");
+        host.emptied().await;
+        assert_eq!(host.server.counts().cut, 3);
+        for client in &mut clients {
+            assert_eq!(client.rest().await, "");
+        }
+    });
+}
+
+#[test]
+fn an_upgraded_connection_outlives_the_drain_and_not_the_cut() {
+    run(async {
+        let host = Host::start(options().linger(Duration::ZERO), upgrade_to_echo).await;
+        let mut idle = host.connect().await;
+        let mut client = host.connect().await;
+        client.send(UPGRADE).await;
+        client.expect(UPGRADED).await;
+        host.server.drain();
+        idle.expect_end().await;
+        client.send("still there?").await;
+        client.expect("still there?").await;
+        assert_eq!(host.server.cut(), 1);
+        host.emptied().await;
+        client.expect_end().await;
+    });
+}

@@ -1,0 +1,167 @@
+//! Handlers that fail, bodies that fail, clients that leave: each hurts its own request only.
+
+use std::future::pending;
+
+use http_body::Frame;
+use http_body_util::StreamBody;
+use tokio::sync::oneshot;
+
+use super::*;
+
+const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+
+/// As [`hello`], but what `/fail` and `/panic` ask for happens.
+async fn unsteady(request: Request) -> Answer {
+    match request.uri().path() {
+        "/fail" => Err("on request".into()),
+        "/panic" => panic!("on request"),
+        _ => hello(request).await,
+    }
+}
+
+#[test]
+fn a_handler_that_fails_or_panics_costs_its_request_a_500() {
+    run(async {
+        let host = Host::start(options(), unsteady).await;
+        let mut client = host.connect().await;
+        for path in ["/fail", "/panic"] {
+            client
+                .send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
+                .await;
+            client.expect(FAILED).await;
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+        }
+        assert_eq!(host.server.counts().panics, 1);
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_service_that_panics_when_called_is_no_worse() {
+    run(async {
+        let app = |request: Request| {
+            assert_ne!(request.uri().path(), "/panic");
+            hello(request)
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client
+            .send("GET /panic HTTP/1.1\r\nhost: test\r\n\r\n")
+            .await;
+        client.expect(FAILED).await;
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+        assert_eq!(host.server.counts().panics, 1);
+    });
+}
+
+#[test]
+fn a_panic_that_leaves_the_body_unread_closes() {
+    run(async {
+        let host = Host::start(options(), unsteady).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST /panic HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\n")
+            .await;
+        let answer = "HTTP/1.1 500 Internal Server Error\r\n\
+                      connection: close\r\ncontent-length: 0\r\n\r\n";
+        client.expect(answer).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn chunks_that_are_none_are_400() {
+    run(async {
+        let host = Host::start(options(), echo).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+        client.send(format!("{head}not hexadecimal\r\n")).await;
+        let answer = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        client.expect(answer).await;
+        client.expect_end().await;
+    });
+}
+
+/// A body of one chunk and then what `/error` or `/panic` asks for.
+async fn half_a_body(request: Request) -> Answer {
+    let panics = request.uri().path() == "/panic";
+    let mut frames = 0;
+    let frames = std::iter::from_fn(move || {
+        frames += 1;
+        match frames {
+            1 => Some(Ok(Frame::data(Bytes::from_static(b"half")))),
+            _ if panics => panic!("on request"),
+            _ => Some(Err(BoxError::from("on request"))),
+        }
+    });
+    Ok(Response::new(
+        StreamBody::new(Iterated(frames)).boxed_unsync(),
+    ))
+}
+
+/// An iterator as a stream.
+struct Iterated<I>(I);
+
+impl<I: Iterator + Unpin> futures_core::Stream for Iterated<I> {
+    type Item = I::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<I::Item>> {
+        Poll::Ready(self.0.next())
+    }
+}
+
+#[test]
+fn a_response_whose_body_fails_midway_is_not_ended_cleanly() {
+    run(async {
+        let host = Host::start(options(), half_a_body).await;
+        for path in ["/error", "/panic"] {
+            let mut client = host.connect().await;
+            client
+                .send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
+                .await;
+            let answer = client.rest().await;
+            assert!(!answer.contains("0\r\n\r\n"), "no last chunk: {answer}");
+        }
+        host.emptied().await;
+        let counts = host.server.counts();
+        assert_eq!((counts.broken_responses, counts.panics), (1, 1));
+    });
+}
+
+/// Tells when it is dropped.
+struct Guard(Option<oneshot::Sender<()>>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let told = self.0.take().expect("dropped once").send(());
+        told.expect("the test waits");
+    }
+}
+
+#[test]
+fn a_client_that_leaves_cancels_its_handler() {
+    run(async {
+        let (begun, has_begun) = oneshot::channel();
+        let (ended, has_ended) = oneshot::channel();
+        let once = Rc::new(RefCell::new(Some((begun, Guard(Some(ended))))));
+        let app = move |_| {
+            let (begun, guard) = once.take().expect("one request");
+            async move {
+                begun.send(()).expect("the test waits");
+                pending::<()>().await;
+                drop(guard);
+                Ok(text("never"))
+            }
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        has_begun.await.unwrap();
+        drop(client);
+        has_ended.await.unwrap();
+        host.emptied().await;
+    });
+}

@@ -1,0 +1,162 @@
+//! What is too large, and how the client is told.
+
+use std::cell::Cell;
+
+use super::*;
+
+const TOO_LARGE: &str =
+    "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+const HEAD_TOO_LARGE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\n\
+                              connection: close\r\ncontent-length: 0\r\n\r\n";
+
+#[test]
+fn a_head_over_the_limit_is_431() {
+    run(async {
+        let host = Host::start(options().max_header_size(1024), hello).await;
+        for filler in [2000, 200_000] {
+            let mut client = host.connect().await;
+            let filler = "f".repeat(filler);
+            client
+                .send(format!(
+                    "GET / HTTP/1.1\r\nhost: test\r\nfiller: {filler}\r\n\r\n"
+                ))
+                .await;
+            client.expect(HEAD_TOO_LARGE).await;
+            client.expect_end().await;
+        }
+        assert_eq!(host.server.counts().requests, 0);
+    });
+}
+
+#[test]
+fn a_head_at_the_limit_is_fine() {
+    run(async {
+        let head = |filler: usize| {
+            format!(
+                "GET / HTTP/1.1\r\nhost: test\r\nfiller: {}\r\n\r\n",
+                "f".repeat(filler)
+            )
+        };
+        let host = Host::start(options().max_header_size(1024), hello).await;
+        let filler = 1024 - head(0).len();
+        let mut client = host.connect().await;
+        client.send(head(filler)).await;
+        client.expect(HELLO_ANSWER).await;
+        client.send(head(filler + 1)).await;
+        client.expect(HEAD_TOO_LARGE).await;
+    });
+}
+
+#[test]
+fn more_than_100_fields_are_431() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client
+            .send(format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100)))
+            .await;
+        client.expect(HELLO_ANSWER).await;
+        client
+            .send(format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101)))
+            .await;
+        client.expect(HEAD_TOO_LARGE).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_target_over_64_kib_is_414_where_such_a_head_is_allowed() {
+    run(async {
+        let request = format!("GET /{} HTTP/1.1\r\nhost: test\r\n\r\n", "t".repeat(70_000));
+        let host = Host::start(options().max_header_size(128 * 1024), hello).await;
+        let mut client = host.connect().await;
+        client.send(&request).await;
+        let refusal = "HTTP/1.1 414 URI Too Long\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        client.expect(refusal).await;
+
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client.send(&request).await;
+        client.expect(HEAD_TOO_LARGE).await;
+    });
+}
+
+#[test]
+fn a_body_announced_over_the_limit_is_refused_unread_and_unasked_for() {
+    run(async {
+        let called = Rc::new(Cell::new(false));
+        let witness = Rc::clone(&called);
+        let app = move |request| {
+            witness.set(true);
+            echo(request)
+        };
+        let host = Host::start(options().max_body_size(10), app).await;
+        for expect in ["", "expect: 100-continue\r\n"] {
+            let mut client = host.connect().await;
+            let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 11\r\n";
+            client.send(format!("{head}{expect}\r\n")).await;
+            client.expect(TOO_LARGE).await;
+            client.expect_end().await;
+        }
+        assert!(!called.get());
+    });
+}
+
+#[test]
+fn a_client_that_sends_on_still_reads_its_413() {
+    run(async {
+        let host = Host::start(options().max_body_size(10), echo).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 8000000\r\n\r\n")
+            .await;
+        // Far more than the sockets' buffers hold: somebody must take it, without a reset.
+        client.send(vec![b'x'; 8_000_000]).await;
+        client.expect(TOO_LARGE).await;
+        client.expect_end().await;
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_chunked_body_over_the_limit_is_413() {
+    run(async {
+        let host = Host::start(options().max_body_size(10), echo).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+        client
+            .send(format!("{head}a\r\n0123456789\r\n0\r\n\r\n"))
+            .await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789")
+            .await;
+        client
+            .send(format!("{head}a\r\n0123456789\r\n1\r\n0\r\n0\r\n\r\n"))
+            .await;
+        client.expect(TOO_LARGE).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_body_may_be_of_any_size_if_so_configured() {
+    run(async {
+        let host = Host::start(options().max_body_size(None), echo).await;
+        let mut client = host.connect().await;
+        let body = "x".repeat(5 * 1024 * 1024);
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        client.send(head).await;
+        client.send(&body).await;
+        client
+            .expect(&format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            ))
+            .await;
+        client.expect(&body).await;
+    });
+}

@@ -1,0 +1,247 @@
+//! Raw bytes in, raw bytes out, over loopback TCP.
+//!
+//! Responses carry no `Date` here, so each is known to the byte. Tests wait for bytes, for the end
+//! of file, or for the server to be empty; a ceiling ends those that wait in vain.
+
+mod deadlines;
+mod draining;
+mod failures;
+mod limits;
+mod pipelines;
+mod protocol;
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::service::{Service, service_fn};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::timeout;
+
+use super::{ConnectionInfo, DateHeader, Http, Request, Server};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Answer = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+
+const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: test\r\n\r\n";
+const HELLO_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+const HELLO_LAST_ANSWER: &str =
+    "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
+
+/// A timeout that is to pass.
+const SHORT: Duration = Duration::from_millis(30);
+
+/// Runs a test on the kind of runtime that workers have.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())
+        .expect("a runtime");
+    runtime.block_on(async {
+        timeout(Duration::from_secs(10), test)
+            .await
+            .expect("what the test waits for, comes");
+    });
+}
+
+fn options() -> Http {
+    Http::new().date_header(DateHeader::Omitted)
+}
+
+/// A server with an acceptor, a clock, and an eye on its sends.
+struct Host {
+    server: Server,
+    address: SocketAddr,
+    sends: Arc<AtomicUsize>,
+    connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
+}
+
+impl Host {
+    async fn start<F>(http: Http, app: impl Fn(Request) -> F + Clone + 'static) -> Self
+    where
+        F: Future<Output = Answer> + 'static,
+    {
+        Self::start_service(http, service_fn(app)).await
+    }
+
+    async fn start_service<S>(http: Http, service: S) -> Self
+    where
+        S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
+        S: Clone + 'static,
+        S::Error: Into<BoxError>,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let host = Self {
+            server: Server::new(http),
+            address: listener.local_addr().expect("an address"),
+            sends: Arc::default(),
+            connections: Rc::default(),
+        };
+        spawn_local(host.server.clock());
+        let server = host.server.clone();
+        let sends = Arc::clone(&host.sends);
+        let connections = Rc::clone(&host.connections);
+        spawn_local(async move {
+            while let Ok((stream, peer)) = listener.accept().await {
+                let info = ConnectionInfo::new(
+                    peer.into(),
+                    stream.local_addr().expect("an address").into(),
+                );
+                let stream = Counted {
+                    stream,
+                    sends: Arc::clone(&sends),
+                };
+                let life = server.serve(stream, info, service.clone());
+                connections.borrow_mut().push(spawn_local(life));
+            }
+        });
+        host
+    }
+
+    async fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address)
+            .await
+            .expect("the server accepts");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Client { stream }
+    }
+
+    /// The server is empty, and no connection's task has panicked.
+    async fn emptied(&self) {
+        self.server.drained().await;
+        assert_eq!(self.server.connections(), 0);
+        for task in self.connections.take() {
+            task.await.expect("a connection's task does not panic");
+        }
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream
+            .write_all(bytes.as_ref())
+            .await
+            .expect("the server is there");
+    }
+
+    /// The next bytes are these.
+    async fn expect(&mut self, answer: &str) {
+        let mut bytes = vec![0; answer.len()];
+        let mut count = 0;
+        while count < bytes.len() && bytes[..count] == answer.as_bytes()[..count] {
+            match self
+                .stream
+                .read(&mut bytes[count..])
+                .await
+                .expect("the server is there")
+            {
+                0 => break,
+                more => count += more,
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&bytes[..count]), answer);
+    }
+
+    /// The connection ends here, cleanly.
+    async fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        self.stream
+            .read_to_end(&mut rest)
+            .await
+            .expect("an end, not a reset");
+        assert_eq!(String::from_utf8_lossy(&rest), "");
+    }
+
+    /// What comes until the connection ends, be it by a reset.
+    async fn rest(&mut self) -> String {
+        let mut rest = Vec::new();
+        // A reset is an end too, where this is called.
+        let _ = self.stream.read_to_end(&mut rest).await;
+        String::from_utf8(rest).expect("text")
+    }
+}
+
+/// Answers every request alike.
+async fn hello(_request: Request) -> Answer {
+    Ok(text("hello"))
+}
+
+/// Answers with the request's body.
+async fn echo(request: Request) -> Answer {
+    let body = request.into_body().collect().await?.to_bytes();
+    Ok(Response::new(Full::new(body).map_err(never).boxed_unsync()))
+}
+
+fn text(text: impl Into<Bytes>) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
+    Response::new(Full::new(text.into()).map_err(never).boxed_unsync())
+}
+
+fn never(error: Infallible) -> BoxError {
+    match error {}
+}
+
+/// Counts what is sent, in system calls.
+struct Counted {
+    stream: TcpStream,
+    sends: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        self.sends.fetch_add(1, Relaxed);
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        self.sends.fetch_add(1, Relaxed);
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,246 @@
+//! HTTP/1 as it should be: hyper's work, seen through our stream, service and bodies.
+
+use std::future::poll_fn;
+
+use hyper::rt::{Read, ReadBuf, Write};
+use tokio::task::yield_now;
+
+use super::*;
+
+#[test]
+fn a_connection_is_kept_alive() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        for _ in 0..3 {
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+        }
+        assert_eq!(host.server.connections(), 1);
+        assert_eq!(host.server.counts().requests, 3);
+        assert_eq!(host.sends.load(Relaxed), 3, "one send per answer");
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn the_client_may_ask_to_close() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client
+            .send("GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+            .await;
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn keep_alive_can_be_disabled() {
+    run(async {
+        let host = Host::start(
+            options().keep_alive(super::super::KeepAlive::Disabled),
+            hello,
+        )
+        .await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_request_may_come_in_any_two_pieces() {
+    run(async {
+        let request = b"POST /echo HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nabcd";
+        let host = Host::start(options(), echo).await;
+        let mut client = host.connect().await;
+        for split in 1..request.len() {
+            client.send(&request[..split]).await;
+            // Lets the server see the first piece by itself.
+            yield_now().await;
+            yield_now().await;
+            client.send(&request[split..]).await;
+            client
+                .expect("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabcd")
+                .await;
+        }
+    });
+}
+
+#[test]
+fn http_1_0_ends_with_the_answer_unless_asked_to_stay() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.0\r\n\r\n").await;
+        client
+            .expect("HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+            .await;
+        client.expect_end().await;
+
+        let mut client = host.connect().await;
+        for _ in 0..2 {
+            client
+                .send("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+                .await;
+            let answer = "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n\
+                          content-length: 5\r\n\r\nhello";
+            client.expect(answer).await;
+        }
+    });
+}
+
+#[test]
+fn head_has_the_length_and_not_the_body() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client.send("HEAD / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
+            .await;
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+    });
+}
+
+#[test]
+fn the_body_is_asked_for_when_the_handler_reads_it() {
+    run(async {
+        let host = Host::start(options(), echo).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\
+                    expect: 100-continue\r\n\r\n";
+        client.send(head).await;
+        client.expect("HTTP/1.1 100 Continue\r\n\r\n").await;
+        client.send("ok").await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+            .await;
+    });
+}
+
+#[test]
+fn a_chunked_body_is_echoed_while_it_comes() {
+    run(async {
+        let app = async |request: Request| {
+            Ok(Response::new(
+                request.into_body().map_err(BoxError::from).boxed_unsync(),
+            ))
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+        for _ in 0..3 {
+            client.send("3\r\nabc\r\n").await;
+            client.expect("3\r\nabc\r\n").await;
+        }
+        client.send("0\r\n\r\n").await;
+        client.expect("0\r\n\r\n").await;
+    });
+}
+
+#[test]
+fn the_handler_knows_the_connection() {
+    run(async {
+        let app = async |request: Request| Ok(text(format!("{:?}", request.body().connection())));
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.0\r\n\r\n").await;
+        let answer = client.rest().await;
+        let peer = client.stream.local_addr().unwrap();
+        assert!(answer.contains(&format!("peer: Tcp({peer})")), "{answer}");
+        assert!(
+            answer.contains(&format!("local: Tcp({})", host.address)),
+            "{answer}"
+        );
+    });
+}
+
+#[test]
+fn the_server_header_is_added_unless_it_is_there() {
+    run(async {
+        let app = async |request: Request| {
+            let mut response = text("");
+            if request.uri().path() == "/own" {
+                response
+                    .headers_mut()
+                    .insert("server", "own".parse().unwrap());
+            }
+            Ok(response)
+        };
+        let server_header = http::HeaderValue::from_static("ours");
+        let host = Host::start(options().server_header(server_header), app).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client
+            .expect("HTTP/1.1 200 OK\r\nserver: ours\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        client.send("GET /own HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        client
+            .expect("HTTP/1.1 200 OK\r\nserver: own\r\ncontent-length: 0\r\n\r\n")
+            .await;
+    });
+}
+
+pub(super) const UPGRADE: &str =
+    "GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+pub(super) const UPGRADED: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+
+/// Switches to a protocol in which the server says everything back.
+pub(super) async fn upgrade_to_echo(mut request: Request) -> Answer {
+    let upgrade = hyper::upgrade::on(&mut request);
+    spawn_local(async move {
+        let mut stream = upgrade.await.expect("the response switches protocols");
+        let mut bytes = [0; 64];
+        loop {
+            let mut read = ReadBuf::new(&mut bytes);
+            let outcome = poll_fn(|cx| Pin::new(&mut stream).poll_read(cx, read.unfilled())).await;
+            let mut left = read.filled();
+            if outcome.is_err() || left.is_empty() {
+                return;
+            }
+            while !left.is_empty() {
+                let sent = poll_fn(|cx| Pin::new(&mut stream).poll_write(cx, left)).await;
+                left = &left[sent.expect("the client reads")..];
+            }
+        }
+    });
+    let mut response = text("");
+    *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+    response
+        .headers_mut()
+        .insert("connection", "upgrade".parse()?);
+    response.headers_mut().insert("upgrade", "echo".parse()?);
+    Ok(response)
+}
+
+#[test]
+fn an_upgraded_connection_is_the_handlers() {
+    run(async {
+        let host = Host::start(options(), upgrade_to_echo).await;
+        let mut client = host.connect().await;
+        // The first bytes of the new protocol come with the request.
+        client.send(format!("{UPGRADE}early ")).await;
+        client.expect(UPGRADED).await;
+        client.expect("early ").await;
+        for _ in 0..3 {
+            client.send("and often").await;
+            client.expect("and often").await;
+        }
+        assert_eq!(host.server.connections(), 1);
+        drop(client);
+        host.emptied().await;
+    });
+}
