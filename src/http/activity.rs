@@ -127,7 +127,7 @@ pub(super) struct Activity {
     body_open: AtomicBool,
     body_unread: AtomicBool,
     held_back: AtomicBool,
-    release: AtomicBool,
+    may_hold: AtomicBool,
     cut: AtomicBool,
     stream_gone: AtomicBool,
     wakers: Mutex<Wakers>,
@@ -155,7 +155,7 @@ impl Activity {
             body_open: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
-            release: AtomicBool::new(false),
+            may_hold: AtomicBool::new(true),
             cut: AtomicBool::new(false),
             stream_gone: AtomicBool::new(false),
             wakers: Mutex::default(),
@@ -229,17 +229,13 @@ impl Activity {
         self.held_back.store(bytes > 0, Relaxed);
     }
 
-    /// Has the stream keep nothing back until [`Activity::end_release`].
-    pub(super) fn release(&self) {
-        self.release.store(true, Relaxed);
+    /// Has the stream keep nothing back from now on.
+    pub(super) fn hold_nothing(&self) {
+        self.may_hold.store(false, Relaxed);
     }
 
-    pub(super) fn end_release(&self) {
-        self.release.store(false, Relaxed);
-    }
-
-    pub(super) fn is_released(&self) -> bool {
-        self.release.load(Relaxed)
+    pub(super) fn may_hold(&self) -> bool {
+        self.may_hold.load(Relaxed)
     }
 }
 

@@ -91,16 +91,14 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let activity = &member.activity;
-    let mut polled = Pin::new(&mut *protocol).poll(cx);
-    if polled.is_pending() && activity.holds_back() {
-        // hyper stopped without telling the stream, as it does if the handler of the second of
-        // three pipelined requests is pending. A poll always flushes.
-        activity.release();
-        polled = Pin::new(&mut *protocol).poll(cx);
-        activity.end_release();
-    }
-    if let Poll::Ready(outcome) = polled {
+    if let Poll::Ready(outcome) = Pin::new(protocol).poll(cx) {
         return Poll::Ready(End::Protocol(outcome));
+    }
+    if activity.holds_back() && activity.write_blocked_since().is_none() {
+        // hyper stopped without telling the stream, as it does if the handler of the second of
+        // three pipelined requests is pending. A poll with nothing to write flushes; others may go
+        // first.
+        cx.waker().wake_by_ref();
     }
     // Looked at after hyper had its say: bytes may have come in the same instant as the order.
     match member.take_order(cx) {

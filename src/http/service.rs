@@ -179,7 +179,7 @@ impl Exchange {
             status == StatusCode::SWITCHING_PROTOCOLS || (self.tunnel && status.is_success());
         if is_upgrade {
             // The bytes that follow are not ours to schedule, so the head must not wait for them.
-            self.activity.release();
+            self.activity.hold_nothing();
         } else if self.is_last(author) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }

@@ -8,9 +8,9 @@
 //! that ends its request with one line break too many.
 //!
 //! Here written bytes are held back only if hyper's last read brought some, so that more requests
-//! may be waiting in its buffer. They leave when hyper reads again (it has used up what it had),
-//! when it flushes without having written, when they are many, and at the latest when the
-//! connection's task goes to sleep: it looks at [`Activity::holds_back`] first.
+//! may be waiting in its buffer. They leave with the first write or flush after a read that brought
+//! nothing, with a flush after no write, or when they are many. Should hyper do none of that, the
+//! connection's task sees to it before it sleeps, by [`Activity::holds_back`].
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, ready};
 use hyper::rt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::activity::{Activity, Stage};
+use super::activity::Activity;
 
 /// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
 /// send(2) is a small part of the work.
@@ -78,14 +78,12 @@ impl<I> Stream<I> {
     }
 
     fn holds_back(&self) -> bool {
-        self.last_read == LastRead::Bytes
-            && !self.activity.is_released()
-            && self.activity.stage() != Stage::Upgraded
+        self.last_read == LastRead::Bytes && self.activity.may_hold()
     }
 
-    fn hold(&mut self, bytes: &[u8]) {
-        self.held.extend_from_slice(bytes);
-        self.activity.set_held_back(self.held.len());
+    /// Whether bytes that hyper writes go with those that are held.
+    fn gathers(&self, len: usize) -> bool {
+        (self.holds_back() || !self.held.is_empty()) && self.held.len() + len <= HOLD_BACK
     }
 
     fn check_cut(&self) -> io::Result<()> {
@@ -113,6 +111,18 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
         Poll::Ready(Ok(()))
     }
 
+    /// `len` more bytes are held. Sends them, if there is no reason to wait for more; whether they
+    /// could be sent is for the flush to say.
+    fn poll_gathered(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<io::Result<usize>> {
+        self.activity.set_held_back(self.held.len());
+        if !self.holds_back()
+            && let Poll::Ready(sent) = self.poll_send_held(cx)
+        {
+            sent?;
+        }
+        Poll::Ready(Ok(len))
+    }
+
     fn note_write(
         &self,
         cx: &Context<'_>,
@@ -138,9 +148,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if let Poll::Ready(sent) = this.poll_send_held(cx) {
-            sent?;
-        }
         let read = LANDING.with_borrow_mut(|landing| {
             let room = buf.remaining().min(landing.len());
             let mut landing = ReadBuf::new(&mut landing[..room]);
@@ -172,9 +179,9 @@ impl<I: AsyncWrite + Unpin> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         this.last_call = LastCall::Write;
-        if this.holds_back() && this.held.len() + buf.len() <= HOLD_BACK {
-            this.hold(buf);
-            return Poll::Ready(Ok(buf.len()));
+        if this.gathers(buf.len()) {
+            this.held.extend_from_slice(buf);
+            return this.poll_gathered(cx, buf.len());
         }
         ready!(this.poll_send_held(cx))?;
         let written = Pin::new(&mut this.io).poll_write(cx, buf);
@@ -190,9 +197,9 @@ impl<I: AsyncWrite + Unpin> rt::Write for Stream<I> {
         this.check_cut()?;
         this.last_call = LastCall::Write;
         let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
-        if this.holds_back() && this.held.len() + len <= HOLD_BACK {
-            bufs.iter().for_each(|buf| this.hold(buf));
-            return Poll::Ready(Ok(len));
+        if this.gathers(len) {
+            bufs.iter().for_each(|buf| this.held.extend_from_slice(buf));
+            return this.poll_gathered(cx, len);
         }
         ready!(this.poll_send_held(cx))?;
         let written = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);

@@ -120,9 +120,9 @@ fn the_handler_may_answer_for_a_body_that_stops_coming() {
         client
             .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc")
             .await;
-        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 34\r\n\r\n\
+        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 33\r\n\r\n\
                       the request's body stopped coming";
-        client.expect(&answer.replace("34", "33")).await;
+        client.expect(answer).await;
         client.expect_end().await;
     });
 }
@@ -154,6 +154,7 @@ fn a_client_that_does_not_read_is_dropped() {
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
+        client.expect("HTTP/1.1 200 OK\r\n").await;
         host.emptied().await;
         assert_eq!(host.server.counts().write_timeouts, 1);
         assert!(client.rest().await.len() < 32 * 1024 * 1024);
