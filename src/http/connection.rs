@@ -15,9 +15,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Request;
 use super::activity::{Activity, Stage};
-use super::registry::{Deadline, Member, Order};
+use super::registry::Member;
 use super::service::Guarded;
 use super::stream::Stream;
+use super::timeouts::{Deadline, Order};
 
 /// What a client is told whose request's head does not come to its end.
 const TOO_SLOW: &[u8] =

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::registry::Deadline;
+use super::timeouts::Deadline;
 
 /// The figures so far; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
 //! sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
 //! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; the [`wheel`] tells it where to look.
+//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
 
 mod activity;
 mod body;
@@ -16,6 +16,7 @@ mod service;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 mod wheel;
 
 use std::error::Error;
@@ -129,8 +130,9 @@ fn protocol(http: &Http) -> http1::Builder {
         // Our registry times heads, without a timer for each.
         .header_read_timeout(None)
         // `false` has hyper read on while a handler works, which is how a client that leaves is
-        // noticed and its handler cancelled. The price is a second read buffer (8 KiB, allocated
-        // anew) for each request; with `true` we would have to watch the socket ourselves.
+        // noticed and its handler cancelled. The price: a second read buffer (8 KiB, allocated
+        // anew) for each request, and a client that half-closes after its request is taken for one
+        // that left. With `true` we would have to watch the socket ourselves.
         .half_close(false)
         // Our stream gathers pipelined answers: see there.
         .pipeline_flush(false);

@@ -6,7 +6,7 @@ use http::HeaderValue;
 
 /// How connections are served: what a client may take, and how long.
 ///
-/// Each timeout is met late by at most a quarter of a second, never early.
+/// A timeout may pass late, by half a second at the most, but never early.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Http {

@@ -17,9 +17,10 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::activity::{Activity, Address, Clock, ConnectionInfo, Stage};
+use super::activity::{Activity, Address, Clock, ConnectionInfo};
 use super::counters::Counters;
 use super::options::Http;
+use super::timeouts::{Deadline, Order, Timeouts};
 use super::wheel::{Tick, Wheel};
 
 /// See the module's head.
@@ -44,26 +45,6 @@ struct Entry {
     activity: Arc<Activity>,
     order: Option<Order>,
     task: Option<Waker>,
-}
-
-/// What the registry wants of a connection. Its task obeys if it still has reason to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// A deadline has passed.
-    Expire(Deadline),
-    /// The drain's grace for idle connections is over.
-    CloseIdle,
-    /// End, whatever it is that you do.
-    Cut,
-}
-
-/// What a client can be too slow at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deadline {
-    Header,
-    Body,
-    Write,
-    Idle,
 }
 
 impl Registry {
@@ -260,77 +241,6 @@ impl Entry {
     }
 }
 
-/// The options' timeouts in ticks.
-#[derive(Debug)]
-struct Timeouts {
-    period: Duration,
-    header: u64,
-    body: u64,
-    write: u64,
-    idle: u64,
-    linger: u64,
-    /// How many ticks ahead a connection's next turn is, at the most.
-    horizon: u64,
-}
-
-impl Timeouts {
-    /// The shortest and the longest tick: finer costs wake-ups, coarser shows.
-    const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
-
-    fn new(http: &Http) -> Self {
-        let all = [
-            http.header_timeout,
-            http.body_timeout,
-            http.write_timeout,
-            http.idle_timeout,
-        ];
-        let shortest = all.into_iter().min().unwrap_or_default();
-        let period = (shortest / 8).clamp(Self::PERIODS.0, Self::PERIODS.1);
-        let ticks = |timeout: Duration| {
-            let ticks = timeout.as_nanos().div_ceil(period.as_nanos());
-            // One more, as what is timed may have begun just before a tick.
-            u64::try_from(ticks).unwrap_or(u64::MAX).saturating_add(1)
-        };
-        Self {
-            period,
-            header: ticks(http.header_timeout),
-            body: ticks(http.body_timeout),
-            write: ticks(http.write_timeout),
-            idle: ticks(http.idle_timeout),
-            linger: ticks(http.linger),
-            horizon: ticks(shortest).min(Wheel::REACH),
-        }
-    }
-
-    /// When a connection's time is up as things stand, and what is to be done about it then.
-    fn deadline(&self, activity: &Activity, draining: Option<Tick>) -> Option<(Tick, Order)> {
-        let blocked = activity.write_blocked_since();
-        let stamp = activity.stamp();
-        let of_stage = match (activity.stage(), draining) {
-            // What is still going on has a deadline of its own.
-            (Stage::Idle, _) if !activity.is_idle() => None,
-            (Stage::Fresh | Stage::Idle, Some(drain)) => {
-                Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
-            }
-            (Stage::Idle, None) => Some((stamp.after(self.idle), Order::Expire(Deadline::Idle))),
-            (Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
-                Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
-            }
-            (Stage::Serving | Stage::Upgraded, _) => None,
-        };
-        let of_write = blocked
-            .filter(|_| activity.stage() != Stage::Upgraded)
-            .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
-        let of_body = activity
-            .body_awaited_since()
-            .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
-        [of_stage, of_write, of_body]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(due, _)| *due)
-    }
-}
-
 /// A connection's place in the registry; dropping it gives the place up.
 pub(super) struct Member {
     pub(super) registry: Rc<Registry>,
@@ -388,5 +298,53 @@ impl Drop for Member {
         drop(members);
         // Outside of the borrow: with it may go the last of the user's wakers.
         drop(gone);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> ConnectionInfo {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        ConnectionInfo::new(address.into(), address.into())
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let registry = Registry::new(&Http::new());
+        for _ in 0..100 {
+            let members = [registry.join(info()), registry.join(info())];
+            assert!(members.iter().all(|member| member.key < 2));
+            assert_eq!(registry.len(), 2);
+        }
+        assert_eq!(registry.len(), 0);
+    }
+
+    /// However far away the deadline is, a turn comes before anything new can be due.
+    #[test]
+    fn a_turn_comes_within_the_shortest_timeout() {
+        let http = Http::new().header_timeout(Duration::from_secs(2));
+        let registry = Registry::new(&http);
+        let member = registry.join(info());
+        let mut ticks = 0;
+        for _ in 0..3 {
+            member.activity.enter(super::super::activity::Stage::Idle);
+            while registry
+                .members
+                .borrow_mut()
+                .wheel
+                .take(registry.clock.now())
+                .is_none()
+            {
+                registry.clock.advance();
+                ticks += 1;
+            }
+            let _ = registry.examine(member.key, registry.clock.now());
+        }
+        assert!(
+            ticks <= 3 * 9,
+            "2 s are 8 ticks of 250 ms, and one: {ticks}"
+        );
     }
 }

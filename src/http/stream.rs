@@ -12,7 +12,7 @@
 //! nothing, with a flush after no write, or when they are many. Should hyper do none of that, the
 //! connection's task sees to it before it sleeps, by [`Activity::holds_back`].
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) const READ_AT_ONCE: usize = 64 * 1024;
 thread_local! {
     /// Where socket bytes land first. hyper's buffer is uninitialised memory, which only `unsafe`
     /// code can read(2) into; a copy from here is cheaper than clearing that buffer each time.
-    static LANDING: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_AT_ONCE].into_boxed_slice());
+    static LANDING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// See the module's head.
@@ -148,15 +148,17 @@ impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        let read = LANDING.with_borrow_mut(|landing| {
-            let room = buf.remaining().min(landing.len());
-            let mut landing = ReadBuf::new(&mut landing[..room]);
-            let read = Pin::new(&mut this.io).poll_read(cx, &mut landing);
-            read.map_ok(|()| {
-                buf.put_slice(landing.filled());
-                landing.filled().len()
-            })
-        });
+        let mut landing = LANDING.take();
+        landing.resize(READ_AT_ONCE, 0);
+        let room = buf.remaining().min(READ_AT_ONCE);
+        let mut landed = ReadBuf::new(&mut landing[..room]);
+        let read = Pin::new(&mut this.io)
+            .poll_read(cx, &mut landed)
+            .map_ok(|()| {
+                buf.put_slice(landed.filled());
+                landed.filled().len()
+            });
+        LANDING.set(landing);
         this.last_read = match read {
             Poll::Ready(Ok(1..)) => LastRead::Bytes,
             _ => LastRead::Nothing,

@@ -177,7 +177,11 @@ fn a_slow_reader_is_served_to_the_end() {
         let mut piece = vec![0; 2 * 1024 * 1024];
         for _ in 0..SIZE / piece.len() {
             ticks.tick().await;
-            client.stream.read_exact(&mut piece).await.unwrap();
+            client
+                .stream
+                .read_exact(&mut piece)
+                .await
+                .expect("it is served");
         }
         client.expect_end().await;
         assert_eq!(host.server.counts().write_timeouts, 0);
@@ -199,6 +203,31 @@ fn a_handler_may_take_any_time() {
         let host = Host::start(http, app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+    });
+}
+
+#[test]
+fn a_worker_that_was_stuck_blames_nobody() {
+    run(async {
+        let app = async |request: Request| {
+            let stuck = Duration::from_secs(u64::from(request.uri().path() == "/stuck"));
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < stuck.min(SHORT * 3) {
+                std::hint::spin_loop();
+            }
+            Ok(text("hello"))
+        };
+        let host = Host::start(options().header_timeout(SHORT), app).await;
+        let (mut sticky, mut client) = (host.connect().await, host.connect().await);
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+        client.send(&HELLO[..10]).await;
+        sticky
+            .send("GET /stuck HTTP/1.1\r\nhost: test\r\n\r\n")
+            .await;
+        sticky.expect(HELLO_ANSWER).await;
+        client.send(&HELLO[10..]).await;
         client.expect(HELLO_ANSWER).await;
     });
 }

@@ -159,9 +159,9 @@ fn a_client_that_leaves_cancels_its_handler() {
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        has_begun.await.unwrap();
+        has_begun.await.expect("the handler begins");
         drop(client);
-        has_ended.await.unwrap();
+        has_ended.await.expect("the handler is dropped");
         host.emptied().await;
     });
 }

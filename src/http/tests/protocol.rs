@@ -158,7 +158,7 @@ fn the_handler_knows_the_connection() {
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.0\r\n\r\n").await;
         let answer = client.rest().await;
-        let peer = client.stream.local_addr().unwrap();
+        let peer = client.stream.local_addr().expect("an address");
         assert!(answer.contains(&format!("peer: Tcp({peer})")), "{answer}");
         assert!(
             answer.contains(&format!("local: Tcp({})", host.address)),
@@ -173,9 +173,7 @@ fn the_server_header_is_added_unless_it_is_there() {
         let app = async |request: Request| {
             let mut response = text("");
             if request.uri().path() == "/own" {
-                response
-                    .headers_mut()
-                    .insert("server", "own".parse().unwrap());
+                response.headers_mut().insert("server", "own".parse()?);
             }
             Ok(response)
         };

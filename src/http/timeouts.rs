@@ -1,0 +1,222 @@
+//! What is timed, and when it is due. No clock here: ticks in, ticks out.
+
+use std::time::Duration;
+
+use super::activity::{Activity, Stage};
+use super::options::Http;
+use super::wheel::{Tick, Wheel};
+
+/// The options' timeouts in ticks.
+#[derive(Debug)]
+pub(super) struct Timeouts {
+    /// How long a tick is.
+    pub(super) period: Duration,
+    header: u64,
+    body: u64,
+    write: u64,
+    idle: u64,
+    linger: u64,
+    /// How many ticks ahead a connection's next turn is, at the most.
+    pub(super) horizon: u64,
+}
+
+impl Timeouts {
+    /// The shortest and the longest tick: finer costs wake-ups, coarser shows.
+    const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+    pub(super) fn new(http: &Http) -> Self {
+        let all = [
+            http.header_timeout,
+            http.body_timeout,
+            http.write_timeout,
+            http.idle_timeout,
+        ];
+        let shortest = all.into_iter().min().unwrap_or_default();
+        let period = (shortest / 8).clamp(Self::PERIODS.0, Self::PERIODS.1);
+        let ticks = |timeout: Duration| {
+            let ticks = timeout.as_nanos().div_ceil(period.as_nanos());
+            // One more, as what is timed may have begun just before a tick.
+            u64::try_from(ticks).unwrap_or(u64::MAX).saturating_add(1)
+        };
+        Self {
+            period,
+            header: ticks(http.header_timeout),
+            body: ticks(http.body_timeout),
+            write: ticks(http.write_timeout),
+            idle: ticks(http.idle_timeout),
+            linger: ticks(http.linger),
+            horizon: ticks(shortest).min(Wheel::REACH),
+        }
+    }
+
+    /// When a connection's time is up as things stand, and what is to be done about it then.
+    pub(super) fn deadline(
+        &self,
+        activity: &Activity,
+        draining: Option<Tick>,
+    ) -> Option<(Tick, Order)> {
+        let blocked = activity.write_blocked_since();
+        let stamp = activity.stamp();
+        let of_stage = match (activity.stage(), draining) {
+            // What is still going on has a deadline of its own.
+            (Stage::Idle, _) if !activity.is_idle() => None,
+            (Stage::Fresh | Stage::Idle, Some(drain)) => {
+                Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
+            }
+            (Stage::Idle, None) => Some((stamp.after(self.idle), Order::Expire(Deadline::Idle))),
+            (Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
+                Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
+            }
+            (Stage::Serving | Stage::Upgraded, _) => None,
+        };
+        let of_write = blocked
+            .filter(|_| activity.stage() != Stage::Upgraded)
+            .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
+        let of_body = activity
+            .body_awaited_since()
+            .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
+        [of_stage, of_write, of_body]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(due, _)| *due)
+    }
+}
+
+/// What the registry wants of a connection. Its task obeys if it still has reason to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// A deadline has passed.
+    Expire(Deadline),
+    /// The drain's grace for idle connections is over.
+    CloseIdle,
+    /// End, whatever it is that you do.
+    Cut,
+}
+
+/// What a client can be too slow at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deadline {
+    Header,
+    Body,
+    Write,
+    Idle,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use super::super::activity::{Clock, ConnectionInfo};
+    use super::*;
+
+    /// At the shortest timeout of 2 s a tick is 250 ms.
+    fn timeouts() -> Timeouts {
+        let http = Http::new()
+            .header_timeout(Duration::from_secs(2))
+            .body_timeout(Duration::from_secs(3))
+            .write_timeout(Duration::from_secs(4))
+            .idle_timeout(Duration::from_secs(5));
+        Timeouts::new(&http)
+    }
+
+    fn activity() -> (Arc<Clock>, Activity) {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1)).into();
+        let clock = Arc::new(Clock::default());
+        let info = ConnectionInfo::new(address, SocketAddr::from(([127, 0, 0, 1], 2)).into());
+        (Arc::clone(&clock), Activity::new(info, clock))
+    }
+
+    fn expire(tick: u64, deadline: Deadline) -> Option<(Tick, Order)> {
+        Some((Tick(tick), Order::Expire(deadline)))
+    }
+
+    #[test]
+    fn each_stage_has_its_deadline() {
+        let (clock, activity) = activity();
+        let deadline = || timeouts().deadline(&activity, None);
+        assert_eq!(deadline(), expire(9, Deadline::Header), "fresh");
+        clock.advance();
+        activity.has_read();
+        assert_eq!(
+            deadline(),
+            expire(10, Deadline::Header),
+            "anew with the first byte"
+        );
+        clock.advance();
+        activity.has_read();
+        assert_eq!(
+            deadline(),
+            expire(10, Deadline::Header),
+            "and not with the second"
+        );
+        activity.begin_request();
+        assert_eq!(deadline(), None, "a handler may take any time");
+        activity.enter(Stage::Idle);
+        assert_eq!(deadline(), expire(2 + 21, Deadline::Idle));
+        activity.enter(Stage::Leaving);
+        assert_eq!(deadline(), expire(2 + 9, Deadline::Header));
+        activity.enter(Stage::Upgraded);
+        assert_eq!(deadline(), None);
+    }
+
+    #[test]
+    fn a_body_is_timed_while_it_is_waited_for() {
+        let (clock, activity) = activity();
+        let deadline = || timeouts().deadline(&activity, None);
+        activity.begin_request();
+        activity.open_body();
+        activity.await_body(Waker::noop());
+        clock.advance();
+        activity.await_body(Waker::noop());
+        assert_eq!(
+            deadline(),
+            expire(13, Deadline::Body),
+            "from the first time on"
+        );
+        activity.end_await_body();
+        assert_eq!(deadline(), None);
+        activity.await_body(Waker::noop());
+        assert_eq!(deadline(), expire(14, Deadline::Body), "anew after a piece");
+        activity.leave_body_unread();
+        assert_eq!(deadline(), None);
+    }
+
+    #[test]
+    fn a_response_on_its_way_is_not_idle() {
+        let (clock, activity) = activity();
+        let deadline = |draining| timeouts().deadline(&activity, draining);
+        activity.enter(Stage::Idle);
+        activity.write_blocked();
+        assert_eq!(deadline(None), expire(17, Deadline::Write));
+        assert_eq!(deadline(Some(Tick(0))), expire(17, Deadline::Write));
+        clock.advance();
+        activity.has_written();
+        assert_eq!(
+            deadline(None),
+            expire(1 + 21, Deadline::Idle),
+            "anew with what is taken"
+        );
+    }
+
+    #[test]
+    fn a_drain_shortens_idling_only() {
+        let (_, activity) = activity();
+        let deadline = || timeouts().deadline(&activity, Some(Tick(7)));
+        assert_eq!(deadline(), Some((Tick(9), Order::CloseIdle)));
+        activity.has_read();
+        assert_eq!(deadline(), expire(9, Deadline::Header));
+        activity.begin_request();
+        assert_eq!(deadline(), None);
+    }
+
+    #[test]
+    fn timeouts_without_end_are_fine() {
+        let http = Http::new().idle_timeout(Duration::MAX);
+        let (_, activity) = activity();
+        activity.enter(Stage::Idle);
+        let due = Timeouts::new(&http).deadline(&activity, None);
+        assert!(due.is_some_and(|(due, _)| due > Tick(u64::from(u32::MAX))));
+    }
+}
