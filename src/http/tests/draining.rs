@@ -90,6 +90,25 @@ fn a_busy_connection_finishes_and_says_close() {
 }
 
 #[test]
+fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
+    run(async {
+        let host = Host::start(options().linger(Duration::ZERO), echo_as_it_comes).await;
+        let mut client = host.connect().await;
+        client
+            .send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+        host.server.drain();
+        client.send("3\r\nabc\r\n0\r\n\r\n").await;
+        client.expect("3\r\nabc\r\n0\r\n\r\n").await;
+        client.expect_end().await;
+        host.emptied().await;
+    });
+}
+
+#[test]
 fn a_half_read_head_keeps_its_deadline_in_a_drain() {
     run(async {
         let host = Host::start(options().linger(Duration::ZERO), hello).await;

@@ -190,6 +190,13 @@ async fn echo(request: Request) -> Answer {
     Ok(Response::new(Full::new(body).map_err(never).boxed_unsync()))
 }
 
+/// Answers with the request's body, piece by piece.
+async fn echo_as_it_comes(request: Request) -> Answer {
+    Ok(Response::new(
+        request.into_body().map_err(BoxError::from).boxed_unsync(),
+    ))
+}
+
 fn text(text: impl Into<Bytes>) -> Response<UnsyncBoxBody<Bytes, BoxError>> {
     Response::new(Full::new(text.into()).map_err(never).boxed_unsync())
 }

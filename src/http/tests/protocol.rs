@@ -128,12 +128,7 @@ fn the_body_is_asked_for_when_the_handler_reads_it() {
 #[test]
 fn a_chunked_body_is_echoed_while_it_comes() {
     run(async {
-        let app = async |request: Request| {
-            Ok(Response::new(
-                request.into_body().map_err(BoxError::from).boxed_unsync(),
-            ))
-        };
-        let host = Host::start(options(), app).await;
+        let host = Host::start(options(), echo_as_it_comes).await;
         let mut client = host.connect().await;
         client
             .send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
