@@ -93,6 +93,7 @@ fn a_busy_connection_finishes_and_says_close() {
 fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
     run(async {
         let host = Host::start(options().linger(Duration::ZERO), echo_as_it_comes).await;
+        let mut idle = host.connect().await;
         let mut client = host.connect().await;
         client
             .send("POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -101,6 +102,8 @@ fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
             .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             .await;
         host.server.drain();
+        // From here on it is the clock that closes what becomes idle.
+        idle.expect_end().await;
         client.send("3\r\nabc\r\n0\r\n\r\n").await;
         client.expect("3\r\nabc\r\n0\r\n\r\n").await;
         client.expect_end().await;
