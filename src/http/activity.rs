@@ -10,6 +10,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,13 +37,13 @@ impl ConnectionInfo {
 }
 
 /// One end of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Address {
     /// A TCP address, v4 or v6.
     Tcp(SocketAddr),
-    /// A unix(7) socket; a client's is usually unnamed.
-    Unix(UnixAddr),
+    /// The path of a unix(7) socket; none if it is unnamed, as a client's usually is, or abstract.
+    Unix(Option<Arc<Path>>),
 }
 
 impl From<SocketAddr> for Address {
@@ -53,7 +54,7 @@ impl From<SocketAddr> for Address {
 
 impl From<UnixAddr> for Address {
     fn from(address: UnixAddr) -> Self {
-        Self::Unix(address)
+        Self::Unix(address.as_pathname().map(Arc::from))
     }
 }
 
@@ -378,5 +379,27 @@ impl Since {
 
     fn get(&self) -> Option<Tick> {
         self.0.load(Relaxed).checked_sub(1).map(Tick)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Part of what an idle connection costs.
+    #[test]
+    fn it_is_small() {
+        assert!(
+            size_of::<Activity>() <= 256,
+            "{} bytes",
+            size_of::<Activity>()
+        );
+    }
+
+    #[test]
+    fn requests_may_go_to_routers_that_want_them_send() {
+        fn is_send<T: Send>() {}
+        is_send::<super::super::Request>();
+        is_send::<super::super::BodyError>();
     }
 }

@@ -27,7 +27,7 @@ const TOO_SLOW: &[u8] =
 type Protocol<I, S> = UpgradeableConnection<Stream<I>, Guarded<S>>;
 
 /// Serves a connection to its end.
-pub(super) async fn live<I, S, B>(mut protocol: Protocol<I, S>, member: Member)
+pub(super) async fn live<I, S, B>(member: Member, mut protocol: Protocol<I, S>)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request, Response = http::Response<B>>,
@@ -36,19 +36,26 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     match poll_fn(|cx| poll_serving(&mut protocol, &member, cx)).await {
-        End::Protocol(outcome) => {
-            let wants_discard = match &outcome {
-                Ok(()) => member.activity.is_body_unread(),
-                Err(error) => error.is_parse(),
-            };
-            match outcome {
-                Ok(()) => tracing::debug!(peer = ?member.peer(), "connection ended"),
-                Err(error) => tracing::debug!(peer = ?member.peer(), %error, "connection failed"),
-            }
+        End::Protocol(Ok(())) => {
+            tracing::debug!(peer = ?member.peer(), "connection ended");
             match protocol.into_parts() {
                 None => outlive_upgrade(&member).await,
-                Some(mut parts) if wants_discard => discard(&mut parts.io, &member).await,
+                Some(mut parts) if member.activity.is_body_unread() => {
+                    part(&mut parts.io, b"", &member).await;
+                }
                 Some(_) => {}
+            }
+        }
+        End::Protocol(Err(error)) => {
+            tracing::debug!(peer = ?member.peer(), %error, "connection failed");
+            let Some(mut parts) = protocol.into_parts() else {
+                return;
+            };
+            if error.is_parse() {
+                part(&mut parts.io, b"", &member).await;
+            } else {
+                // No end of file: a response may have broken off. Those before it are whole.
+                send(&mut parts.io, b"", &member).await;
             }
         }
         End::Ordered(order) => {
@@ -66,8 +73,7 @@ where
             if is_blank(&parts.read_buf) {
                 finish(&mut parts.io, b"", &member).await;
             } else {
-                finish(&mut parts.io, TOO_SLOW, &member).await;
-                discard(&mut parts.io, &member).await;
+                part(&mut parts.io, TOO_SLOW, &member).await;
             }
         }
     }
@@ -113,36 +119,15 @@ fn is_blank(read_ahead: &[u8]) -> bool {
     read_ahead.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
-/// Sends the last words and the end of file.
-async fn finish<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
-    member.activity.enter(Stage::Leaving);
-    let mut sent = 0;
-    let outcome = poll_fn(|cx| {
-        if member.take_order(cx).is_some() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        while sent < words.len() {
-            sent += ready!(Pin::new(stream.io()).poll_write(cx, &words[sent..]))?;
-        }
-        Pin::new(stream.io()).poll_shutdown(cx)
-    });
-    if let Err(error) = outcome.await {
-        tracing::debug!(peer = ?member.peer(), %error, "client left before our last words");
-    }
-}
-
-/// Throws away what the client still sends, until it closes or its time is up.
+/// Parts from a client that may still be sending: says the last words and hears it out.
 ///
 /// close(2) on a socket with unread bytes resets the connection, and a reset takes the answer with
 /// it that the client has not read yet: it would never learn of its 413.
-async fn discard<I>(stream: &mut Stream<I>, member: &Member)
+async fn part<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    member.activity.enter(Stage::Leaving);
+    finish(stream, words, member).await;
     let mut bin = [0; 4096];
     poll_fn(|cx| {
         loop {
@@ -157,6 +142,44 @@ where
         }
     })
     .await;
+}
+
+/// Sends the last words and the end of file.
+async fn finish<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    send(stream, words, member).await;
+    poll_fn(|cx| match member.take_order(cx) {
+        Some(_) => Poll::Ready(()),
+        // Whoever does not hear it has left.
+        None => Pin::new(stream.io()).poll_shutdown(cx).map(drop),
+    })
+    .await;
+}
+
+/// Sends what the stream holds, and then the last words.
+async fn send<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    member.activity.enter(Stage::Leaving);
+    let mut left = words;
+    let outcome: io::Result<()> = poll_fn(|cx| {
+        if member.take_order(cx).is_some() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        ready!(stream.poll_send_held(cx))?;
+        while !left.is_empty() {
+            let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
+            left = &left[sent..];
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+    if let Err(error) = outcome {
+        tracing::debug!(peer = ?member.peer(), %error, "client left before our last words");
+    }
 }
 
 /// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a

@@ -80,7 +80,7 @@ impl Server {
             activity: Arc::clone(&member.activity),
         };
         let protocol = self.protocol.serve_connection(stream, service);
-        connection::live(protocol.with_upgrades(), member)
+        connection::live(member, protocol.with_upgrades())
     }
 
     /// Drives every deadline; never ends. Run it once, beside the connections.

@@ -96,7 +96,7 @@ impl<I> Stream<I> {
 
 impl<I: AsyncWrite + Unpin> Stream<I> {
     /// Sends what is held back.
-    fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.held.len() {
             let rest = &self.held[self.sent..];
             let written = Pin::new(&mut self.io).poll_write(cx, rest);

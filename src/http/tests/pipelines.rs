@@ -167,3 +167,16 @@ fn bytes_that_are_no_request_lose_no_answer() {
         client.expect_end().await;
     });
 }
+
+#[test]
+fn http_2_is_hung_up_on_and_loses_no_answer() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client
+            .send([HELLO, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"].concat())
+            .await;
+        client.expect(HELLO_ANSWER).await;
+        client.expect_end().await;
+    });
+}
