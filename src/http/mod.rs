@@ -113,6 +113,7 @@ impl Server {
         self.registry.len()
     }
 
+    /// What has happened so far.
     pub(crate) fn counts(&self) -> Counts {
         self.registry.counters.get()
     }
