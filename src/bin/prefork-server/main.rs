@@ -1,2 +1,8 @@
 //! The binary.
+
+// The life of the process is not joined to its rooms yet.
+#![cfg_attr(not(test), expect(dead_code, unused_imports))]
+
+mod site;
+
 fn main() {}

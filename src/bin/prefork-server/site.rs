@@ -1,0 +1,152 @@
+//! What the binary serves: a page that says it works, a fixed text, an echo, or files.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+};
+use http_body::Body;
+use http_body_util::Full;
+
+mod answer;
+mod beneath;
+mod files;
+mod path;
+mod welcome;
+
+pub(crate) use self::{
+    answer::{Answer, BoxError},
+    files::Files,
+    welcome::{Identity, Welcome},
+};
+
+const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// What a worker answers with, and how long it thinks first.
+#[derive(Debug)]
+pub(crate) struct Site {
+    content: Content,
+    delay: Duration,
+}
+
+/// What is served.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A page that says it works, at `/` only.
+    Welcome(Welcome),
+    /// Every request, whatever its method and path, is answered 200 with this text.
+    Respond(Bytes),
+    /// Every request is answered 200 with its own body, as it arrives.
+    Echo,
+    /// The files of a directory.
+    Files(Files),
+}
+
+impl Site {
+    /// Answers at once, unless told otherwise by [`Site::delayed_by`].
+    pub(crate) fn new(content: Content) -> Self {
+        Self {
+            content,
+            delay: Duration::ZERO,
+        }
+    }
+
+    /// Waits this long before each answer: work that takes time but no processor, as a backend's
+    /// does. The event loop goes on meanwhile. Default: zero.
+    pub(crate) fn delayed_by(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The answer to one request. What goes wrong is an answer too, with its status; only a body
+    /// may still fail while it is sent.
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>>
+    where
+        B: Body<Data = Bytes> + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
+        }
+        match &self.content {
+            Content::Respond(text) => respond(text, request),
+            Content::Echo => echo(request),
+            Content::Welcome(_) | Content::Files(_) if !is_read(request.method()) => {
+                method_not_allowed()
+            }
+            Content::Welcome(welcome) => welcome.answer(&request),
+            Content::Files(files) => files.answer(request.into_parts().0).await,
+        }
+    }
+}
+
+/// The path a load test measures. The answer takes over the request's header map, so it allocates
+/// nothing in the steady state.
+fn respond<B>(text: &Bytes, request: Request<B>) -> Response<Answer<B>> {
+    let (head, _unread) = request.into_parts();
+    let mut headers = head.headers;
+    headers.clear();
+    headers.insert(CONTENT_TYPE, PLAIN_TEXT);
+    let mut response = Response::new(full(text.clone(), &head.method, &mut headers));
+    *response.headers_mut() = headers;
+    response
+}
+
+fn echo<B>(request: Request<B>) -> Response<Answer<B>> {
+    let (head, body) = request.into_parts();
+    let body = match head.method {
+        Method::HEAD => Answer::empty(),
+        _ => Answer::Echo(body),
+    };
+    let mut response = Response::new(body);
+    if let Some(content_type) = head.headers.get(CONTENT_TYPE) {
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, content_type.clone());
+    }
+    // The body is a stranger's: a browser must not guess a page out of it.
+    response
+        .headers_mut()
+        .insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    response
+}
+
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+fn method_not_allowed<B>() -> Response<Answer<B>> {
+    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &Method::GET);
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response
+}
+
+/// A status with its own name as the text.
+fn plain<B>(status: StatusCode, method: &Method) -> Response<Answer<B>> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, PLAIN_TEXT);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    let reason = status.canonical_reason().unwrap_or_default();
+    let text = Bytes::from_static(reason.as_bytes());
+    let mut response = Response::new(full(text, method, &mut headers));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// The body, or to HEAD its length alone, said here because no HTTP version may be trusted to
+/// withhold the body itself (RFC 9110, 9.3.2).
+fn full<B>(bytes: Bytes, method: &Method, headers: &mut HeaderMap) -> Answer<B> {
+    if method == Method::HEAD {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+        return Answer::empty();
+    }
+    Answer::Full(Full::new(bytes))
+}
+
+#[cfg(test)]
+mod tests;

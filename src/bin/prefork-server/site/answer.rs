@@ -1,0 +1,68 @@
+//! The one body type of all answers.
+
+use std::{
+    error::Error,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use tower_http::services::fs::ServeFileSystemResponseBody;
+
+/// Why a body could not be read to its end.
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The body of an answer; `B` is the body of the request, which an echo sends back as it arrives.
+pub(crate) enum Answer<B> {
+    /// Bytes that are at hand.
+    Full(Full<Bytes>),
+    /// The request's own body.
+    Echo(B),
+    /// A file, or what is said instead of it.
+    File(ServeFileSystemResponseBody),
+}
+
+impl<B> Answer<B> {
+    /// No body at all.
+    pub(super) fn empty() -> Self {
+        Self::Full(Full::default())
+    }
+}
+
+impl<B> Body for Answer<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.get_mut() {
+            Self::Full(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Echo(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::File(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(body) => body.is_end_stream(),
+            Self::Echo(body) => body.is_end_stream(),
+            Self::File(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(body) => body.size_hint(),
+            Self::Echo(body) => body.size_hint(),
+            Self::File(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,402 @@
+use std::{fs, os::unix::fs::symlink};
+
+use http::{
+    Method,
+    header::{
+        ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+        IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
+    },
+    request::Builder,
+};
+use tempfile::TempDir;
+
+use super::{
+    super::{
+        Content, Site,
+        tests::{ask, header, send},
+    },
+    *,
+};
+
+const SECRET: &str = "outside the directory";
+
+/// A directory `site` beside a file that must never be seen.
+struct World {
+    site: Site,
+    root: TempDir,
+}
+
+impl World {
+    fn new(files: &[(&str, &[u8])]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("site");
+        fs::create_dir(&dir).unwrap();
+        fs::write(root.path().join("secret.txt"), SECRET).unwrap();
+        for (name, content) in files {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let site = Site::new(Content::Files(Files::open(&dir).unwrap()));
+        Self { site, root }
+    }
+
+    fn link(&self, name: &str, target: impl AsRef<Path>) {
+        symlink(target, self.root.path().join("site").join(name)).unwrap();
+    }
+
+    async fn get(&self, path: &str) -> Response<bytes::Bytes> {
+        ask(&self.site, Method::GET, path).await
+    }
+
+    async fn status(&self, path: &str) -> u16 {
+        self.get(path).await.status().as_u16()
+    }
+
+    async fn send(&self, request: Builder) -> Response<bytes::Bytes> {
+        send(&self.site, request).await
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_served_with_type_and_validators() {
+    let world = World::new(&[
+        ("a.html", b"<p>hi"),
+        ("a.bin", b"\0"),
+        ("notes.csv", b"1,2"),
+    ]);
+    let response = world.get("/a.html?v=1").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.body(), "<p>hi");
+    assert_eq!(header(&response, CONTENT_TYPE), "text/html; charset=utf-8");
+    assert_eq!(header(&response, CONTENT_LENGTH), "5");
+    assert_eq!(header(&response, ACCEPT_RANGES), "bytes");
+    assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
+    assert!(header(&response, LAST_MODIFIED).ends_with(" GMT"));
+    assert!(header(&response, ETAG).starts_with('"'));
+    let binary = world.get("/a.bin").await;
+    assert_eq!(header(&binary, CONTENT_TYPE), "application/octet-stream");
+    let csv = world.get("/notes.csv").await;
+    assert_eq!(header(&csv, CONTENT_TYPE), "text/csv; charset=utf-8");
+}
+
+#[tokio::test]
+async fn a_file_longer_than_a_chunk_is_served_whole_and_in_part() {
+    let content: Vec<u8> = (0..CHUNK * 3 + 17).map(|i| (i % 251) as u8).collect();
+    let world = World::new(&[("big", &content)]);
+    assert_eq!(world.get("/big").await.body(), &content);
+    let request = Request::get("/big").header(RANGE, "bytes=65530-131080");
+    assert_eq!(world.send(request).await.body(), &content[65530..=131_080]);
+}
+
+#[tokio::test]
+async fn an_empty_file_is_a_file() {
+    let world = World::new(&[("empty.txt", b"")]);
+    let response = world.get("/empty.txt").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(header(&response, CONTENT_LENGTH), "0");
+}
+
+#[tokio::test]
+async fn a_directory_answers_with_its_index_and_never_a_listing() {
+    let world = World::new(&[
+        ("index.html", b"top"),
+        ("docs/index.html", b"docs"),
+        ("css/a", b""),
+    ]);
+    assert_eq!(world.get("/").await.body(), "top");
+    assert_eq!(world.get("/docs/").await.body(), "docs");
+    assert_eq!(world.status("/css/").await, 404);
+    assert_eq!(world.status("/index.html/").await, 404);
+    assert_eq!(world.status("/index.html/x").await, 404);
+}
+
+#[tokio::test]
+async fn a_directory_without_its_slash_is_redirected_within_this_host() {
+    let world = World::new(&[
+        ("docs/index.html", b"docs"),
+        ("evil.example/a/index.html", b""),
+    ]);
+    for (asked, location) in [
+        ("/docs", "/docs/"),
+        ("/docs?a=b", "/docs/?a=b"),
+        ("//evil.example", "/evil.example/"),
+        ("//evil.example/a", "/evil.example/a/"),
+        ("http://evil.example/docs", "/docs/"),
+    ] {
+        let response = world.get(asked).await;
+        assert_eq!(response.status(), 307, "{asked}");
+        assert_eq!(header(&response, LOCATION), location);
+    }
+    for hostile in [
+        "//evil.example/..",
+        "//evil.example/%2e%2e",
+        "/%5cevil.example",
+        "/%2fdocs",
+    ] {
+        let response = world.get(hostile).await;
+        assert_eq!(response.status(), 404, "{hostile}");
+        assert_eq!(header(&response, LOCATION), "");
+    }
+}
+
+#[tokio::test]
+async fn nothing_outside_the_directory_is_served() {
+    let world = World::new(&[("docs/a", b"")]);
+    let secret = world.root.path().join("secret.txt");
+    let secret = secret.to_str().unwrap();
+    for path in [
+        "/../secret.txt",
+        "/docs/../../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/%2e%2e%2fsecret.txt",
+        "/..%2fsecret.txt",
+        "/docs/..%2f..%2fsecret.txt",
+        "/..%5csecret.txt",
+        "/..\u{5c}secret.txt",
+        "/%252e%252e/secret.txt",
+        "/secret.txt%00",
+        &format!("/{secret}"),
+        &format!("/%2f{secret}"),
+        &format!("/%2f{}", secret.trim_start_matches('/')),
+    ] {
+        let response = world.get(path).await;
+        assert_eq!(response.status(), 404, "{path}");
+        assert_eq!(response.body(), "Not Found");
+    }
+}
+
+#[tokio::test]
+async fn links_are_followed_inside_and_not_outside() {
+    let world = World::new(&[("docs/a.txt", b"inside"), ("deep/er/x", b"")]);
+    world.link("here.txt", "docs/a.txt");
+    world.link("deep/er/back.txt", "../../docs/a.txt");
+    world.link("papers", "docs");
+    assert_eq!(world.get("/here.txt").await.body(), "inside");
+    assert_eq!(world.get("/deep/er/back.txt").await.body(), "inside");
+    assert_eq!(world.get("/papers/a.txt").await.body(), "inside");
+
+    world.link("out.txt", "../secret.txt");
+    world.link("absolute.txt", world.root.path().join("secret.txt"));
+    world.link("parent", "..");
+    world.link("slash", "/");
+    world.link("magic", "/proc/self/root");
+    world.link("loop", "loop");
+    world.link("dangling", "nowhere");
+    for path in [
+        "/out.txt",
+        "/absolute.txt",
+        "/parent/secret.txt",
+        "/parent",
+        "/parent/",
+        "/slash/etc/passwd",
+        "/magic/etc/passwd",
+        "/loop",
+        "/dangling",
+    ] {
+        assert_eq!(world.status(path).await, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn hidden_files_do_not_exist_but_the_well_known_do() {
+    let files: &[(&str, &[u8])] = &[
+        (".env", b"KEY"),
+        (".git/config", b"KEY"),
+        ("a/.htpasswd", b"KEY"),
+        (".well-known/security.txt", b"mail us"),
+        (".well-known/.hidden", b"KEY"),
+    ];
+    let world = World::new(files);
+    for path in [
+        "/.env",
+        "/%2eenv",
+        "/.git/config",
+        "/.git/",
+        "/.git",
+        "/a/.htpasswd",
+    ] {
+        assert_eq!(world.status(path).await, 404, "{path}");
+    }
+    assert_eq!(world.status("/.well-known/.hidden").await, 404);
+    assert_eq!(
+        world.get("/.well-known/security.txt").await.body(),
+        "mail us"
+    );
+}
+
+#[tokio::test]
+async fn a_fifo_or_a_socket_is_neither_served_nor_waited_for() {
+    let world = World::new(&[("page.html", b"page")]);
+    let dir = world.root.path().join("site");
+    let mode = nix::sys::stat::Mode::S_IRUSR;
+    for name in ["fifo", "page.html.gz", "index.html"] {
+        nix::unistd::mkfifo(&dir.join(name), mode).unwrap();
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+    for path in ["/fifo", "/socket", "/", "/fifo/"] {
+        assert_eq!(world.status(path).await, 404, "{path}");
+    }
+    let request = Request::get("/page.html").header(ACCEPT_ENCODING, "gzip");
+    assert_eq!(world.send(request).await.body(), "page");
+}
+
+#[tokio::test]
+async fn only_reading_is_allowed() {
+    let world = World::new(&[("a", b"a")]);
+    for method in [
+        Method::POST,
+        Method::PUT,
+        Method::DELETE,
+        Method::OPTIONS,
+        Method::CONNECT,
+    ] {
+        let response = ask(&world.site, method, "/a").await;
+        assert_eq!(response.status(), 405);
+        assert_eq!(header(&response, ALLOW), "GET, HEAD");
+    }
+}
+
+#[tokio::test]
+async fn head_is_get_without_the_body() {
+    let world = World::new(&[("a.txt", b"0123456789")]);
+    let get = world.get("/a.txt").await;
+    let head = world
+        .send(Request::head("/a.txt").header(RANGE, "bytes=0-1"))
+        .await;
+    assert_eq!(head.status(), 200);
+    assert_eq!(head.headers(), get.headers());
+    assert!(head.body().is_empty());
+    let absent = ask(&world.site, Method::HEAD, "/b.txt").await;
+    assert_eq!(absent.status(), 404);
+    assert!(absent.body().is_empty());
+}
+
+#[tokio::test]
+async fn ranges_are_cut_as_asked() {
+    let world = World::new(&[("a", b"0123456789")]);
+    for (range, status, content_range, body) in [
+        ("bytes=2-4", 206, "bytes 2-4/10", "234"),
+        ("bytes=7-", 206, "bytes 7-9/10", "789"),
+        ("bytes=-2", 206, "bytes 8-9/10", "89"),
+        ("bytes=5-99", 206, "bytes 5-9/10", "56789"),
+        ("bytes=10-", 416, "bytes */10", ""),
+        ("bytes=4-2", 416, "bytes */10", ""),
+        ("bytes=0-1,4-5", 200, "", "0123456789"),
+        ("lines=1-2", 200, "", "0123456789"),
+    ] {
+        let response = world.send(Request::get("/a").header(RANGE, range)).await;
+        assert_eq!(response.status(), status, "{range}");
+        assert_eq!(header(&response, CONTENT_RANGE), content_range, "{range}");
+        assert_eq!(response.body(), body, "{range}");
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_download_gets_the_rest_of_the_same_file_only() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let first = world.get("/a").await;
+    let resume = |validator: &str| {
+        Request::get("/a")
+            .header(RANGE, "bytes=8-")
+            .header(IF_RANGE, validator.to_owned())
+    };
+    for validator in [header(&first, ETAG), header(&first, LAST_MODIFIED)] {
+        let response = world.send(resume(validator)).await;
+        assert_eq!(
+            (response.status().as_u16(), &response.body()[..]),
+            (206, &b"89"[..])
+        );
+    }
+    for validator in ["\"another\"", "Thu, 01 Jan 1970 00:00:00 GMT"] {
+        let response = world.send(resume(validator)).await;
+        assert_eq!(
+            (response.status().as_u16(), response.body().len()),
+            (200, 10)
+        );
+    }
+    let shrunk = Request::get("/a")
+        .header(RANGE, "bytes=50-")
+        .header(IF_RANGE, "\"longer\"");
+    assert_eq!(world.send(shrunk).await.status(), 200);
+}
+
+#[tokio::test]
+async fn what_the_client_has_is_not_sent_again() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let first = world.get("/a").await;
+    let (etag, modified) = (header(&first, ETAG), header(&first, LAST_MODIFIED));
+    for (name, value) in [(IF_MODIFIED_SINCE, modified), (IF_NONE_MATCH, etag)] {
+        let response = world.send(Request::get("/a").header(name, value)).await;
+        assert_eq!(response.status(), 304);
+        assert_eq!(header(&response, ETAG), etag);
+        assert_eq!(header(&response, VARY), header(&first, VARY));
+        assert!(response.body().is_empty());
+    }
+    let stale = [
+        (IF_MODIFIED_SINCE, "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (IF_NONE_MATCH, "\"another\""),
+    ];
+    for (name, value) in stale {
+        assert_eq!(
+            world
+                .send(Request::get("/a").header(name, value))
+                .await
+                .status(),
+            200
+        );
+    }
+    let other = Request::get("/a").header(IF_MATCH, "\"another\"");
+    assert_eq!(world.send(other).await.status(), 412);
+}
+
+#[tokio::test]
+async fn a_precompressed_sibling_is_sent_to_who_reads_it() {
+    let world = World::new(&[
+        ("a.css", b"plain"),
+        ("a.css.gz", b"zipped"),
+        ("a.css.br", b"brotli"),
+        ("b.css", b"plain"),
+    ]);
+    world.link("b.css.gz", "../secret.txt");
+    for (path, accepted, encoding, body) in [
+        ("/a.css", "gzip", "gzip", "zipped"),
+        ("/a.css", "gzip, br", "br", "brotli"),
+        ("/a.css", "zstd", "", "plain"),
+        ("/a.css", "gzip;q=0", "", "plain"),
+        ("/b.css", "gzip", "", "plain"),
+    ] {
+        let response = world
+            .send(Request::get(path).header(ACCEPT_ENCODING, accepted))
+            .await;
+        assert_eq!(
+            header(&response, CONTENT_ENCODING),
+            encoding,
+            "{path} {accepted}"
+        );
+        assert_eq!(header(&response, CONTENT_TYPE), "text/css; charset=utf-8");
+        assert_eq!(header(&response, VARY), "accept-encoding");
+        assert_eq!(response.body(), body);
+    }
+}
+
+#[test]
+fn a_directory_that_can_not_be_served_is_told_at_once() {
+    let root = tempfile::tempdir().unwrap();
+    let (absent, file, turn) = (
+        root.path().join("absent"),
+        root.path().join("file"),
+        root.path().join("turn"),
+    );
+    fs::write(&file, "").unwrap();
+    symlink(&turn, &turn).unwrap();
+    for (path, reason) in [
+        (absent, "No such file"),
+        (file, "Not a directory"),
+        (turn, "symbolic links"),
+    ] {
+        let error = Files::open(&path).unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()), "{error}");
+        assert!(error.contains(reason), "{error}");
+    }
+}

@@ -1,0 +1,190 @@
+use std::{future::Future, pin::pin, task};
+
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
+use http_body_util::BodyExt;
+use prefork_server::{Generation, Slot};
+
+use super::*;
+
+/// One request to a site, and what came back as a whole.
+pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Bytes> {
+    send(site, Request::builder().method(method).uri(path)).await
+}
+
+pub(super) async fn send(site: &Site, request: http::request::Builder) -> Response<Bytes> {
+    collect(site.answer(request.body(Full::default()).unwrap()).await).await
+}
+
+async fn collect(response: Response<Answer<Full<Bytes>>>) -> Response<Bytes> {
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeaderName) -> &str {
+    response
+        .headers()
+        .get(name)
+        .map_or("", |value| value.to_str().unwrap())
+}
+
+fn welcome() -> Site {
+    Site::new(Content::Welcome(Welcome::new(Identity {
+        slot: Slot(3),
+        generation: Generation(7),
+        pid: 4242,
+        master: 4001,
+    })))
+}
+
+fn hello() -> Site {
+    Site::new(Content::Respond(Bytes::from_static(b"hello")))
+}
+
+#[tokio::test]
+async fn the_welcome_page_says_who_answered() {
+    let response = ask(&welcome(), Method::GET, "/").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(header(&response, CONTENT_TYPE), "text/html; charset=utf-8");
+    assert_eq!(header(&response, CACHE_CONTROL), "no-store");
+    assert!(header(&response, CONTENT_SECURITY_POLICY).contains("default-src 'none'"));
+    let page = std::str::from_utf8(response.body()).unwrap();
+    for told in [
+        "<dt>slot</dt><dd>3</dd>",
+        "<dt>generation</dt><dd>7</dd>",
+        "<dt>worker pid</dt><dd>4242</dd>",
+        "<dt>master pid</dt><dd>4001</dd>",
+        "kill -HUP 4001",
+    ] {
+        assert!(page.contains(told), "{told}");
+    }
+    for placeholder in ["{slot}", "{generation}", "{pid}", "{master}"] {
+        assert!(!page.contains(placeholder), "{placeholder}");
+    }
+}
+
+#[tokio::test]
+async fn the_welcome_page_is_only_read_and_only_at_the_root() {
+    assert_eq!(
+        ask(&welcome(), Method::GET, "/a").await.status(),
+        StatusCode::NOT_FOUND
+    );
+    let response = ask(&welcome(), Method::POST, "/").await;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(header(&response, ALLOW), "GET, HEAD");
+}
+
+#[tokio::test]
+async fn head_is_told_the_length_and_sent_no_body() {
+    for site in [welcome(), hello()] {
+        let whole = ask(&site, Method::GET, "/").await;
+        let head = ask(&site, Method::HEAD, "/").await;
+        assert_eq!(head.status(), StatusCode::OK);
+        assert_eq!(
+            header(&head, CONTENT_LENGTH),
+            whole.body().len().to_string()
+        );
+        assert_eq!(header(&head, CONTENT_TYPE), header(&whole, CONTENT_TYPE));
+        assert!(head.body().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn every_request_gets_the_text() {
+    for (method, path) in [
+        (Method::GET, "/"),
+        (Method::DELETE, "/any/../where"),
+        (Method::PUT, "*"),
+    ] {
+        let response = ask(&hello(), method, path).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(header(&response, CONTENT_TYPE), "text/plain; charset=utf-8");
+        assert_eq!(response.body(), "hello");
+    }
+}
+
+#[tokio::test]
+async fn the_text_s_headers_are_not_the_request_s() {
+    let request = Request::builder()
+        .header("cookie", "secret")
+        .header(CONTENT_TYPE, "a/b");
+    let response = send(&hello(), request).await;
+    assert_eq!(response.headers().len(), 1);
+    assert_eq!(header(&response, CONTENT_TYPE), "text/plain; charset=utf-8");
+}
+
+fn post(body: &'static str) -> Request<Full<Bytes>> {
+    let request = Request::post("/")
+        .header(CONTENT_TYPE, "image/x-own")
+        .header("cookie", "c");
+    request.body(Full::from(body)).unwrap()
+}
+
+#[tokio::test]
+async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
+    let site = Site::new(Content::Echo);
+    let response = collect(site.answer(post("to and fro")).await).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
+    assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
+    assert_eq!(response.headers().len(), 2);
+    assert_eq!(response.body(), "to and fro");
+}
+
+#[tokio::test]
+async fn an_echo_tells_the_length_it_was_told() {
+    let answer = Site::new(Content::Echo).answer(post("12345")).await;
+    assert_eq!(answer.body().size_hint().exact(), Some(5));
+}
+
+/// A body that stays open: an echo that waited for its end would never answer.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+    ) -> task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        task::Poll::Ready(Some(Ok(http_body::Frame::data(Bytes::from_static(
+            b"more",
+        )))))
+    }
+}
+
+#[tokio::test]
+async fn an_echo_does_not_wait_for_the_end() {
+    let response = Site::new(Content::Echo)
+        .answer(Request::post("/").body(Endless).unwrap())
+        .await;
+    let mut body = response.into_body();
+    let frame = body.frame().await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "more");
+}
+
+#[tokio::test]
+async fn an_echo_to_head_is_empty() {
+    let mut request = post("to and fro");
+    *request.method_mut() = Method::HEAD;
+    let response = collect(Site::new(Content::Echo).answer(request).await).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert!(response.body().is_empty());
+}
+
+#[tokio::test]
+async fn a_delay_is_waited_for_and_no_delay_is_not() {
+    let mut cx = task::Context::from_waker(task::Waker::noop());
+    let request = || Request::get("/").body(Full::<Bytes>::default()).unwrap();
+
+    let prompt = hello();
+    assert!(pin!(prompt.answer(request())).poll(&mut cx).is_ready());
+
+    let delay = Duration::from_millis(30);
+    let slow = hello().delayed_by(delay);
+    let asked = tokio::time::Instant::now();
+    let mut answer = pin!(slow.answer(request()));
+    assert!(answer.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(collect(answer.await).await.body(), "hello");
+    assert!(asked.elapsed() >= delay);
+}
