@@ -3,6 +3,9 @@
 // The life of the process is not joined to its rooms yet.
 #![cfg_attr(not(test), expect(dead_code, unused_imports))]
 
+mod cli;
 mod site;
 
-fn main() {}
+fn main() {
+    cli::Options::from_process();
+}

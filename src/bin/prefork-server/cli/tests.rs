@@ -1,0 +1,218 @@
+use super::*;
+
+fn parse(args: &[&str]) -> Result<Options, clap::Error> {
+    parse_with_port(args, None)
+}
+
+fn parse_with_port(args: &[&str], port: Option<&str>) -> Result<Options, clap::Error> {
+    let args = std::iter::once(&"prefork-server").chain(args);
+    Options::parse_from_args(args, port.map(OsString::from))
+}
+
+fn address(text: &str) -> Address {
+    address::parse(text).unwrap()
+}
+
+#[test]
+fn the_definition_holds_together() {
+    Options::command().debug_assert();
+}
+
+#[test]
+fn nothing_asked_for_gives_the_documented_defaults() {
+    let Options {
+        serving,
+        processes,
+        limits,
+        logs,
+    } = parse(&[]).unwrap();
+    assert_eq!(serving.serve(), Serve::Welcome);
+    assert_eq!(serving.listen, [address("127.0.0.1:8080")]);
+    assert_eq!(serving.delay, Duration::ZERO);
+    assert!(!serving.worker_header);
+    assert_eq!(processes.workers, Workers::Auto);
+    assert_eq!(processes.listeners, Listeners::PerSlot);
+    assert_eq!(processes.drain_timeout, Duration::from_secs(30));
+    assert_eq!(
+        processes.crash_limit,
+        CrashLimit {
+            max: 10,
+            per: Duration::from_secs(60)
+        }
+    );
+    assert_eq!(processes.pid_file, None);
+    assert_eq!(limits.header_timeout, Duration::from_secs(10));
+    assert_eq!(limits.body_timeout, Duration::from_secs(30));
+    assert_eq!(limits.write_timeout, Duration::from_secs(30));
+    assert_eq!(limits.idle_timeout, Duration::from_secs(75));
+    assert_eq!(
+        (limits.max_header_size, limits.max_body_size),
+        (16 << 10, 4 << 20)
+    );
+    assert_eq!(limits.max_connections, None);
+    assert_eq!((logs.access_log, logs.announce_fd), (None, None));
+    assert_eq!(
+        (logs.log_format, logs.log_level),
+        (LogFormat::Text, LogLevel::Info)
+    );
+}
+
+#[test]
+fn each_thing_to_serve_is_understood() {
+    let serve = |args: &[&str]| parse(args).unwrap().serving.serve();
+    assert_eq!(serve(&["public"]), Serve::Files("public".into()));
+    assert_eq!(serve(&["--echo"]), Serve::Echo);
+    assert_eq!(
+        serve(&["--respond", "-n hello"]),
+        Serve::Respond("-n hello".into())
+    );
+    assert_eq!(serve(&["--respond="]), Serve::Respond(Bytes::new()));
+}
+
+#[test]
+fn values_are_read_with_their_units() {
+    let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
+                --listeners shared --drain-timeout 5m --crash-limit 0/1h --header-timeout 1ms \
+                --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
+                --announce-fd 2 --pid-file p --access-log - --log-format json --log-level trace";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let Options {
+        serving,
+        processes,
+        limits,
+        logs,
+    } = parse(&args).unwrap();
+    assert_eq!(serving.delay, Duration::from_millis(250));
+    assert_eq!(
+        serving.listen,
+        [address("[::]:80"), Address::Unix("/run/a.sock".into())]
+    );
+    assert!(serving.worker_header);
+    assert_eq!(processes.workers, Workers::Exactly(3.try_into().unwrap()));
+    assert_eq!(processes.listeners, Listeners::Shared);
+    assert_eq!(processes.drain_timeout, Duration::from_secs(300));
+    assert_eq!(
+        processes.crash_limit,
+        CrashLimit {
+            max: 0,
+            per: Duration::from_secs(3600)
+        }
+    );
+    assert_eq!(processes.pid_file, Some("p".into()));
+    assert_eq!(limits.header_timeout, Duration::from_millis(1));
+    assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));
+    assert_eq!(limits.max_connections, NonZeroUsize::new(7));
+    assert_eq!(
+        (logs.announce_fd, logs.access_log),
+        (Some(2), Some(LogTarget::Stdout))
+    );
+    assert_eq!(
+        (logs.log_format, logs.log_level),
+        (LogFormat::Json, LogLevel::Trace)
+    );
+}
+
+#[test]
+fn port_opens_every_interface_unless_an_address_is_given() {
+    let listen = |args: &[&str]| parse_with_port(args, Some("5000")).unwrap().serving.listen;
+    assert_eq!(listen(&[]), [address("0.0.0.0:5000")]);
+    assert_eq!(
+        listen(&["--listen", "127.0.0.1:1"]),
+        [address("127.0.0.1:1")]
+    );
+    let error = parse_with_port(&[], Some("http")).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("PORT is \"http\""), "{error}");
+}
+
+#[test]
+fn a_bad_value_names_its_flag_and_a_good_one() {
+    for (flag, value, good) in [
+        ("--listen", ":8080", "0.0.0.0:8080"),
+        ("--delay", "fast", "250ms"),
+        ("--delay", "-1s", "250ms"),
+        ("--delay", "2days", "5m"),
+        ("--workers", "0", "such as 4"),
+        ("--workers", "-1", "such as 4"),
+        ("--workers", "1025", "1 to 1024"),
+        ("--workers", "many", "auto"),
+        ("--listeners", "both", "per-slot"),
+        ("--drain-timeout", "0s", "30s"),
+        ("--drain-timeout", "30", "30s"),
+        ("--crash-limit", "10", "10/60s"),
+        ("--crash-limit", "-1/60s", "10/60s"),
+        ("--crash-limit", "10/0s", "30s"),
+        ("--crash-limit", "10001/1s", "10/60s"),
+        ("--header-timeout", "0s", "30s"),
+        ("--body-timeout", "0ms", "30s"),
+        ("--write-timeout", "0s", "30s"),
+        ("--idle-timeout", "0s", "30s"),
+        ("--max-header-size", "8191", "8KiB"),
+        ("--max-header-size", "2MiB", "1MiB"),
+        ("--max-header-size", "large", "16KiB"),
+        ("--max-body-size", "-1", "4MiB"),
+        ("--max-connections", "0", "10000"),
+        ("--announce-fd", "0", "such as 3"),
+        ("--announce-fd", "999999", "not open"),
+        ("--access-log", "", "access.log"),
+        ("--log-format", "xml", "json"),
+        ("--log-level", "loud", "debug"),
+    ] {
+        let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let error = error.to_string();
+        assert!(
+            error.contains(flag) && error.contains(good),
+            "{flag} {value}: {error}"
+        );
+    }
+    // A number below zero is a bad value, not an unknown flag.
+    let error = parse(&["--workers", "-1"]).unwrap_err().to_string();
+    assert!(
+        error.contains("--workers") && error.contains("such as 4"),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_things_to_serve_are_refused() {
+    for args in [
+        &["dir", "--echo"][..],
+        &["dir", "--respond", "a"],
+        &["--echo", "--respond", "a"],
+    ] {
+        let error = parse(args).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(
+            error.to_string().contains("DIR, --respond and --echo"),
+            "{error}"
+        );
+    }
+    assert_eq!(parse(&["--tls-cert", "a"]).unwrap_err().exit_code(), 2);
+}
+
+#[test]
+fn each_flag_has_its_variable_and_the_help_its_headings() {
+    for arg in Options::command()
+        .get_arguments()
+        .filter(|arg| arg.get_long().is_some())
+    {
+        let variable = format!("PREFORK_{}", arg.get_id().as_str().to_uppercase());
+        assert_eq!(
+            arg.get_env().and_then(|name| name.to_str()),
+            Some(&variable[..])
+        );
+    }
+    let help = parse(&["--help"]).unwrap_err();
+    assert_eq!(help.exit_code(), 0);
+    let help = help.to_string();
+    for heading in ["Serving:", "Processes:", "Limits:", "Logs:", "Examples:"] {
+        assert!(help.contains(heading), "{heading}");
+    }
+    assert!(
+        parse(&["--version"])
+            .unwrap_err()
+            .to_string()
+            .starts_with("prefork-server ")
+    );
+}

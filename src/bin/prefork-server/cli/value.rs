@@ -1,0 +1,134 @@
+//! Numbers, durations and sizes, each with its bounds.
+
+use std::{
+    num::{NonZeroU16, NonZeroUsize},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytesize::ByteSize;
+
+/// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
+const DURATION_MAX: Duration = Duration::from_hours(24);
+
+/// More processes than any machine has CPUs to run.
+const WORKERS_MAX: u16 = 1024;
+
+/// The master remembers the time of each crash that counts.
+const CRASHES_MAX: u32 = 10_000;
+
+/// hyper's smallest buffer, and more than any head that is not an attack: each connection that is
+/// being read may hold this much.
+const HEADER_SIZES: RangeInclusive<u64> = 8 << 10..=1 << 20;
+
+/// How many workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workers {
+    /// As many as there are CPUs for this process.
+    Auto,
+    /// So many.
+    Exactly(NonZeroU16),
+}
+
+/// More crashes than `max` within `per` end the master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CrashLimit {
+    pub(crate) max: u32,
+    pub(crate) per: Duration,
+}
+
+/// Where log lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogTarget {
+    /// `-`
+    Stdout,
+    /// A file that lines are appended to.
+    File(PathBuf),
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let written = "a duration is written like 250ms, 30s or 5m";
+    let duration = humantime::parse_duration(text).map_err(|_| written)?;
+    if duration > DURATION_MAX {
+        return Err(format!("more than a day; {written}"));
+    }
+    Ok(duration)
+}
+
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than zero, such as 250ms or 30s".into()),
+        duration => Ok(duration),
+    }
+}
+
+pub(super) fn workers(text: &str) -> Result<Workers, String> {
+    if text == "auto" {
+        return Ok(Workers::Auto);
+    }
+    let number = text
+        .parse::<NonZeroU16>()
+        .ok()
+        .filter(|number| number.get() <= WORKERS_MAX);
+    number
+        .map(Workers::Exactly)
+        .ok_or_else(|| format!("it must be a number from 1 to {WORKERS_MAX}, such as 4, or auto"))
+}
+
+pub(super) fn crash_limit(text: &str) -> Result<CrashLimit, String> {
+    let (max, per) = text.split_once('/').ok_or("it is written like 10/60s")?;
+    let max = max
+        .parse()
+        .ok()
+        .filter(|max| *max <= CRASHES_MAX)
+        .ok_or_else(|| {
+            format!("before the slash must be a number up to {CRASHES_MAX}, as in 10/60s")
+        })?;
+    let per = positive_duration(per).map_err(|error| format!("after the slash: {error}"))?;
+    Ok(CrashLimit { max, per })
+}
+
+pub(super) fn header_size(text: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if !HEADER_SIZES.contains(&bytes) {
+        return Err("it must be from 8KiB to 1MiB, such as 16KiB".into());
+    }
+    Ok(usize::try_from(bytes).expect("a mebibyte can be addressed"))
+}
+
+/// Zero is meant: no body at all.
+pub(super) fn body_size(text: &str) -> Result<u64, String> {
+    size(text)
+}
+
+pub(super) fn connections(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse()
+        .map_err(|_| "it must be a number from 1 up, such as 10000".into())
+}
+
+pub(super) fn log_target(text: &str) -> Result<LogTarget, String> {
+    match text {
+        "" => Err("it must be a path such as access.log, or - for standard output".into()),
+        "-" => Ok(LogTarget::Stdout),
+        path => Ok(LogTarget::File(path.into())),
+    }
+}
+
+/// A descriptor that is not open is told now, not when the first notice is lost.
+pub(super) fn open_fd(text: &str) -> Result<i32, String> {
+    let fd = text.parse::<i32>().ok().filter(|fd| *fd > 0);
+    let fd = fd.ok_or("it must be the number of a descriptor, such as 3 with 3>notices.json")?;
+    if !Path::new(&format!("/proc/self/fd/{fd}")).exists() {
+        return Err(format!(
+            "it is not open; the shell opens it with {fd}>notices.json"
+        ));
+    }
+    Ok(fd)
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    let size: Result<ByteSize, _> = text.parse();
+    size.map(|size| size.0)
+        .map_err(|_| "a size is written like 16KiB or 4MiB".into())
+}
