@@ -1,0 +1,146 @@
+//! A record as a line, which no client can make long, tear or forge.
+
+use std::{borrow::Cow, io::Write};
+
+use http::{HeaderValue, Uri};
+
+use super::{record::Record, timestamp::Timestamp};
+use crate::cli::LogFormat;
+
+/// What a client chose is cut to so many bytes, as escaped. Together with all the rest they stay
+/// below the size of one write.
+const METHOD_BYTES: usize = 32;
+const TARGET_BYTES: usize = 2048;
+const HEADER_BYTES: usize = 512;
+
+/// Appends the line with its newline.
+pub(super) fn append(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
+    match format {
+        LogFormat::Text => append_text(out, record),
+        LogFormat::Json => append_json(out, record),
+    }
+}
+
+/// The combined format of httpd and nginx, and after it the seconds from the request's head to the
+/// last byte of the answer. A missing value is `-`.
+fn append_text(out: &mut Vec<u8>, record: &Record) {
+    let (request, answer) = (&record.request, &record.answer);
+    match request.peer {
+        Some(peer) => put(out, format_args!("{peer}")),
+        None => out.push(b'-'),
+    }
+    put(
+        out,
+        format_args!(" - - [{}] \"", Timestamp::from(request.at).common()),
+    );
+    escape_text(out, request.method.as_str().as_bytes(), METHOD_BYTES);
+    out.push(b' ');
+    escape_text(out, target(&request.uri).as_bytes(), TARGET_BYTES);
+    put(out, format_args!(" {:?}\" ", request.version));
+    match answer.status {
+        Some(status) => put(out, format_args!("{}", status.as_u16())),
+        None => out.push(b'-'),
+    }
+    put(out, format_args!(" {}", answer.body));
+    for header in [&request.referer, &request.user_agent] {
+        out.extend_from_slice(b" \"");
+        let value = header.as_ref().map_or(&b"-"[..], HeaderValue::as_bytes);
+        escape_text(out, value, HEADER_BYTES);
+        out.push(b'"');
+    }
+    put(out, format_args!(" {:.6}\n", answer.took.as_secs_f64()));
+}
+
+/// One object; a missing value is `null`.
+fn append_json(out: &mut Vec<u8>, record: &Record) {
+    let (request, answer) = (&record.request, &record.answer);
+    put(
+        out,
+        format_args!(
+            "{{\"time\":\"{}\",\"peer\":",
+            Timestamp::from(request.at).rfc3339()
+        ),
+    );
+    match request.peer {
+        Some(peer) => put(out, format_args!("\"{peer}\"")),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"method\":\"");
+    escape_json(out, request.method.as_str().as_bytes(), METHOD_BYTES);
+    out.extend_from_slice(b"\",\"target\":\"");
+    escape_json(out, target(&request.uri).as_bytes(), TARGET_BYTES);
+    put(
+        out,
+        format_args!("\",\"version\":\"{:?}\",\"status\":", request.version),
+    );
+    match answer.status {
+        Some(status) => put(out, format_args!("{}", status.as_u16())),
+        None => out.extend_from_slice(b"null"),
+    }
+    put(out, format_args!(",\"bytes\":{}", answer.body));
+    put(
+        out,
+        format_args!(",\"seconds\":{:.6}", answer.took.as_secs_f64()),
+    );
+    for (name, header) in [
+        ("referer", &request.referer),
+        ("user_agent", &request.user_agent),
+    ] {
+        put(out, format_args!(",\"{name}\":"));
+        match header {
+            Some(value) => {
+                out.push(b'"');
+                escape_json(out, value.as_bytes(), HEADER_BYTES);
+                out.push(b'"');
+            }
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// As it stood in the request line.
+fn target(uri: &Uri) -> Cow<'_, str> {
+    match (uri.authority(), uri.path_and_query()) {
+        (None, Some(path)) => Cow::Borrowed(path.as_str()),
+        _ => Cow::Owned(uri.to_string()),
+    }
+}
+
+/// `\"`, `\\`, and `\xHH` for what is not printable ASCII, as nginx does it.
+fn escape_text(out: &mut Vec<u8>, value: &[u8], room: usize) {
+    let end = out.len() + room;
+    for &byte in value {
+        let start = out.len();
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => out.push(byte),
+            _ => put(out, format_args!("\\x{byte:02X}")),
+        }
+        if out.len() > end {
+            return out.truncate(start);
+        }
+    }
+}
+
+/// RFC 8259, section 7; and every control character, as a log is also read in a terminal.
+fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
+    let end = out.len() + room;
+    for character in String::from_utf8_lossy(value).chars() {
+        let start = out.len();
+        match character {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+            character if character.is_control() => {
+                put(out, format_args!("\\u{:04x}", u32::from(character)));
+            }
+            character => put(out, format_args!("{character}")),
+        }
+        if out.len() > end {
+            return out.truncate(start);
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a vector takes every write");
+}

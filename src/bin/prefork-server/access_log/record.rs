@@ -1,0 +1,123 @@
+//! One request on its way to becoming a line.
+
+use std::{
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{REFERER, USER_AGENT},
+};
+use http_body::{Body, Frame, SizeHint};
+
+use super::{AccessLog, Shared};
+
+/// A request that has begun. Its line is written when it is dropped: after the last byte of the
+/// answer, or earlier if the client left.
+#[derive(Debug)]
+pub(crate) struct Record {
+    log: Arc<Shared>,
+    begun: Instant,
+    pub(super) request: Asked,
+    pub(super) answer: Told,
+}
+
+/// What was asked.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) at: SystemTime,
+    /// `None` over a unix socket.
+    pub(super) peer: Option<IpAddr>,
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) version: Version,
+    pub(super) referer: Option<HeaderValue>,
+    pub(super) user_agent: Option<HeaderValue>,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    /// `None` if the client left before there was an answer.
+    pub(super) status: Option<StatusCode>,
+    /// Bytes of the body that were handed on to be sent.
+    pub(super) body: u64,
+    pub(super) took: std::time::Duration,
+}
+
+impl AccessLog {
+    /// Call it when the request's head is there; `peer` is `None` over a unix socket.
+    pub(crate) fn begin<B>(&self, peer: Option<IpAddr>, request: &Request<B>) -> Record {
+        let request = Asked {
+            at: SystemTime::now(),
+            peer,
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            referer: request.headers().get(REFERER).cloned(),
+            user_agent: request.headers().get(USER_AGENT).cloned(),
+        };
+        let log = Arc::clone(&self.shared);
+        Record {
+            log,
+            begun: Instant::now(),
+            request,
+            answer: Told::default(),
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.answer.took = self.begun.elapsed();
+        self.log.record(self);
+    }
+}
+
+/// A body that is counted for the record it carries, if it carries one.
+#[derive(Debug)]
+pub(crate) struct Recorded<B> {
+    body: B,
+    record: Option<Record>,
+}
+
+impl<B> Recorded<B> {
+    /// The same response; `None` for a server without an access log.
+    pub(crate) fn wrap(response: Response<B>, mut record: Option<Record>) -> Response<Self> {
+        if let Some(record) = &mut record {
+            record.answer.status = Some(response.status());
+        }
+        response.map(|body| Self { body, record })
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Recorded<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if let (Poll::Ready(Some(Ok(frame))), Some(record)) = (&polled, &mut self.record)
+            && let Some(data) = frame.data_ref()
+        {
+            record.answer.body += data.len() as u64;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

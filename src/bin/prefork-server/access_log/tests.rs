@@ -1,0 +1,284 @@
+use std::{fs, io::Read, net::IpAddr, time::SystemTime};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+
+use super::*;
+
+fn log_to(path: &std::path::Path, format: LogFormat) -> AccessLog {
+    AccessLog::open(LogTarget::File(path.into()), format).unwrap()
+}
+
+fn peer() -> Option<IpAddr> {
+    Some([192, 0, 2, 7].into())
+}
+
+/// One request, answered with `body`; its line is recorded when this returns.
+async fn serve(log: &AccessLog, peer: Option<IpAddr>, request: Request<()>, body: &'static str) {
+    let mut record = log.begin(peer, &request);
+    record.request.at = SystemTime::UNIX_EPOCH;
+    let response = Recorded::wrap(Response::new(Full::from(body)), Some(record));
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        body
+    );
+}
+
+fn get(target: &str) -> Request<()> {
+    Request::get(target).body(()).unwrap()
+}
+
+/// The seconds a request took are its own; everything before them is known.
+fn without_seconds(line: &str) -> &str {
+    let (line, seconds) = line.rsplit_once(' ').unwrap();
+    assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{seconds}");
+    line
+}
+
+#[tokio::test]
+async fn a_line_of_text_is_combined_with_the_time_it_took() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = log_to(&path, LogFormat::Text);
+    let request = Request::get("/a?b=c")
+        .header("user-agent", "curl/8")
+        .header("referer", "http://r/");
+    serve(&log, peer(), request.body(()).unwrap(), "12345").await;
+    serve(&log, None, get("http://host/x"), "").await;
+    drop(log);
+    let lines = fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = lines.lines().map(without_seconds).collect();
+    let when = "[01/Jan/1970:00:00:00 +0000]";
+    assert_eq!(
+        lines,
+        [
+            format!(r#"192.0.2.7 - - {when} "GET /a?b=c HTTP/1.1" 200 5 "http://r/" "curl/8""#),
+            format!(r#"- - - {when} "GET http://host/x HTTP/1.1" 200 0 "-" "-""#),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_line_of_json_is_one_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = log_to(&path, LogFormat::Json);
+    let agent = http::HeaderValue::from_bytes(b"\xc3\xa4 \"q\" \\ \xff\t\xc2\x9b").unwrap();
+    let request = Request::post("/a")
+        .header("user-agent", agent)
+        .body(())
+        .unwrap();
+    serve(&log, peer(), request, "123").await;
+    drop(log);
+    let line = fs::read_to_string(path).unwrap();
+    assert!(line.ends_with("}\n") && line.contains("\\u009b"), "{line}");
+    let object: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(object["time"], "1970-01-01T00:00:00.000Z");
+    assert_eq!(object["peer"], "192.0.2.7");
+    assert_eq!(object["method"], "POST");
+    assert_eq!(object["target"], "/a");
+    assert_eq!(object["version"], "HTTP/1.1");
+    assert_eq!(object["status"], 200);
+    assert_eq!(object["bytes"], 3);
+    assert!(object["seconds"].as_f64().unwrap() >= 0.0);
+    assert_eq!(object["referer"], serde_json::Value::Null);
+    assert_eq!(object["user_agent"], "\u{e4} \"q\" \\ \u{fffd}\t\u{9b}");
+}
+
+#[test]
+fn a_client_that_left_before_the_answer_leaves_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for (format, told) in [
+        (LogFormat::Text, "\" - 0 \""),
+        (LogFormat::Json, "\"status\":null"),
+    ] {
+        let path = dir.path().join(told.len().to_string());
+        let log = log_to(&path, format);
+        drop(log.begin(peer(), &get("/")));
+        drop(log);
+        let line = fs::read_to_string(path).unwrap();
+        assert!(line.contains(told), "{line}");
+    }
+}
+
+/// What a client sends to forge a line, or to speak to the terminal of who reads it.
+#[tokio::test]
+async fn no_client_can_forge_or_tear_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = log_to(&path, LogFormat::Text);
+    let agent = http::HeaderValue::from_bytes(b"\" 200 0 \"\\\xff\t").unwrap();
+    let request = Request::get("/\"a").header("user-agent", agent);
+    serve(&log, peer(), request.body(()).unwrap(), "").await;
+    drop(log);
+    let lines = fs::read_to_string(path).unwrap();
+    assert!(lines.contains(r#""GET /\"a HTTP/1.1""#), "{lines}");
+    assert!(lines.contains(r#""\" 200 0 \"\\\xFF\x09""#), "{lines}");
+}
+
+#[tokio::test]
+async fn the_longest_line_fits_one_write_and_stays_well_formed() {
+    let hostile = http::HeaderValue::from_bytes(&[0xff; 16_000]).unwrap();
+    let quotes = http::HeaderValue::from_bytes(&[b'"'; 16_000]).unwrap();
+    let method = http::Method::from_bytes(&[b'A'; 500]).unwrap();
+    let target = format!("/{}", "\"".repeat(16_000));
+    let dir = tempfile::tempdir().unwrap();
+    for (format, name) in [(LogFormat::Text, "text"), (LogFormat::Json, "json")] {
+        let path = dir.path().join(name);
+        let log = log_to(&path, format);
+        let request = Request::builder().method(method.clone()).uri(&target);
+        let request = request
+            .header("referer", &hostile)
+            .header("user-agent", &quotes);
+        let peer = Some([u16::MAX; 8].into());
+        serve(&log, peer, request.body(()).unwrap(), "").await;
+        drop(log);
+        let line = fs::read_to_string(path).unwrap();
+        assert!((2048..WRITE_BYTES).contains(&line.len()), "{}", line.len());
+        assert_eq!(line.matches('\n').count(), 1);
+        if format == LogFormat::Json {
+            serde_json::from_str::<serde_json::Value>(&line).unwrap();
+        } else {
+            without_seconds(line.trim_end());
+        }
+    }
+}
+
+#[test]
+fn pieces_are_whole_lines_that_fit_one_write() {
+    let lines: Vec<u8> = (0..500)
+        .flat_map(|i| [vec![b'x'; i * 7 % 900], vec![b'\n']].concat())
+        .collect();
+    let cut: Vec<&[u8]> = pieces(&lines).collect();
+    assert_eq!(cut.concat(), lines);
+    assert!(
+        cut.iter()
+            .all(|piece| piece.len() <= WRITE_BYTES && piece.ends_with(b"\n"))
+    );
+    // Each is as full as it can be: with the next line it would be too long.
+    for pair in cut.windows(2) {
+        let next = pair[1].iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        assert!(pair[0].len() + next > WRITE_BYTES);
+    }
+    assert_eq!(pieces(b"").count(), 0);
+}
+
+#[test]
+fn lines_of_several_workers_do_not_mix() {
+    const LINES: usize = 3000;
+    let (mut reader, writer) = io::pipe().unwrap();
+    let logs: Vec<AccessLog> = ["/one", "/two"].map(|_| log_to_pipe(&writer)).into();
+    drop(writer);
+    let reading = thread::spawn(move || {
+        let mut lines = String::new();
+        reader.read_to_string(&mut lines).map(|_| lines)
+    });
+    thread::scope(|scope| {
+        for (log, name) in logs.into_iter().zip(["/one", "/two"]) {
+            scope.spawn(move || {
+                let request = get(&format!("{name}/{}", "long".repeat(100)));
+                (0..LINES).for_each(|_| drop(log.begin(peer(), &request)));
+            });
+        }
+    });
+    let lines = reading.join().unwrap().unwrap();
+    let of = |name: &str| {
+        let asked = format!("\"GET {name}/{} HTTP/1.1\"", "long".repeat(100));
+        lines
+            .lines()
+            .filter(|line| line.matches('"').count() == 6 && line.contains(&asked))
+            .count()
+    };
+    // What was lost for want of room is missing; what is there is whole.
+    assert_eq!(of("/one") + of("/two"), lines.lines().count());
+    assert!(of("/one") > 0 && of("/two") > 0);
+}
+
+fn log_to_pipe(writer: &io::PipeWriter) -> AccessLog {
+    let file = File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
+    let sink = Sink {
+        target: LogTarget::Stdout,
+        file,
+        trouble: None,
+    };
+    AccessLog::start(sink, LogFormat::Text).unwrap()
+}
+
+#[test]
+fn a_reader_that_stalls_costs_lines_and_not_memory() {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let log = log_to_pipe(&writer);
+    drop(writer);
+    let request = get(&format!("/{}", "a".repeat(1500)));
+    let recorded = 4 * PENDING_BYTES / 1500;
+    for _ in 0..recorded {
+        drop(log.begin(peer(), &request));
+        assert!(log.shared.lock().lines.len() <= PENDING_BYTES + WRITE_BYTES);
+    }
+    let lost = log.shared.lock().lost;
+    assert!(lost > 0);
+    let reading = thread::spawn(move || {
+        let mut lines = String::new();
+        reader.read_to_string(&mut lines).map(|_| lines)
+    });
+    drop(log);
+    let kept = reading.join().unwrap().unwrap().lines().count();
+    assert_eq!(kept + lost as usize, recorded);
+}
+
+#[tokio::test]
+async fn after_reopen_lines_go_to_a_new_file_of_the_old_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
+    let log = log_to(&path, LogFormat::Text);
+    serve(&log, peer(), get("/before"), "").await;
+    fs::rename(&path, &moved).unwrap();
+    log.reopen();
+    serve(&log, peer(), get("/after"), "").await;
+    drop(log);
+    let (old, new) = (
+        fs::read_to_string(moved).unwrap(),
+        fs::read_to_string(&path).unwrap(),
+    );
+    assert!(old.contains("/before") && !old.contains("/after"), "{old}");
+    assert!(new.contains("/after") && !new.contains("/before"), "{new}");
+
+    let log = log_to(&path, LogFormat::Text);
+    serve(&log, peer(), get("/later"), "").await;
+    drop(log);
+    assert!(
+        fs::read_to_string(path).unwrap().starts_with(&new),
+        "appended to, never cut"
+    );
+}
+
+#[test]
+fn lines_are_written_while_the_log_is_open() {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let log = log_to_pipe(&writer);
+    drop(log.begin(peer(), &get("/a")));
+    let mut line = [0; 9];
+    reader.read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"192.0.2.7");
+}
+
+#[test]
+fn a_log_that_can_not_be_opened_is_told_by_its_name() {
+    let target = LogTarget::File("/nonexistent/access.log".into());
+    let error = AccessLog::open(target, LogFormat::Text).unwrap_err();
+    assert!(
+        error.to_string().contains("/nonexistent/access.log"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn without_a_log_a_body_passes_unchanged() {
+    let response = Recorded::wrap(Response::new(Full::<Bytes>::from("abc")), None);
+    assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(3));
+    assert_eq!(
+        response.into_body().collect().await.unwrap().to_bytes(),
+        "abc"
+    );
+}
