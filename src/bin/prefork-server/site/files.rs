@@ -58,6 +58,8 @@ impl Files {
         let mut request = Request::from_parts(head, ());
         *request.uri_mut() = uri;
         forget_senseless_range(&mut request);
+        // `ServeDir` finds HEAD's headers another way, which takes a directory for a file.
+        *request.method_mut() = Method::GET;
         let served = match request.headers_mut().remove(IF_RANGE) {
             Some(validator) => self.serve_range_if(&validator, request).await,
             None => self.serve(request).await,
@@ -66,6 +68,7 @@ impl Files {
             Ok(response) if response.status() == StatusCode::NOT_FOUND => {
                 plain(StatusCode::NOT_FOUND, &method)
             }
+            Ok(response) if method == Method::HEAD => finish(response).map(|_| Answer::empty()),
             Ok(response) => finish(response).map(Answer::File),
             Err(error) if is_absence(&error) => plain(StatusCode::NOT_FOUND, &method),
             Err(error) => {

@@ -242,6 +242,23 @@ async fn a_fifo_or_a_socket_is_neither_served_nor_waited_for() {
 }
 
 #[tokio::test]
+async fn a_directory_is_not_taken_for_the_file_it_is_named_like() {
+    let world = World::new(&[
+        ("page.html", b"page"),
+        ("page.html.gz/a", b""),
+        ("index.html/a", b""),
+    ]);
+    for method in [Method::GET, Method::HEAD] {
+        let builder = || Request::builder().method(&method);
+        let page = builder().uri("/page.html").header(ACCEPT_ENCODING, "gzip");
+        let page = world.send(page).await;
+        assert_eq!(header(&page, CONTENT_LENGTH), "4");
+        assert_eq!(header(&page, CONTENT_ENCODING), "");
+        assert_eq!(world.send(builder().uri("/")).await.status(), 404);
+    }
+}
+
+#[tokio::test]
 async fn only_reading_is_allowed() {
     let world = World::new(&[("a", b"a")]);
     for method in [
