@@ -221,7 +221,7 @@ fn hide(errno: Errno) -> io::Error {
         | Errno::ENODEV
         | Errno::ENOTDIR
         | Errno::ENXIO
-        | Errno::EXDEV => io::Error::new(io::ErrorKind::NotFound, errno),
+        | Errno::EXDEV => io::Error::new(io::ErrorKind::NotFound, errno.desc()),
         other => other.into(),
     }
 }
