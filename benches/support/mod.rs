@@ -118,7 +118,8 @@ impl Case {
     /// luck, and a bench that connects once measures one draw.
     fn turn(&mut self) -> Figures {
         self.driver = Driver::warm(self.server.address(), self.request);
-        let requests = Requests((TURN.as_secs_f64() / self.pace.as_secs_f64()) as u64);
+        let requests = TURN.div_duration_f64(self.pace).max(1.0);
+        let requests = Requests(requests as u64);
         let (server, driver) = (self.server.processes(), Processes::this_one());
 
         let (server_before, driver_before) = (server.used(), driver.used());

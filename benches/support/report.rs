@@ -1,5 +1,6 @@
 //! The table after the benches: time and CPU per request, side by side.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::cpu::Clock;
@@ -40,7 +41,7 @@ pub(crate) fn print(question: &str, rows: &[Row]) {
         "CPU",
         "ratio (range)",
         "driver's",
-        "answer",
+        "bytes",
         "checked",
     );
     for row in rows {
@@ -53,7 +54,7 @@ pub(crate) fn print(question: &str, rows: &[Row]) {
             None => ("-".into(), "-".into()),
         };
         println!(
-            "{name:<32} {:>7} {:>9.2} {wall_ratio:>6} {:>9.2} {cpu_ratio:>18} {:>9.2} {:>5} B {:>9}",
+            "{name:<32} {:>7} {:>9.2} {wall_ratio:>6} {:>9.2} {cpu_ratio:>18} {:>9.2} {:>7} {:>9}",
             row.workers,
             row.micros(|it| it.wall).median(),
             row.micros(|it| it.server).median(),
@@ -100,8 +101,8 @@ impl Sample {
     }
 }
 
-impl std::fmt::Display for Sample {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (least, most) = (self.0[0], self.0[self.0.len() - 1]);
         write!(f, "{:.2} ({least:.2}-{most:.2})", self.median())
     }
