@@ -38,8 +38,8 @@ pub(crate) fn multi_thread(workers: NonZeroUsize) -> ! {
         .enable_io()
         .build();
     let runtime = runtime.expect("a runtime can be built");
-    // On the runtime's own threads: accepting in `block_on` costs this model a thread more and a
-    // hop for each connection.
+    // On the runtime's own threads: accepting in `block_on`, as most programs do, costs a thread
+    // more and a hop for each connection. We want to be compared with the best of its kind.
     let accepting = runtime.spawn(accept(listener));
     match runtime.block_on(accepting) {
         Ok(never) => match never {},
