@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::config::Address;
+use crate::address::Address;
 
 /// Any error a user's code may return: `?` turns every error type into it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -90,7 +90,10 @@ impl Error {
     }
 
     pub(crate) fn system(call: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::System { call, source: source.into() }
+        Self::System {
+            call,
+            source: source.into(),
+        }
     }
 }
 
@@ -102,11 +105,23 @@ impl fmt::Display for Error {
             Self::NeverReady { deaths } => {
                 write!(f, "no worker became ready: {}", deaths.join("; "))
             }
-            Self::CrashLimit { crashes, per, deaths } => {
-                write!(f, "{crashes} crashes within {per:?}, the last: {}", deaths.join("; "))
+            Self::CrashLimit {
+                crashes,
+                per,
+                deaths,
+            } => {
+                write!(
+                    f,
+                    "{crashes} crashes within {per:?}, the last: {}",
+                    deaths.join("; ")
+                )
             }
             Self::Misconfigured { deaths } => {
-                write!(f, "a worker asked not to be respawned: {}", deaths.join("; "))
+                write!(
+                    f,
+                    "a worker asked not to be respawned: {}",
+                    deaths.join("; ")
+                )
             }
             Self::Hook { hook, .. } => write!(f, "the hook {hook} refused"),
             Self::App(_) => f.write_str("the app failed"),

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use crate::config::Address;
+use crate::address::Address;
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,17 @@ impl Handle {
         // A server that does not read must not block the thread that asks.
         asked.set_nonblocking(true)?;
         asks.set_nonblocking(true)?;
-        let shared =
-            Shared { asked, serving: Mutex::new(Serving::NotYet), changed: Condvar::new() };
-        Ok((Self { shared: Arc::new(shared) }, asks))
+        let shared = Shared {
+            asked,
+            serving: Mutex::new(Serving::NotYet),
+            changed: Condvar::new(),
+        };
+        Ok((
+            Self {
+                shared: Arc::new(shared),
+            },
+            asks,
+        ))
     }
 
     /// Replaces the workers slot by slot; see the signal `HUP`.
@@ -96,14 +104,22 @@ impl Handle {
     /// Blocks until the server serves and tells where; `None` if it ended before that.
     #[must_use]
     pub fn wait_serving(&self) -> Option<Vec<Address>> {
-        let mut serving = self.shared.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut serving = self
+            .shared
+            .serving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         loop {
             match &*serving {
                 Serving::On(addresses) => return Some(addresses.clone()),
                 Serving::Ended => return None,
                 Serving::NotYet => {}
             }
-            serving = self.shared.changed.wait(serving).unwrap_or_else(PoisonError::into_inner);
+            serving = self
+                .shared
+                .changed
+                .wait(serving)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -116,7 +132,11 @@ impl Handle {
     }
 
     fn set(&self, serving: Serving) {
-        *self.shared.serving.lock().unwrap_or_else(PoisonError::into_inner) = serving;
+        *self
+            .shared
+            .serving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = serving;
         self.shared.changed.notify_all();
     }
 
@@ -143,7 +163,9 @@ impl Command {
 
     /// The command in these bytes; `None` if they are none.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let &[tag, low, high] = bytes else { return None };
+        let &[tag, low, high] = bytes else {
+            return None;
+        };
         match (tag, u16::from_le_bytes([low, high])) {
             (b'r', 0) => Some(Self::Reload),
             (b'd', 0) => Some(Self::Stop(Stop::Drain)),
@@ -166,7 +188,10 @@ mod tests {
         handle.resize(workers).expect("room for one");
         let mut bytes = [0; 8];
         let len = asks.recv(&mut bytes).expect("one is there");
-        assert_eq!(Command::decode(&bytes[..len]), Some(Command::Resize(workers)));
+        assert_eq!(
+            Command::decode(&bytes[..len]),
+            Some(Command::Resize(workers))
+        );
     }
 
     #[test]

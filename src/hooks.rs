@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::Address;
+use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
 
@@ -231,7 +231,8 @@ impl WorkerCommand {
 
     /// Sets an environment variable in the worker.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
-        self.environment.insert(name.as_ref().to_owned(), Some(value.as_ref().to_owned()));
+        self.environment
+            .insert(name.as_ref().to_owned(), Some(value.as_ref().to_owned()));
         self
     }
 
@@ -253,8 +254,14 @@ impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit {code}"),
-            Self::Signal { signal, core: Core::None } => write!(f, "signal {signal}"),
-            Self::Signal { signal, core: Core::Dumped } => {
+            Self::Signal {
+                signal,
+                core: Core::None,
+            } => write!(f, "signal {signal}"),
+            Self::Signal {
+                signal,
+                core: Core::Dumped,
+            } => {
                 write!(f, "signal {signal}, core dumped")
             }
         }

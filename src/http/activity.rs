@@ -8,53 +8,32 @@
 //! this is shared by `Arc` and made of atomics, though a worker has one thread. They are relaxed:
 //! none of them guards another.
 
-use std::net::SocketAddr;
-use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use super::wheel::Tick;
+use crate::address::{Address, Peer};
 
 /// The two ends of a connection, as the listener saw them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// The client's address.
-    pub peer: Address,
-    /// The address the client connected to.
-    pub local: Address,
+    /// The client.
+    pub peer: Peer,
+    /// The listener's address; for a wildcard listener the wildcard.
+    pub local: Arc<Address>,
 }
 
 impl ConnectionInfo {
     /// What an acceptor tells about a connection.
     #[must_use]
-    pub fn new(peer: Address, local: Address) -> Self {
-        Self { peer, local }
-    }
-}
-
-/// One end of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Address {
-    /// A TCP address, v4 or v6.
-    Tcp(SocketAddr),
-    /// The path of a unix(7) socket; none if it is unnamed, as a client's usually is, or abstract.
-    Unix(Option<Arc<Path>>),
-}
-
-impl From<SocketAddr> for Address {
-    fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
-    }
-}
-
-impl From<UnixAddr> for Address {
-    fn from(address: UnixAddr) -> Self {
-        Self::Unix(address.as_pathname().map(Arc::from))
+    pub fn new(peer: Peer, local: impl Into<Arc<Address>>) -> Self {
+        Self {
+            peer,
+            local: local.into(),
+        }
     }
 }
 

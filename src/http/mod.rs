@@ -27,7 +27,7 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use activity::{Address, ConnectionInfo};
+pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 pub(crate) use counters::Counts;
 pub use options::{DateHeader, Http, KeepAlive};
@@ -37,6 +37,9 @@ use stream::Stream;
 
 /// A request as handlers get it.
 pub type Request = http::Request<Body>;
+
+/// An answer. The default body is one piece of bytes, made by `"text".into()`.
+pub type Response<B = http_body_util::Full<bytes::Bytes>> = http::Response<B>;
 
 /// Serves any number of connections, on the thread it is on. Clones are the same server.
 #[derive(Clone)]
@@ -109,6 +112,7 @@ impl Server {
     }
 
     /// How many connections are live.
+    #[cfg(test)]
     pub(crate) fn connections(&self) -> usize {
         self.registry.len()
     }

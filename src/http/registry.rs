@@ -17,11 +17,12 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::activity::{Activity, Address, Clock, ConnectionInfo};
+use super::activity::{Activity, Clock, ConnectionInfo};
 use super::counters::Counters;
 use super::options::Http;
 use super::timeouts::{Deadline, Order, Timeouts};
 use super::wheel::{Tick, Wheel};
+use crate::address::Peer;
 
 /// See the module's head.
 pub(super) struct Registry {
@@ -249,8 +250,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn peer(&self) -> &Address {
-        &self.activity.info.peer
+    pub(super) fn peer(&self) -> Peer {
+        self.activity.info.peer
     }
 
     /// Takes the order that is waiting; the next one wakes this task.
@@ -307,7 +308,7 @@ mod tests {
 
     fn info() -> ConnectionInfo {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        ConnectionInfo::new(address.into(), address.into())
+        ConnectionInfo::new(Peer::Tcp(address), crate::address::Address::Tcp(address))
     }
 
     #[test]

@@ -110,6 +110,7 @@ mod tests {
 
     use super::super::activity::{Clock, ConnectionInfo};
     use super::*;
+    use crate::address::{Address, Peer};
 
     /// At the shortest timeout of 2 s a tick is 250 ms.
     fn timeouts() -> Timeouts {
@@ -122,9 +123,9 @@ mod tests {
     }
 
     fn activity() -> (Arc<Clock>, Activity) {
-        let address = SocketAddr::from(([127, 0, 0, 1], 1)).into();
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let clock = Arc::new(Clock::default());
-        let info = ConnectionInfo::new(address, SocketAddr::from(([127, 0, 0, 1], 2)).into());
+        let info = ConnectionInfo::new(Peer::Tcp(address), Address::Tcp(address));
         (Arc::clone(&clock), Activity::new(info, clock))
     }
 

@@ -124,10 +124,14 @@ mod tests {
         for key in 0..6 {
             wheel.put(key, Tick(10 + key as u64 % 2));
         }
-        assert_eq!(due(&mut wheel, 9), []);
+        assert_eq!(due(&mut wheel, 9), [0_usize; 0]);
         assert_eq!(due(&mut wheel, 10), [0, 2, 4]);
         assert_eq!(due(&mut wheel, 11), [1, 3, 5]);
-        assert_eq!(due(&mut wheel, 10 + SPOKES), [], "taken means out");
+        assert_eq!(
+            due(&mut wheel, 10 + SPOKES),
+            [0_usize; 0],
+            "taken means out"
+        );
     }
 
     #[test]
@@ -135,7 +139,7 @@ mod tests {
         let mut wheel = Wheel::new();
         wheel.put(3, Tick(5));
         wheel.put(3, Tick(5 + Wheel::REACH));
-        assert_eq!(due(&mut wheel, 5), []);
+        assert_eq!(due(&mut wheel, 5), [0_usize; 0]);
         assert_eq!(due(&mut wheel, 5 + Wheel::REACH), [3]);
     }
 

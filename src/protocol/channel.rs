@@ -143,7 +143,10 @@ impl ToWorker {
         let slot = |low, high| Slot(u16::from_le_bytes([low, high]));
         match *bytes {
             [b'D'] => Some(Self::Drain),
-            [b'A', low, high] => Some(Self::Adopt { slot: slot(low, high), listeners }),
+            [b'A', low, high] => Some(Self::Adopt {
+                slot: slot(low, high),
+                listeners,
+            }),
             [b'R', low, high] => Some(Self::Release(slot(low, high))),
             [b'L'] => Some(Self::ReopenLogs),
             _ => None,
@@ -163,7 +166,7 @@ impl ToMaster {
             Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
             Self::Failed(why) => {
                 let end = why.floor_char_boundary(LEN_MAX - 1);
-                [&[b'F'], &why.as_bytes()[..end]].concat()
+                [b"F", &why.as_bytes()[..end]].concat()
             }
             Self::Asked(command) => [&[b'C'][..], &command.encode()].concat(),
         }
@@ -173,7 +176,9 @@ impl ToMaster {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
             b'R' if rest.is_empty() => Some(Self::Ready),
-            b'D' => Some(Self::Drained { cut: u32::from_le_bytes(rest.try_into().ok()?) }),
+            b'D' => Some(Self::Drained {
+                cut: u32::from_le_bytes(rest.try_into().ok()?),
+            }),
             b'F' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
             b'C' => Command::decode(rest).map(Self::Asked),
             _ => None,
@@ -213,8 +218,13 @@ mod tests {
     fn listeners_travel_with_an_adoption() {
         let (master, worker) = Channel::pair().expect("a pair");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let adopt = ToWorker::Adopt { slot: Slot(300), listeners: Vec::new() };
-        master.tell_worker(&adopt, &[listener.as_fd()]).expect("room for one");
+        let adopt = ToWorker::Adopt {
+            slot: Slot(300),
+            listeners: Vec::new(),
+        };
+        master
+            .tell_worker(&adopt, &[listener.as_fd()])
+            .expect("room for one");
         let Ok(Received::Message(ToWorker::Adopt { slot, listeners })) = worker.hear_master()
         else {
             panic!("an adoption")
@@ -225,11 +235,17 @@ mod tests {
     #[test]
     fn a_reason_is_cut_between_characters() {
         let (master, worker) = Channel::pair().expect("a pair");
-        worker.tell_master(&ToMaster::Failed("é".repeat(LEN_MAX))).expect("cut to fit");
+        worker
+            .tell_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
+            .expect("cut to fit");
         let Ok(Received::Message(ToMaster::Failed(why))) = master.hear_worker() else {
             panic!("a reason")
         };
-        assert!(why.chars().all(|c| c == 'é') && why.len() > LEN_MAX - 4, "{}", why.len());
+        assert!(
+            why.chars().all(|c| c == 'é') && why.len() > LEN_MAX - 4,
+            "{}",
+            why.len()
+        );
     }
 
     #[test]

@@ -72,9 +72,15 @@ impl Seat {
             return Self::Master { nesting: 0 };
         };
         if channel_maker(marker.channel) != Some(marker.master) {
-            return Self::Master { nesting: marker.nesting + 1 };
+            return Self::Master {
+                nesting: marker.nesting + 1,
+            };
         }
-        if starter == marker.master { Self::Worker(marker) } else { Self::Orphan }
+        if starter == marker.master {
+            Self::Worker(marker)
+        } else {
+            Self::Orphan
+        }
     }
 
     /// Whether a master at this level of nesting may start workers.
@@ -102,7 +108,11 @@ impl Marker {
             slot: Slot(fields.next()?.parse().ok()?),
             generation: Generation(fields.next()?.parse().ok()?),
             workers: fields.next()?.parse().ok()?,
-            nesting: fields.next()?.parse().ok().filter(|&nesting| nesting < u8::MAX)?,
+            nesting: fields
+                .next()?
+                .parse()
+                .ok()
+                .filter(|&nesting| nesting < u8::MAX)?,
             channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             listeners: fields
                 .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
@@ -114,9 +124,16 @@ impl Marker {
     /// Takes the descriptors over. To be called once in a process.
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
-        let listeners =
-            self.listeners.iter().map(|&fd| fds::adopt(fd)).collect::<Result<_, _>>()?;
-        Ok(Inheritance { marker: self, channel, listeners })
+        let listeners = self
+            .listeners
+            .iter()
+            .map(|&fd| fds::adopt(fd))
+            .collect::<Result<_, _>>()?;
+        Ok(Inheritance {
+            marker: self,
+            channel,
+            listeners,
+        })
     }
 }
 
@@ -143,9 +160,14 @@ mod tests {
 
     #[test]
     fn a_marker_that_is_none_is_not_believed() {
-        for text in
-            ["", "1", "2 100 3 7 4 0 9", "1 100 3 7 4 0", "1 100 3 7 4 0 9 x", "1 1 1 1 1 1 2"]
-        {
+        for text in [
+            "",
+            "1",
+            "2 100 3 7 4 0 9",
+            "1 100 3 7 4 0",
+            "1 100 3 7 4 0 9 x",
+            "1 1 1 1 1 1 2",
+        ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }
     }
@@ -163,6 +185,9 @@ mod tests {
         assert_eq!(decide(other, &made_by_master), Seat::Orphan);
         assert_eq!(decide(other, &|_| None), Seat::Master { nesting: 1 });
         assert_eq!(decide(other, &|_| Some(other)), Seat::Master { nesting: 1 });
-        assert_eq!(Seat::decide(None, other, made_by_master), Seat::Master { nesting: 0 });
+        assert_eq!(
+            Seat::decide(None, other, made_by_master),
+            Seat::Master { nesting: 0 }
+        );
     }
 }

@@ -11,6 +11,10 @@ pub(crate) enum Event {
     /// Replace every worker, slot by slot (HUP).
     Reload,
     /// Try the binary that is now on disk and, if it serves, become it (USR2).
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the syscalls of upgrades come next")
+    )]
     Upgrade,
     /// Have this many slots.
     Resize(NonZeroU16),
@@ -28,13 +32,25 @@ pub(crate) enum Event {
     /// The process is gone and reaped.
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the syscalls of hang detection come next")
+    )]
     Hung(WorkerId),
     /// A hook that may refuse has refused: the server must not go on.
     HookRefused,
     /// The canary said that it accepts connections. `Ready` with its id says the same.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the syscalls of upgrades come next")
+    )]
     CanaryReady,
     /// There is no canary any more, or there never was one. `Exited` and `SpawnFailed` with its id
     /// say the same; whichever comes second is ignored.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the syscalls of upgrades come next")
+    )]
     CanaryFailed(Abandoned),
     /// `ExecInPlace` could not be carried out: this image still runs.
     UpgradeFailed,

@@ -36,11 +36,11 @@ use crate::id::{Generation, Slot, WorkerId};
 
 pub(crate) use self::action::{Abandoned, Action, Change, Outcome};
 pub(crate) use self::event::{Event, Exit, Step, Stop};
-pub(crate) use self::policy::{Backoff, CrashLimit, DRAINING_MAX, MAX_WORKERS, Policy};
+pub(crate) use self::policy::{Backoff, CrashLimit, Policy};
 pub(crate) use self::time::Time;
 
 use self::crash::{CrashWindow, Jitter};
-use self::policy::LEAVING_MAX;
+use self::policy::{LEAVING_MAX, MAX_WORKERS};
 use self::slot::Seat;
 use self::upgrade::Errand;
 use self::worker::Worker;
@@ -196,6 +196,7 @@ impl Supervisor {
     }
 
     /// What the server is about.
+    #[cfg(test)]
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }

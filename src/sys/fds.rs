@@ -25,15 +25,30 @@ pub(crate) const MESSAGE_FDS_MAX: usize = 64;
 /// is seen by the other. Close-on-exec and non-blocking.
 pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?)
+    Ok(socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        flags,
+    )?)
 }
 
 /// Sends one message, with descriptors or without; never blocks, never raises `SIGPIPE`.
 pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
-    let control = if fds.is_empty() { &rights[..0] } else { &rights[..] };
+    let control = if fds.is_empty() {
+        &rights[..0]
+    } else {
+        &rights[..]
+    };
     let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-    sendmsg::<()>(to.as_fd().as_raw_fd(), &[IoSlice::new(bytes)], control, flags, None)?;
+    sendmsg::<()>(
+        to.as_fd().as_raw_fd(),
+        &[IoSlice::new(bytes)],
+        control,
+        flags,
+        None,
+    )?;
     Ok(())
 }
 
@@ -49,7 +64,11 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, V
         if let ControlMessageOwned::ScmRights(received) = part {
             // SAFETY: the kernel has just installed these descriptors in this process for this
             // message; nobody else knows their numbers, so each gets exactly one owner here.
-            fds.extend(received.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
+            fds.extend(
+                received
+                    .into_iter()
+                    .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
+            );
         }
     }
     Ok((message.bytes, fds))
@@ -103,7 +122,9 @@ pub(crate) fn watch_readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
-        && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLOUT))
+        && fds[0]
+            .revents()
+            .is_some_and(|events| events.contains(PollFlags::POLLOUT))
 }
 
 /// write(2), the whole of it, retried when a signal interrupts it.

@@ -46,12 +46,20 @@ pub fn usable_cpus() -> Cpus {
         Some(allowed) if allowed < online => CpuReason::Affinity,
         _ => CpuReason::All,
     };
-    Cpus { usable, online, reason }
+    Cpus {
+        usable,
+        online,
+        reason,
+    }
 }
 
 fn affinity() -> Option<usize> {
     let set = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    Some((0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap_or(false)).count())
+    Some(
+        (0..CpuSet::count())
+            .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+            .count(),
+    )
 }
 
 /// Raises the soft limit on open descriptors to the hard one and returns it.

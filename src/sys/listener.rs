@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::socket::{SockFlag, accept4};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use crate::config::Address;
+use crate::address::Address;
 
 /// Whether other listeners may have the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,13 @@ pub(crate) fn unix(path: &Path, backlog: u32) -> io::Result<(OwnedFd, UnixFile)>
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let identity = Identity::of(path)?;
-    Ok((socket.into(), UnixFile { path: path.to_owned(), identity }))
+    Ok((
+        socket.into(),
+        UnixFile {
+            path: path.to_owned(),
+            identity,
+        },
+    ))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -160,7 +166,9 @@ mod tests {
     #[test]
     fn a_probe_finds_a_listener_that_would_share_its_port() {
         let first = tcp(ANY.parse().expect("valid"), Reuse::Port, 8).expect("a free port");
-        let Ok(Address::Tcp(taken)) = address(&first) else { panic!("a TCP address") };
+        let Ok(Address::Tcp(taken)) = address(&first) else {
+            panic!("a TCP address")
+        };
         let _second = tcp(taken, Reuse::Port, 8).expect("SO_REUSEPORT shares");
         let error = probe(taken).expect_err("the probe must not share");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
@@ -178,7 +186,10 @@ mod tests {
         drop(listener);
         let (_again, new_file) = unix(&path, 8).expect("nobody answers now");
         drop(file);
-        assert!(path.exists(), "the old owner must not remove the new one's file");
+        assert!(
+            path.exists(),
+            "the old owner must not remove the new one's file"
+        );
         drop(new_file);
         assert!(!path.exists());
     }

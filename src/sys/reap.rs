@@ -14,7 +14,13 @@ pub(crate) fn next() -> Option<(Pid, ExitStatus)> {
             Ok(WaitStatus::Exited(pid, code)) => return Some((pid, ExitStatus::Code(code))),
             Ok(WaitStatus::Signaled(pid, signal, dumped)) => {
                 let core = if dumped { Core::Dumped } else { Core::None };
-                return Some((pid, ExitStatus::Signal { signal: signal as i32, core }));
+                return Some((
+                    pid,
+                    ExitStatus::Signal {
+                        signal: signal as i32,
+                        core,
+                    },
+                ));
             }
             Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
             // Stopped and continued processes are not asked for.

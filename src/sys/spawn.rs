@@ -36,7 +36,9 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
     // calls on values made before the fork; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
     let spawned = command.spawn()?;
-    Ok(Pid::from_raw(spawned.id().try_into().expect("a pid is a positive i32")))
+    Ok(Pid::from_raw(
+        spawned.id().try_into().expect("a pid is a positive i32"),
+    ))
 }
 
 /// Runs in the new process before exec.

@@ -33,6 +33,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
 use super::{ConnectionInfo, DateHeader, Http, Request, Server};
+use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
@@ -98,8 +99,8 @@ impl Host {
         spawn_local(async move {
             while let Ok((stream, peer)) = listener.accept().await {
                 let info = ConnectionInfo::new(
-                    peer.into(),
-                    stream.local_addr().expect("an address").into(),
+                    Peer::Tcp(peer),
+                    Address::Tcp(stream.local_addr().expect("an address")),
                 );
                 let stream = Counted {
                     stream,

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id::{Generation, Slot, WorkerId};
-use crate::supervisor::policy::LEAVING_MAX;
+use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX};
 use crate::supervisor::*;
 
 /// The rule that was broken, in words.

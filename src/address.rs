@@ -1,21 +1,65 @@
-//! Where to listen, as people write it.
+//! Addresses, as people write them.
 
-use std::{
-    fmt,
-    net::{SocketAddr, ToSocketAddrs},
-    path::PathBuf,
-};
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
 
-/// What `sun_path` of `unix(7)` holds, without the NUL at its end.
+/// What `sun_path` of unix(7) holds, without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
 
-/// An address to bind a listener to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    /// Port 0 takes a free one.
+/// Where a server listens: a TCP address or the path of a Unix socket.
+///
+/// Parsed from `127.0.0.1:8080`, `[::]:80`, `localhost:8080` (the first address it resolves to) or
+/// `unix:/run/app.sock`. Port 0 lets the kernel choose; the [`Serving`](crate::Notice::Serving)
+/// notice tells which port it chose. IPv6 listeners take IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind
+/// `0.0.0.0` as well to have both.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// An IPv4 or IPv6 address and port.
     Tcp(SocketAddr),
-    /// A socket in the file system.
+    /// The path of a Unix stream socket (unix(7)).
     Unix(PathBuf),
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Peer {
+    /// A TCP client's address and port.
+    Tcp(SocketAddr),
+    /// A process on this machine, through a Unix socket; such clients have no address.
+    Unix,
+}
+
+/// Why a text is not an [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressError {
+    text: String,
+    why: String,
+}
+
+impl Address {
+    /// The address as a browser takes it, `http://127.0.0.1:8080/`; a Unix socket has none.
+    #[must_use]
+    pub fn url(&self) -> Option<String> {
+        match self {
+            Self::Tcp(address) => Some(format!("http://{address}/")),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        parse(text).map_err(|why| AddressError {
+            text: text.to_owned(),
+            why,
+        })
+    }
 }
 
 impl fmt::Display for Address {
@@ -27,9 +71,62 @@ impl fmt::Display for Address {
     }
 }
 
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl TryFrom<&str> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: &str) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = AddressError;
+
+    fn try_from(text: String) -> Result<Self, AddressError> {
+        text.parse()
+    }
+}
+
+impl AddressError {
+    /// What is wrong and how it is written right, without the text.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.why
+    }
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not an address: {}", self.text, self.why)
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+impl From<Infallible> for AddressError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 /// A host name stands for its first IPv4 address, else for its first: which of its addresses comes
 /// first depends on the machine, and `localhost` should not.
-pub(super) fn parse(text: &str) -> Result<Address, String> {
+fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
     }
