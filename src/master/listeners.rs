@@ -1,0 +1,184 @@
+//! The listeners of every (address, slot). They belong to the master and outlive every worker.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use crate::address::Address;
+use crate::config::{Config, Listeners as Sharing};
+use crate::error::Error;
+use crate::id::Slot;
+use crate::sys::listener::{self, Reuse, UnixFile};
+
+/// All that the server listens on.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    bound: Vec<Bound>,
+    backlog: u32,
+}
+
+/// One address.
+#[derive(Debug)]
+struct Bound {
+    /// With the port that the kernel chose, if it was to choose.
+    address: Address,
+    seats: Seats,
+}
+
+#[derive(Debug)]
+enum Seats {
+    /// Slot `n` has listener `n`.
+    PerSlot(Vec<OwnedFd>),
+    /// Every slot has this one.
+    Shared {
+        listener: OwnedFd,
+        _file: Option<UnixFile>,
+    },
+}
+
+impl Listeners {
+    /// Binds every address for the first `slots` slots, or none at all.
+    pub(crate) fn bind(config: &Config, slots: u16) -> Result<Self, Error> {
+        let clamped = listener::clamped_backlog(config.backlog);
+        if let Some(limit) = clamped {
+            tracing::info!(
+                wished = config.backlog,
+                limit,
+                "the kernel shortens the accept queues; raise net.core.somaxconn"
+            );
+        }
+        let mut listeners = Self {
+            bound: Vec::new(),
+            backlog: config.backlog,
+        };
+        for address in &config.addresses {
+            let bound =
+                Bound::new(address, config).map_err(|source| bind_error(address, source))?;
+            listeners.bound.push(bound);
+        }
+        for slot in 0..slots {
+            listeners.seat(Slot(slot))?;
+        }
+        Ok(listeners)
+    }
+
+    /// What is listened on, with real ports.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        self.bound
+            .iter()
+            .map(|bound| bound.address.clone())
+            .collect()
+    }
+
+    /// Makes the listeners of a slot that has none yet; a slot that had a worker once keeps its
+    /// own for life.
+    pub(crate) fn seat(&mut self, slot: Slot) -> Result<(), Error> {
+        let backlog = self.backlog;
+        for bound in &mut self.bound {
+            let Seats::PerSlot(listeners) = &mut bound.seats else {
+                continue;
+            };
+            let Address::Tcp(address) = bound.address else {
+                unreachable!("a Unix listener is shared")
+            };
+            while listeners.len() <= usize::from(slot.0) {
+                let listener = listener::tcp(address, Reuse::Port, backlog)
+                    .map_err(|source| bind_error(&bound.address, source))?;
+                listeners.push(listener);
+            }
+        }
+        Ok(())
+    }
+
+    /// The listeners of a slot; none once they are closed.
+    pub(crate) fn of(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
+        self.bound
+            .iter()
+            .filter_map(|bound| match &bound.seats {
+                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                Seats::Shared { listener, .. } => Some(listener.as_fd()),
+            })
+            .collect()
+    }
+
+    /// As [`of`](Self::of), only those that no other slot has: a shared one needs no adoption.
+    pub(crate) fn of_alone(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
+        self.bound
+            .iter()
+            .filter_map(|bound| match &bound.seats {
+                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                Seats::Shared { .. } => None,
+            })
+            .collect()
+    }
+
+    /// The numbers of [`of`](Self::of).
+    pub(crate) fn numbers(&self, slot: Slot) -> Vec<RawFd> {
+        self.of(slot).iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
+    /// Lets go of all of them and removes the files of Unix ones.
+    pub(crate) fn close(&mut self) {
+        self.bound.clear();
+    }
+
+    /// Gives the listeners of the first slot away, for a server without workers of its own. The
+    /// files of Unix ones are left to the second value.
+    pub(crate) fn into_first(self) -> (Vec<OwnedFd>, Vec<UnixFile>) {
+        let mut files = Vec::new();
+        let listeners = self
+            .bound
+            .into_iter()
+            .filter_map(|bound| match bound.seats {
+                Seats::PerSlot(listeners) => listeners.into_iter().next(),
+                Seats::Shared { listener, _file } => {
+                    files.extend(_file);
+                    Some(listener)
+                }
+            })
+            .collect();
+        (listeners, files)
+    }
+}
+
+impl Bound {
+    fn new(address: &Address, config: &Config) -> std::io::Result<Self> {
+        let backlog = config.backlog;
+        match address {
+            Address::Unix(path) => {
+                let (listener, file) = listener::unix(path, backlog)?;
+                let seats = Seats::Shared {
+                    listener,
+                    _file: Some(file),
+                };
+                Ok(Self {
+                    address: address.clone(),
+                    seats,
+                })
+            }
+            &Address::Tcp(tcp) => {
+                let listener = match config.listeners {
+                    Sharing::Shared => listener::tcp(tcp, Reuse::None, backlog)?,
+                    Sharing::PerSlot => {
+                        listener::probe(tcp)?;
+                        listener::tcp(tcp, Reuse::Port, backlog)?
+                    }
+                };
+                let address = listener::address(&listener)?;
+                let seats = match config.listeners {
+                    Sharing::Shared => Seats::Shared {
+                        listener,
+                        _file: None,
+                    },
+                    Sharing::PerSlot => Seats::PerSlot(vec![listener]),
+                };
+                Ok(Self { address, seats })
+            }
+        }
+    }
+}
+
+fn bind_error(address: &Address, source: std::io::Error) -> Error {
+    Error::Bind {
+        address: address.clone(),
+        source,
+    }
+}

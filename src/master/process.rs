@@ -1,0 +1,121 @@
+//! A worker as the master sees it.
+
+use std::time::Instant;
+
+use nix::unistd::Pid;
+
+use crate::hooks::{ExitStatus, WorkerInfo};
+use crate::id::{Generation, Slot};
+use crate::protocol::channel::{Channel, Received, ToMaster};
+
+/// A process that was spawned and is not reaped yet.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: Pid,
+    pub(crate) slot: Slot,
+    pub(crate) generation: Generation,
+    pub(crate) asked: Asked,
+    spawned: Instant,
+    line: Line,
+    last_words: LastWords,
+}
+
+/// Whether the master wanted this process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    ToDrain,
+    Killed,
+}
+
+/// The control channel, as long as the other side has it open.
+#[derive(Debug)]
+enum Line {
+    Open(Channel),
+    Ended,
+}
+
+#[derive(Debug, Default)]
+struct LastWords {
+    cut: u32,
+    why: Option<String>,
+}
+
+impl Process {
+    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, channel: Channel) -> Self {
+        Self {
+            pid,
+            slot,
+            generation,
+            asked: Asked::Nothing,
+            spawned: Instant::now(),
+            line: Line::Open(channel),
+            last_words: LastWords::default(),
+        }
+    }
+
+    pub(crate) fn info(&self) -> WorkerInfo {
+        let pid = self.pid.as_raw().unsigned_abs();
+        WorkerInfo {
+            slot: self.slot,
+            generation: self.generation,
+            pid,
+        }
+    }
+
+    pub(crate) fn channel(&self) -> Option<&Channel> {
+        match &self.line {
+            Line::Open(channel) => Some(channel),
+            Line::Ended => None,
+        }
+    }
+
+    /// What the worker has said since the last time and is not about its own end.
+    pub(crate) fn hear(&mut self) -> Option<ToMaster> {
+        loop {
+            let Line::Open(channel) = &self.line else {
+                return None;
+            };
+            match channel.hear_worker() {
+                Ok(Received::Message(ToMaster::Drained { cut })) => self.last_words.cut = cut,
+                Ok(Received::Message(ToMaster::Failed(why))) => self.last_words.why = Some(why),
+                Ok(Received::Message(message)) => return Some(message),
+                Ok(Received::Nothing) => return None,
+                Ok(Received::End) => self.line = Line::Ended,
+                Err(error) => {
+                    tracing::error!(slot = %self.slot, pid = %self.pid, %error, "channel lost");
+                    self.line = Line::Ended;
+                }
+            }
+        }
+    }
+
+    /// How many connections it had to cut, as far as it said so.
+    pub(crate) fn cut(&self) -> u32 {
+        self.last_words.cut
+    }
+
+    /// How it ended, for the log and the error that ends a server.
+    pub(crate) fn obituary(&self, status: ExitStatus) -> String {
+        let after = self.spawned.elapsed();
+        let mut text = format!(
+            "worker {} (pid {}) {status} after {after:.1?}",
+            self.slot, self.pid
+        );
+        if let Some(why) = &self.last_words.why {
+            text.push_str(": ");
+            text.push_str(why);
+        } else if self.asked == Asked::Nothing
+            && matches!(
+                status,
+                ExitStatus::Signal {
+                    signal: nix::libc::SIGKILL,
+                    ..
+                }
+            )
+        {
+            text.push_str(" (somebody's kill -9, or out of memory)");
+        }
+        text
+    }
+}

@@ -1,0 +1,415 @@
+//! The builder: collects settings, finds out which process this is, and opens the right door.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::service::Service;
+use tokio::task::spawn_local;
+
+use crate::address::{Address, AddressError};
+use crate::config::{Backoff, Config, CrashLimit, Listeners, MAX_WORKERS};
+use crate::error::{BoxError, Error};
+use crate::handle::Handle;
+use crate::hooks::{Hooks, NoHooks};
+use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::master::listeners::Listeners as Bound;
+use crate::protocol::inheritance::Seat;
+use crate::sys::limits::usable_cpus;
+use crate::worker::Worker;
+use crate::worker::incoming::Incoming;
+use crate::{master, worker};
+
+/// A server to be: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
+///
+/// **The program runs once in every process.** `serve` and `run` are called in all of them: in the
+/// master they supervise, in a worker they serve. So code before them runs N + 1 times; what only
+/// one process should do belongs behind [`role`] or into a [hook](Hooks), what each worker needs
+/// into the app. In a worker they never return; in the master they return when the server has
+/// ended.
+///
+/// ```no_run
+/// use std::convert::Infallible;
+///
+/// use prefork_server::{Prefork, Request, Response, service_fn};
+///
+/// async fn hello(_request: Request) -> Result<Response, Infallible> {
+///     Ok(Response::new("Hello, World!".into()))
+/// }
+///
+/// fn main() -> Result<(), prefork_server::Error> {
+///     Prefork::bind("127.0.0.1:8080").serve(async |_worker| Ok(service_fn(hello)))
+/// }
+/// ```
+pub struct Prefork {
+    config: Config,
+    http: Http,
+    hooks: Box<dyn Hooks>,
+    processes: Processes,
+    refused: Option<AddressError>,
+    handle: Option<(Handle, std::os::unix::net::UnixDatagram)>,
+}
+
+/// Where the app runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Processes {
+    Workers,
+    ThisOne,
+}
+
+/// What the process that asks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It was started by a user, and will supervise.
+    Master,
+    /// It was spawned by a master, and will serve.
+    Worker,
+}
+
+/// Whether this process is a worker; true from the first line of `main` on, and false in the
+/// programs that a worker starts.
+#[must_use]
+pub fn role() -> Role {
+    match Seat::of_this_process() {
+        Seat::Master { .. } => Role::Master,
+        Seat::Worker(_) | Seat::Orphan => Role::Worker,
+    }
+}
+
+/// A worker takes its inheritance once, and a master waits for any process that ends: a second
+/// server in the same process would take what is not its own.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Prefork {
+    /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
+    /// `SocketAddr` or an [`Address`]. A text that is none is reported by `serve` or `run`.
+    pub fn bind<A>(address: A) -> Self
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        let server = Self {
+            config: Config::default(),
+            http: Http::default(),
+            hooks: Box::new(NoHooks),
+            processes: Processes::Workers,
+            refused: None,
+            handle: None,
+        };
+        server.also_bind(address)
+    }
+
+    /// One more address. Default: only the first.
+    #[must_use]
+    pub fn also_bind<A>(mut self, address: A) -> Self
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        match address.try_into() {
+            Ok(address) => self.config.addresses.push(address),
+            Err(error) => {
+                self.refused.get_or_insert(error.into());
+            }
+        }
+        self
+    }
+
+    /// How many worker processes, 1 to [`MAX_WORKERS`]. Default: the CPUs that this process may
+    /// use, see [`usable_cpus`].
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.config.workers = Some(workers);
+        self
+    }
+
+    /// How workers share an address. Default: [`Listeners::PerSlot`].
+    #[must_use]
+    pub fn listeners(mut self, listeners: Listeners) -> Self {
+        self.config.listeners = listeners;
+        self
+    }
+
+    /// How many connections may wait in each listener's queue (listen(2)); the kernel takes at
+    /// most `net.core.somaxconn`. Default: 4096.
+    #[must_use]
+    pub fn backlog(mut self, connections: u32) -> Self {
+        self.config.backlog = connections;
+        self
+    }
+
+    /// How long a draining worker may take to finish what is open; the rest is cut and counted.
+    /// Default: 30 s.
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.config.drain_timeout = timeout;
+        self
+    }
+
+    /// How long a new worker may take until it accepts. Default: 60 s.
+    #[must_use]
+    pub fn ready_timeout(mut self, timeout: Duration) -> Self {
+        self.config.ready_timeout = timeout;
+        self
+    }
+
+    /// More crashes than this end the server. Default: 10 per 60 s.
+    #[must_use]
+    pub fn crash_limit(mut self, limit: CrashLimit) -> Self {
+        self.config.crash_limit = limit;
+        self
+    }
+
+    /// How long a slot rests between its crashes; its listeners are attended by another worker
+    /// meanwhile. Default: see [`Backoff`].
+    #[must_use]
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.config.backoff = backoff;
+        self
+    }
+
+    /// How many connections a worker holds; further ones wait in the listener's queue. At least 1.
+    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors.
+    #[must_use]
+    pub fn max_connections(mut self, connections: usize) -> Self {
+        self.config.max_connections = Some(connections);
+        self
+    }
+
+    /// Writes the master's pid there when the addresses are bound and removes the file at the end.
+    /// Default: none.
+    #[must_use]
+    pub fn pid_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config.pid_file = Some(path.into());
+        self
+    }
+
+    /// Writes each [notice](crate::Notice) to this open descriptor, as one JSON object a line. A
+    /// reader that lags loses notices. Default: none.
+    #[must_use]
+    pub fn announce_fd(mut self, fd: i32) -> Self {
+        self.config.announce_fd = Some(fd);
+        self
+    }
+
+    /// The HTTP options that [`serve`](Self::serve) works by. Default: [`Http::default`].
+    #[must_use]
+    pub fn http(mut self, http: Http) -> Self {
+        self.http = http;
+        self
+    }
+
+    /// Who hears what happens. Default: nobody.
+    #[must_use]
+    pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
+        self.hooks = Box::new(hooks);
+        self
+    }
+
+    /// Serves in this very process instead of in workers: no master, no respawn, no signals, one
+    /// thread. For tests (a re-executed test binary would run its tests again) and debuggers. It
+    /// is ended by its [`handle`](Self::handle). Default: workers.
+    #[must_use]
+    pub fn in_process(mut self) -> Self {
+        self.processes = Processes::ThisOne;
+        self
+    }
+
+    /// A handle on the server to be.
+    ///
+    /// # Errors
+    /// socketpair(2) failed.
+    pub fn handle(&mut self) -> Result<Handle, Error> {
+        if let Some((handle, _)) = &self.handle {
+            return Ok(handle.clone());
+        }
+        let pair = Handle::pair().map_err(|error| Error::system("socketpair(2)", error))?;
+        Ok(self.handle.insert(pair).0.clone())
+    }
+
+    /// Supervises in the master; in each worker it makes the service and serves HTTP with it.
+    ///
+    /// **Called in every process**: see [`Prefork`]. `app` runs once in each worker, inside its
+    /// runtime; the worker is ready when `app` has returned and connections are accepted. Neither
+    /// the service nor its futures need be `Send`: a worker has one thread. The service is cloned
+    /// for each connection.
+    ///
+    /// # Errors
+    /// In the master: a setting that cannot work, an address that cannot be bound, no worker that
+    /// becomes ready, more crashes than the limit, a hook that refuses.
+    pub fn serve<A, S, B>(mut self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
+        S: Service<Request, Response = hyper::Response<B>> + Clone + 'static,
+        S::Error: Into<BoxError>,
+        B: hyper::body::Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let http = std::mem::take(&mut self.http);
+        self.run(async move |worker, incoming| {
+            let service = app(worker.clone()).await?;
+            serve_incoming(Server::new(http), service, worker, incoming).await;
+            Ok(())
+        })
+    }
+
+    /// Supervises in the master; in each worker it runs `app` on the worker's connections.
+    ///
+    /// **Called in every process**: see [`Prefork`]. This is for servers other than our own: any
+    /// that takes tokio streams. The worker is ready when `app` first asks `incoming` for a
+    /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
+    /// finished; what is not finished at the drain timeout is cut. An `app` that returns unasked
+    /// is run again in a new worker: at once if it returned `Ok`, as after a crash if not.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub fn run<A>(self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+    {
+        match self.processes {
+            Processes::ThisOne => self.run_in_process(app),
+            Processes::Workers => self.run_in_workers(app),
+        }
+    }
+
+    fn run_in_workers<A>(mut self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+    {
+        let seat = Seat::of_this_process();
+        if seat == Seat::Orphan {
+            // Its master died while it was started. Nobody will ever ask anything of it.
+            std::process::exit(0);
+        }
+        if TAKEN.swap(true, Ordering::AcqRel) {
+            return Err(Error::Config("this process already runs a server".into()));
+        }
+        let (handle, asks) = self.take_handle()?;
+        let result = match seat {
+            Seat::Worker(marker) => {
+                let Self { config, hooks, .. } = self;
+                worker::live(
+                    worker::Setup {
+                        config,
+                        hooks,
+                        handle,
+                        asks,
+                    },
+                    marker,
+                    app,
+                )
+            }
+            Seat::Master { nesting } if !Seat::may_nest(nesting) => Err(Error::Config(
+                "servers started by workers of servers, too many levels deep: does the app start \
+                 its own program?"
+                    .into(),
+            )),
+            Seat::Master { nesting } => self.parsed().and_then(|workers| {
+                let Self { config, hooks, .. } = self;
+                master::run(master::Setup {
+                    config,
+                    workers,
+                    nesting,
+                    hooks,
+                    handle,
+                    asks,
+                })
+            }),
+            Seat::Orphan => unreachable!("an orphan has left"),
+        };
+        TAKEN.store(false, Ordering::Release);
+        result
+    }
+
+    fn run_in_process<A>(mut self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+    {
+        self.parsed()?;
+        let (handle, asks) = self.take_handle()?;
+        let Self { config, hooks, .. } = self;
+        let bound = Bound::bind(&config, 1)?;
+        let addresses = bound.addresses();
+        let (listeners, _files) = bound.into_first();
+        let setup = worker::Setup {
+            config,
+            hooks,
+            handle,
+            asks,
+        };
+        worker::in_process(setup, listeners, &addresses, app)
+    }
+
+    fn take_handle(&mut self) -> Result<(Handle, std::os::unix::net::UnixDatagram), Error> {
+        self.handle()?;
+        Ok(self.handle.take().expect("it was made a line above"))
+    }
+
+    /// Checks the settings, which is done before anything is bound, and counts the workers.
+    fn parsed(&mut self) -> Result<NonZeroU16, Error> {
+        if let Some(error) = self.refused.take() {
+            return Err(Error::Config(error.to_string()));
+        }
+        if self.config.max_connections == Some(0) {
+            return Err(Error::Config("max_connections must be at least 1".into()));
+        }
+        let workers = self
+            .config
+            .workers
+            .unwrap_or_else(|| usable_cpus().usable.min(MAX_WORKERS));
+        u16::try_from(workers)
+            .ok()
+            .filter(|&workers| usize::from(workers) <= MAX_WORKERS)
+            .and_then(NonZeroU16::new)
+            .ok_or_else(|| {
+                Error::Config(format!(
+                    "{workers} workers: there can be 1 to {MAX_WORKERS}"
+                ))
+            })
+    }
+}
+
+/// Serves HTTP on what comes in until the drain, and then what is open.
+async fn serve_incoming<S, B>(server: Server, service: S, worker: Worker, mut incoming: Incoming)
+where
+    S: Service<Request, Response = hyper::Response<B>> + Clone + 'static,
+    S::Error: Into<BoxError>,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    spawn_local(server.clock());
+    let _tally = Tally(server.clone());
+    let draining = server.clone();
+    spawn_local(async move {
+        worker.drain().await;
+        draining.drain();
+    });
+    while let Some(connection) = incoming.accept().await {
+        let info = ConnectionInfo::new(connection.peer(), connection.shared_local());
+        spawn_local(server.serve(connection, info, service.clone()));
+    }
+    server.drained().await;
+}
+
+/// Says at the end, however it comes, what a worker did, and ends what is still open.
+struct Tally(Server);
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.0.cut();
+        tracing::debug!("served: {:?}", self.0.counts());
+    }
+}
+
+impl fmt::Debug for Prefork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prefork")
+            .field("config", &self.config)
+            .field("http", &self.http)
+            .field("processes", &self.processes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! An accepted connection, before any protocol.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::address::{Address, Peer};
+use crate::worker::incoming::Admission;
+
+/// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
+///
+/// It counts toward the worker's cap until it is dropped. `TCP_NODELAY` is set.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Stream,
+    peer: Peer,
+    local: Arc<Address>,
+    _admission: Admission,
+}
+
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: Stream,
+        peer: Peer,
+        local: Arc<Address>,
+        admission: Admission,
+    ) -> Self {
+        Self {
+            stream,
+            peer,
+            local,
+            _admission: admission,
+        }
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// The address of the listener it came through; for a wildcard listener the wildcard.
+    #[must_use]
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    pub(crate) fn shared_local(&self) -> Arc<Address> {
+        Arc::clone(&self.local)
+    }
+}
+
+/// Calls one method of whichever stream it is.
+macro_rules! each {
+    ($this:expr, $stream:ident => $call:expr) => {
+        match &mut $this.get_mut().stream {
+            Stream::Tcp($stream) => $call,
+            Stream::Unix($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,263 @@
+//! What reaches a worker from outside: the master's messages, signals, and what handles ask for.
+//! One small task for each source.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::unix::net::UnixDatagram as StdUnixDatagram;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::net::UnixDatagram;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+
+use crate::address::Address;
+use crate::error::{BoxError, Error};
+use crate::handle::{Command, Handle, Stop};
+use crate::hooks::{Hooks, Notice, WorkerInfo};
+use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
+use crate::sys::signals;
+use crate::worker::drain::DrainSwitch;
+use crate::worker::incoming::Queue;
+
+/// What the tasks of a worker with a master work on.
+pub(crate) struct Controls {
+    pub(crate) channel: Channel,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) switch: DrainSwitch,
+    pub(crate) asks: StdUnixDatagram,
+    pub(crate) hooks: Box<dyn Hooks>,
+}
+
+/// Starts them, inside the worker's runtime.
+pub(crate) fn start(controls: Controls) -> io::Result<()> {
+    let Controls {
+        channel,
+        queue,
+        switch,
+        asks,
+        mut hooks,
+    } = controls;
+    handle_signals(&switch)?;
+    let asks = UnixDatagram::from_std(asks)?;
+    let forward = channel.clone();
+    spawn_local(async move {
+        while let Some(command) = asked(&asks).await {
+            pass_on(command, &forward);
+        }
+    });
+    let ready = channel.clone();
+    let accepting = Arc::clone(&queue);
+    spawn_local(async move {
+        accepting.accepting().await;
+        if let Err(error) = ready.tell_master(&ToMaster::Ready) {
+            tracing::debug!(%error, "the master did not hear that the worker is ready");
+        }
+    });
+    let watch = channel.watch()?;
+    spawn_local(async move {
+        loop {
+            let Ok(mut readable) = watch.readable().await else {
+                return;
+            };
+            readable.clear_ready();
+            if follow(&channel, &queue, &switch, &mut *hooks) == Lifeline::Cut {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// `TERM` and `QUIT` drain. The others mean something to the master alone, but a terminal or a
+/// `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
+/// ignored, because a program started here would inherit being ignored.
+fn handle_signals(switch: &DrainSwitch) -> io::Result<()> {
+    for kind in [SignalKind::terminate(), SignalKind::quit()] {
+        let (mut arrived, switch) = (signal(kind)?, switch.clone());
+        spawn_local(async move {
+            while arrived.recv().await.is_some() {
+                switch.turn();
+            }
+        });
+    }
+    let (ttin, ttou) = (nix::libc::SIGTTIN, nix::libc::SIGTTOU);
+    let dropped = [
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+        SignalKind::from_raw(ttin),
+        SignalKind::from_raw(ttou),
+    ];
+    // Tokio keeps its handlers for good, so what arrives needs nobody to take it.
+    dropped
+        .into_iter()
+        .map(signal)
+        .collect::<io::Result<Vec<Signal>>>()?;
+    signals::unblock()
+}
+
+/// Whether the master still lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lifeline {
+    Held,
+    Cut,
+}
+
+/// Does what the master has said. Its end is a cause to drain as well.
+fn follow(
+    channel: &Channel,
+    queue: &Queue,
+    switch: &DrainSwitch,
+    hooks: &mut dyn Hooks,
+) -> Lifeline {
+    loop {
+        match channel.hear_master() {
+            Ok(Received::Nothing) => return Lifeline::Held,
+            Ok(Received::Message(message)) => obey(message, queue, switch, hooks),
+            Ok(Received::End) => {
+                tracing::warn!("the master is gone; draining");
+                hooks.master_died();
+                switch.turn();
+                return Lifeline::Cut;
+            }
+            Err(error) => tracing::error!(%error, "the control channel does not work"),
+        }
+    }
+}
+
+fn obey(message: ToWorker, queue: &Queue, switch: &DrainSwitch, hooks: &mut dyn Hooks) {
+    match message {
+        ToWorker::Drain => switch.turn(),
+        ToWorker::Adopt { slot, listeners } => {
+            if let Err(error) = queue.adopt(slot, listeners) {
+                tracing::error!(%slot, %error, "cannot accept from adopted listeners");
+            }
+        }
+        ToWorker::Release(slot) => queue.release(slot),
+        ToWorker::ReopenLogs => hooks.reopen_logs(),
+    }
+}
+
+/// The next command that a handle in this process asks for; `None` when no handle is left.
+async fn asked(asks: &UnixDatagram) -> Option<Command> {
+    let mut bytes = [0; Command::LEN];
+    loop {
+        match asks.recv(&mut bytes).await {
+            Ok(0) | Err(_) => return None,
+            Ok(len) => match Command::decode(&bytes[..len]) {
+                Some(command) => return Some(command),
+                None => tracing::error!("a handle asked for something unknown"),
+            },
+        }
+    }
+}
+
+/// Passes on what was asked for just before the worker's runtime ended.
+pub(crate) fn forward_rest(asks: &StdUnixDatagram, channel: &Channel) {
+    let mut bytes = [0; Command::LEN];
+    while let Ok(len @ 1..) = asks.recv(&mut bytes) {
+        if let Some(command) = Command::decode(&bytes[..len]) {
+            pass_on(command, channel);
+        }
+    }
+}
+
+fn pass_on(command: Command, channel: &Channel) {
+    if let Err(error) = channel.tell_master(&ToMaster::Asked(command)) {
+        tracing::warn!(?command, %error, "the master did not hear");
+    }
+}
+
+/// What the tasks of a worker without a master work on.
+pub(crate) struct Alone {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) switch: DrainSwitch,
+    pub(crate) asks: StdUnixDatagram,
+    pub(crate) hooks: Box<dyn Hooks>,
+    pub(crate) handle: Handle,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) worker: WorkerInfo,
+}
+
+/// Ends the app at once when `Stop::Now` is asked for, or a hook refuses.
+#[derive(Clone, Default)]
+pub(crate) struct Stopped {
+    asked: Rc<Notify>,
+    refused: Rc<RefCell<Option<Error>>>,
+}
+
+/// Starts them, inside the runtime of the only worker.
+pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
+    let Alone {
+        queue,
+        switch,
+        asks,
+        hooks,
+        handle,
+        addresses,
+        worker,
+    } = alone;
+    let stopped = Stopped::default();
+    let hooks = Rc::new(RefCell::new(hooks));
+    let asks = UnixDatagram::from_std(asks)?;
+    let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
+    spawn_local(async move {
+        while let Some(command) = asked(&asks).await {
+            match command {
+                Command::Stop(Stop::Drain) => switch.turn(),
+                Command::Stop(Stop::Now) => stop.asked.notify_one(),
+                Command::ReopenLogs => reopen.borrow_mut().reopen_logs(),
+                Command::Reload | Command::Resize(_) => {
+                    tracing::warn!(?command, "needs a master; this server runs in process");
+                }
+            }
+        }
+    });
+    let stop = stopped.clone();
+    spawn_local(async move {
+        queue.accepting().await;
+        let mut hooks = hooks.borrow_mut();
+        if let Err(source) = hooks.serving(&addresses, &[worker]) {
+            *stop.refused.borrow_mut() = Some(Error::Hook {
+                hook: "serving",
+                source,
+            });
+            stop.asked.notify_one();
+            return;
+        }
+        let notice = Notice::Serving {
+            addresses,
+            workers: 1,
+            pid: worker.pid,
+        };
+        hooks.notice(&notice);
+        if let Notice::Serving { addresses, .. } = notice {
+            handle.set_serving(&addresses);
+        }
+    });
+    Ok(stopped)
+}
+
+impl Stopped {
+    /// Runs the app unless it is stopped first.
+    pub(crate) async fn unless(
+        &self,
+        app: impl Future<Output = Result<(), BoxError>>,
+    ) -> Result<(), BoxError> {
+        let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
+        poll_fn(|cx| {
+            if asked.as_mut().poll(cx).is_ready() {
+                let refused = self.refused.borrow_mut().take();
+                return Poll::Ready(refused.map_or(Ok(()), |error| Err(error.into())));
+            }
+            app.as_mut().poll(cx)
+        })
+        .await
+    }
+}

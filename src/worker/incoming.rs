@@ -1,0 +1,380 @@
+//! The connections of a worker: from its own slot's listeners and from those it has adopted.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::Sleep;
+
+use crate::address::{Address, Peer};
+use crate::id::Slot;
+use crate::sys::listener;
+use crate::worker::connection::{Connection, Stream};
+
+/// How long accepting rests when the process or the system has run out of descriptors or memory.
+/// A connection that closes ends the rest at once.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections that come in to a worker.
+///
+/// It ends when the worker drains and the queues are empty. It can be polled from one place only;
+/// the first poll tells the master that the worker is ready, so set up before it.
+///
+/// Three shapes of one thing: [`accept`](Self::accept); a [`Stream`](futures_core::Stream) of
+/// `io::Result<Connection>` that never yields an error (tonic's `serve_with_incoming`); and, with
+/// the feature `axum`, `axum::serve::Listener`.
+pub struct Incoming {
+    queue: Arc<Queue>,
+}
+
+/// What the worker's tasks and every open connection share. A mutex, though one thread runs them
+/// all, because servers such as axum want to move an [`Incoming`] between threads.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    active: AtomicUsize,
+    max_connections: usize,
+    accepting: AtomicBool,
+    first_poll: Notify,
+    /// What [`Incoming`]'s axum face tells as its own address.
+    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
+    address: Option<Address>,
+}
+
+#[derive(Debug)]
+struct State {
+    listeners: Vec<Listener>,
+    /// Where the next round begins, so that no listener starves the others.
+    next: usize,
+    draining: bool,
+    /// Runs while accepting rests after an error of [`is_exhausted`].
+    pause: Option<Pin<Box<Sleep>>>,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    source: Source,
+    address: Arc<Address>,
+    /// Whose it is, if it was adopted.
+    adopted: Option<Slot>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Incoming {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self { queue }
+    }
+
+    /// The next connection; `None` once the worker drains and nothing waits in the queues.
+    ///
+    /// While the worker holds as many connections as it may
+    /// ([`Prefork::max_connections`](crate::Prefork::max_connections)) it accepts none; they wait
+    /// in the kernel's queue. Running out of descriptors is waited out too, never returned.
+    pub async fn accept(&mut self) -> Option<Connection> {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
+        self.queue.poll_accept(cx)
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Incoming")
+            .field("active", &self.queue.active())
+            .finish_non_exhaustive()
+    }
+}
+
+impl futures_core::Stream for Incoming {
+    type Item = io::Result<Connection>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_accept(cx).map(|connection| connection.map(Ok))
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::serve::Listener for Incoming {
+    type Io = Connection;
+    type Addr = Peer;
+
+    /// Stays pending after the end: axum learns of the drain by
+    /// `with_graceful_shutdown(worker.drain())`.
+    async fn accept(&mut self) -> (Connection, Self::Addr) {
+        match Incoming::accept(self).await {
+            Some(connection) => {
+                let peer = connection.peer();
+                (connection, peer)
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        match &self.queue.address {
+            Some(Address::Tcp(address)) => Ok(Peer::Tcp(*address)),
+            _ => Ok(Peer::Unix),
+        }
+    }
+}
+
+impl Queue {
+    /// Takes the slot's own listeners over. To be called inside the worker's runtime.
+    pub(crate) fn new(listeners: Vec<OwnedFd>, max_connections: usize) -> io::Result<Arc<Self>> {
+        let listeners: Vec<_> = listeners
+            .into_iter()
+            .map(|fd| Listener::new(fd, None))
+            .collect::<Result<_, _>>()?;
+        let address = listeners
+            .first()
+            .map(|listener| (*listener.address).clone());
+        let state = State {
+            listeners,
+            next: 0,
+            draining: false,
+            pause: None,
+            waker: None,
+        };
+        Ok(Arc::new(Self {
+            state: Mutex::new(state),
+            active: AtomicUsize::new(0),
+            max_connections,
+            accepting: AtomicBool::new(false),
+            first_poll: Notify::new(),
+            address,
+        }))
+    }
+
+    /// Resolves when somebody has begun to accept.
+    pub(crate) async fn accepting(&self) {
+        while !self.is_accepting() {
+            self.first_poll.notified().await;
+        }
+    }
+
+    pub(crate) fn is_accepting(&self) -> bool {
+        self.accepting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn adopt(&self, slot: Slot, listeners: Vec<OwnedFd>) -> io::Result<()> {
+        let adopted: Vec<_> = listeners
+            .into_iter()
+            .map(|fd| Listener::new(fd, Some(slot)))
+            .collect::<Result<_, _>>()?;
+        let mut state = self.state();
+        state.listeners.extend(adopted);
+        state.wake();
+        Ok(())
+    }
+
+    /// What still waits in the released listeners is its own worker's to accept.
+    pub(crate) fn release(&self, slot: Slot) {
+        self.state()
+            .listeners
+            .retain(|listener| listener.adopted != Some(slot));
+    }
+
+    /// From now on: what waits in the queues, then the end.
+    pub(crate) fn drain(&self) {
+        let mut state = self.state();
+        state.draining = true;
+        state.wake();
+    }
+
+    /// How many connections are open.
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll_accept(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
+        if !self.accepting.swap(true, Ordering::Relaxed) {
+            self.first_poll.notify_waiters();
+        }
+        let mut state = self.state();
+        state.waker = Some(cx.waker().clone());
+        if self.active() >= self.max_connections {
+            return Poll::Pending;
+        }
+        if state.draining {
+            return Poll::Ready(state.next_queued().map(|accepted| self.admit(accepted)));
+        }
+        if let Some(pause) = &mut state.pause {
+            if pause.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            state.pause = None;
+        }
+        state
+            .poll_listeners(cx)
+            .map(|accepted| Some(self.admit(accepted)))
+    }
+
+    fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        let (stream, peer, local) = accepted;
+        Connection::new(
+            stream,
+            peer,
+            local,
+            Admission {
+                queue: Arc::clone(self),
+            },
+        )
+    }
+}
+
+/// Counts an open connection until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    queue: Arc<Queue>,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
+        if before >= self.queue.max_connections {
+            self.queue.state().wake();
+            return;
+        }
+        let mut state = self.queue.state();
+        if state.pause.take().is_some() {
+            state.wake();
+        }
+    }
+}
+
+/// A connection before it is counted.
+type Accepted = (Stream, Peer, Arc<Address>);
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn poll_listeners(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
+        let count = self.listeners.len();
+        for turn in 0..count {
+            let at = (self.next + turn) % count;
+            loop {
+                match self.listeners[at].poll_accept(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(accepted)) => {
+                        self.next = at + 1;
+                        return Poll::Ready(accepted);
+                    }
+                    Poll::Ready(Err(error)) if is_exhausted(&error) => {
+                        return self.rest(&error, cx);
+                    }
+                    // The client gave up while it waited (accept(2), "Error handling").
+                    Poll::Ready(Err(error)) => tracing::debug!(%error, "a connection was lost"),
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    fn rest(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<Accepted> {
+        tracing::warn!(%error, "accepting rests for {EXHAUSTED_PAUSE:?}");
+        let mut pause = Box::pin(tokio::time::sleep(EXHAUSTED_PAUSE));
+        // Registers the waker; it cannot be over yet.
+        let _ = pause.as_mut().poll(cx);
+        self.pause = Some(pause);
+        Poll::Pending
+    }
+
+    /// Asks the kernel itself: the runtime may not yet have seen what came in a moment ago.
+    fn next_queued(&mut self) -> Option<Accepted> {
+        while let Some(listener) = self.listeners.last() {
+            match listener.accept_queued() {
+                Ok(Some(accepted)) => return Some(accepted),
+                Err(error) if !is_exhausted(&error) => {}
+                Ok(None) => drop(self.listeners.pop()),
+                Err(error) => {
+                    tracing::warn!(%error, "connections in the queue could not be accepted");
+                    self.listeners.pop();
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Listener {
+    fn new(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
+        let address = Arc::new(listener::address(&fd)?);
+        let source = match *address {
+            Address::Tcp(_) => Source::Tcp(TcpListener::from_std(fd.into())?),
+            Address::Unix(_) => Source::Unix(UnixListener::from_std(fd.into())?),
+        };
+        Ok(Self {
+            source,
+            address,
+            adopted,
+        })
+    }
+
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        let local = || Arc::clone(&self.address);
+        match &self.source {
+            Source::Tcp(listener) => listener
+                .poll_accept(cx)
+                .map_ok(|(stream, peer)| (Stream::Tcp(stream), Peer::Tcp(peer), local())),
+            Source::Unix(listener) => listener
+                .poll_accept(cx)
+                .map_ok(|(stream, _)| (Stream::Unix(stream), Peer::Unix, local())),
+        }
+    }
+
+    fn accept_queued(&self) -> io::Result<Option<Accepted>> {
+        let fd = match &self.source {
+            Source::Tcp(listener) => listener::accept_queued(listener)?,
+            Source::Unix(listener) => listener::accept_queued(listener)?,
+        };
+        let Some(fd) = fd else { return Ok(None) };
+        let local = Arc::clone(&self.address);
+        Ok(Some(match self.source {
+            Source::Tcp(_) => {
+                let stream = std::net::TcpStream::from(fd);
+                let peer = Peer::Tcp(stream.peer_addr()?);
+                (Stream::Tcp(TcpStream::from_std(stream)?), peer, local)
+            }
+            Source::Unix(_) => (
+                Stream::Unix(UnixStream::from_std(fd.into())?),
+                Peer::Unix,
+                local,
+            ),
+        }))
+    }
+}
+
+/// Whether an error of accept(2) is about this process or the system rather than the connection:
+/// trying again at once would spin.
+fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+    error
+        .raw_os_error()
+        .is_some_and(|raw| exhausted.contains(&Errno::from_raw(raw)))
+}

@@ -1,0 +1,319 @@
+//! The life of a worker: take the inheritance, build the runtime, run the app on the incoming
+//! connections until the drain, report, leave.
+
+pub(crate) mod connection;
+mod control;
+pub(crate) mod drain;
+pub(crate) mod incoming;
+
+use std::ffi::CString;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use crate::config::Config;
+use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error};
+use crate::handle::Handle;
+use crate::hooks::{Hooks, WorkerInfo};
+use crate::id::{Generation, Slot};
+use crate::protocol::channel::{Channel, ToMaster};
+use crate::protocol::inheritance::Marker;
+use crate::sys::{limits, spawn};
+use crate::worker::drain::{Drain, DrainSwitch};
+use crate::worker::incoming::{Incoming, Queue};
+
+/// The exit code of a program that panicked, as `main` would give it.
+const EXIT_PANICKED: i32 = 101;
+
+/// Descriptors kept free for the app's own files and connections when the cap on connections is
+/// derived from the limit on descriptors.
+const RESERVED_FDS: u64 = 128;
+
+/// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's own default of 512 is
+/// meant for one process a machine, not for one a core.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// The worker that the app runs in. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    slot: Slot,
+    generation: Generation,
+    workers: u16,
+    drain: Drain,
+    handle: Handle,
+}
+
+impl Worker {
+    /// The seat this worker fills, `0..workers`.
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The round it belongs to; 1 until the first reload.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// How many slots there were when it was spawned: what a pool that all share is divided by.
+    #[must_use]
+    pub fn workers(&self) -> u16 {
+        self.workers
+    }
+
+    /// Resolves when this worker has been asked to drain: stop taking on work, finish what is
+    /// open. What is not finished within the drain timeout is cut.
+    pub fn drain(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.drain.clone().asked()
+    }
+
+    /// Whether this worker has been asked to drain.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.drain.is_asked()
+    }
+
+    /// A handle on the whole server: what it asks travels to the master.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// What the notices call this worker.
+    #[must_use]
+    pub fn info(&self) -> WorkerInfo {
+        let pid = std::process::id();
+        WorkerInfo {
+            slot: self.slot,
+            generation: self.generation,
+            pid,
+        }
+    }
+}
+
+/// What a worker needs from the builder, which ran in this process too.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) hooks: Box<dyn Hooks>,
+    pub(crate) handle: Handle,
+    pub(crate) asks: UnixDatagram,
+}
+
+/// How the app ended.
+enum End {
+    /// By itself or at the drain; so many connections were still open.
+    Left { open: usize },
+    /// With an error.
+    Failed(BoxError),
+}
+
+/// Lives a worker's life and exits the process.
+pub(crate) fn live<A>(setup: Setup, marker: Marker, app: A) -> !
+where
+    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+{
+    let name = format!("worker {} gen {}", marker.slot, marker.generation);
+    spawn::set_name(&CString::new(name).expect("digits and letters hold no NUL"));
+    let life = AssertUnwindSafe(|| serve_master(setup, marker, app));
+    std::process::exit(catch_unwind(life).unwrap_or(EXIT_PANICKED))
+}
+
+fn serve_master<A>(setup: Setup, marker: Marker, app: A) -> i32
+where
+    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+{
+    let Setup {
+        config,
+        hooks,
+        handle,
+        asks,
+    } = setup;
+    let inheritance = match marker.take() {
+        Ok(inheritance) => inheritance,
+        Err(error) => {
+            tracing::error!(%error, "the inheritance is not what the master said");
+            return EXIT_NOT_READY;
+        }
+    };
+    let (switch, drain) = DrainSwitch::new();
+    let worker = Worker {
+        slot: inheritance.marker.slot,
+        generation: inheritance.marker.generation,
+        workers: inheritance.marker.workers,
+        drain,
+        handle,
+    };
+    let channel = inheritance.channel;
+    let unheard = asks.try_clone();
+    let result = runtime().and_then(|runtime| {
+        let end = runtime.block_on(async {
+            let queue = queue(inheritance.listeners, &config)?;
+            control::start(control::Controls {
+                channel: channel.clone(),
+                queue: Arc::clone(&queue),
+                switch,
+                asks,
+                hooks,
+            })?;
+            Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
+        });
+        // Blocking work that still runs must not hold the exit up.
+        runtime.shutdown_background();
+        end
+    });
+    if let Ok(unheard) = unheard {
+        control::forward_rest(&unheard, &channel);
+    }
+    report(&channel, result)
+}
+
+/// Tells the master how it went and turns it into an exit code.
+fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
+    let (message, code) = match result {
+        Ok((End::Left { open }, _)) => (
+            ToMaster::Drained {
+                cut: u32::try_from(open).unwrap_or(u32::MAX),
+            },
+            0,
+        ),
+        Ok((End::Failed(error), Started::No)) => (ToMaster::Failed(chain(&*error)), EXIT_NOT_READY),
+        Ok((End::Failed(error), Started::Yes)) => (ToMaster::Failed(chain(&*error)), EXIT_FAILED),
+        Err(error) => (ToMaster::Failed(error.to_string()), EXIT_NOT_READY),
+    };
+    if let Err(error) = channel.tell_master(&message) {
+        tracing::debug!(%error, "the master did not hear the last words");
+    }
+    code
+}
+
+/// An error and its causes on one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
+/// Whether the app has begun to accept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Started {
+    Yes,
+    No,
+}
+
+/// Runs the app until it returns or the drain deadline cuts it off.
+async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -> (End, Started)
+where
+    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+{
+    let drain = worker.drain();
+    let deadline = async {
+        drain.await;
+        queue.drain();
+        tokio::time::sleep(timeout).await;
+    };
+    let app = app(worker, Incoming::new(Arc::clone(queue)));
+    let (mut app, mut deadline) = (pin!(app), pin!(deadline));
+    let result = poll_fn(|cx| {
+        if deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        app.as_mut().poll(cx)
+    })
+    .await;
+    let started = if queue.is_accepting() {
+        Started::Yes
+    } else {
+        Started::No
+    };
+    let end = match result {
+        Ok(()) => End::Left {
+            open: queue.active(),
+        },
+        Err(error) => End::Failed(error),
+    };
+    (end, started)
+}
+
+/// Serves in this very process, without a master, until the handle stops it.
+pub(crate) fn in_process<A>(
+    setup: Setup,
+    listeners: Vec<OwnedFd>,
+    addresses: &[crate::address::Address],
+    app: A,
+) -> Result<(), Error>
+where
+    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+{
+    let Setup {
+        config,
+        hooks,
+        handle,
+        asks,
+    } = setup;
+    let (switch, drain) = DrainSwitch::new();
+    let (slot, generation) = (Slot(0), Generation::FIRST);
+    let worker = Worker {
+        slot,
+        generation,
+        workers: 1,
+        drain,
+        handle: handle.clone(),
+    };
+    let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
+    let end = runtime.block_on(async {
+        let queue = queue(listeners, &config)?;
+        let stopped = control::start_alone(control::Alone {
+            queue: Arc::clone(&queue),
+            switch,
+            asks,
+            hooks,
+            handle: handle.clone(),
+            addresses: addresses.to_vec(),
+            worker: worker.info(),
+        })?;
+        let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
+        Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
+    });
+    runtime.shutdown_background();
+    handle.set_ended();
+    match end {
+        Ok((End::Left { .. }, _)) => Ok(()),
+        Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
+            Ok(refused) => Err(*refused),
+            Err(error) => Err(Error::App(error)),
+        },
+        Err(error) => Err(Error::system("epoll_ctl(2)", error)),
+    }
+}
+
+fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .build_local(LocalOptions::default())
+}
+
+fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
+    let cap = match config.max_connections {
+        Some(cap) => cap,
+        None => {
+            let limit = limits::open_files()?;
+            usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
+        }
+    };
+    Queue::new(listeners, cap)
+}
