@@ -13,14 +13,11 @@ use clap::{
     Args, CommandFactory, FromArgMatches, Parser, ValueEnum, builder::BoolishValueParser,
     error::ErrorKind,
 };
+use prefork_server::{Address, CrashLimit};
 
-mod address;
 mod value;
 
-pub(crate) use self::{
-    address::Address,
-    value::{CrashLimit, LogTarget, Workers},
-};
+pub(crate) use self::value::{LogTarget, Workers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +88,7 @@ pub(crate) struct Serving {
         env = "PREFORK_LISTEN",
         value_delimiter = ','
     )]
-    #[arg(value_parser = address::parse)]
+    #[arg(value_parser = value::address)]
     pub(crate) listen: Vec<Address>,
 
     /// Tell in each answer which worker gave it, by an x-prefork-worker header
@@ -225,7 +222,7 @@ pub(crate) struct Logs {
     #[arg(long, value_name = "PATH", env = "PREFORK_ACCESS_LOG", value_parser = value::log_target)]
     pub(crate) access_log: Option<LogTarget>,
 
-    /// How log lines are written
+    /// How the lines of the access log are written
     #[arg(
         long,
         value_name = "FORMAT",
@@ -271,7 +268,7 @@ pub(crate) enum Listeners {
     Shared,
 }
 
-/// How log lines are written: for people, or one object per line.
+/// How the lines of the access log are written: for people, or one object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
@@ -332,6 +329,15 @@ impl Serving {
         usize::from(self.dir.is_some())
             + usize::from(self.respond.is_some())
             + usize::from(self.echo)
+    }
+}
+
+impl From<Listeners> for prefork_server::Listeners {
+    fn from(listeners: Listeners) -> Self {
+        match listeners {
+            Listeners::PerSlot => Self::PerSlot,
+            Listeners::Shared => Self::Shared,
+        }
     }
 }
 

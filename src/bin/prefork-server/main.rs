@@ -1,12 +1,71 @@
-//! The binary.
-
-// The life of the process is not joined to its rooms yet.
-#![cfg_attr(not(test), expect(dead_code, unused_imports))]
+//! The binary: the life of the process on one screen. The library runs it again in each worker.
 
 mod access_log;
+mod answer;
 mod cli;
+mod console;
 mod site;
 
-fn main() {
-    cli::Options::from_process();
+use std::process::ExitCode;
+
+use prefork_server::{Http, Prefork, usable_cpus};
+
+use self::answer::Answering;
+use self::cli::{Options, Workers};
+use self::console::Console;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let options = Options::from_process();
+    console::log(options.logs.log_level);
+    let answering = Answering::new(&options);
+    // Found here, in the master, what cannot be served is refused before anything is bound.
+    if let Err(error) = answering.check() {
+        return console::refuse(&*error, 2);
+    }
+    let console = Console::new(&options, answering.log());
+    match server(&options)
+        .hooks(console)
+        .serve(async move |worker| answering.service(&worker))
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => console::refuse(&error, error.exit_code()),
+    }
+}
+
+fn server(options: &Options) -> Prefork {
+    let (processes, limits) = (&options.processes, &options.limits);
+    let http = Http::new()
+        .header_timeout(limits.header_timeout)
+        .body_timeout(limits.body_timeout)
+        .write_timeout(limits.write_timeout)
+        .idle_timeout(limits.idle_timeout)
+        .max_header_size(limits.max_header_size)
+        .max_body_size(limits.max_body_size);
+    let mut addresses = options.serving.listen.iter().cloned();
+    let first = addresses
+        .next()
+        .expect("the command line has a default address");
+    let mut server = addresses
+        .fold(Prefork::bind(first), Prefork::also_bind)
+        .http(http)
+        .workers(match processes.workers {
+            Workers::Auto => usable_cpus().usable,
+            Workers::Exactly(count) => count.get().into(),
+        })
+        .listeners(processes.listeners.into())
+        .drain_timeout(processes.drain_timeout)
+        .crash_limit(processes.crash_limit);
+    if let Some(path) = &processes.pid_file {
+        server = server.pid_file(path);
+    }
+    if let Some(connections) = limits.max_connections {
+        server = server.max_connections(connections.get());
+    }
+    if let Some(fd) = options.logs.announce_fd {
+        server = server.announce_fd(fd);
+    }
+    server
 }

@@ -10,7 +10,7 @@ fn parse_with_port(args: &[&str], port: Option<&str>) -> Result<Options, clap::E
 }
 
 fn address(text: &str) -> Address {
-    address::parse(text).unwrap()
+    value::address(text).unwrap()
 }
 
 #[test]

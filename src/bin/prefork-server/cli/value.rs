@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytesize::ByteSize;
+use prefork_server::{Address, AddressError, CrashLimit};
 
 /// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_hours(24);
@@ -31,13 +32,6 @@ pub(crate) enum Workers {
     Exactly(NonZeroU16),
 }
 
-/// More crashes than `max` within `per` end the master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CrashLimit {
-    pub(crate) max: u32,
-    pub(crate) per: Duration,
-}
-
 /// Where log lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogTarget {
@@ -45,6 +39,11 @@ pub(crate) enum LogTarget {
     Stdout,
     /// A file that lines are appended to.
     File(PathBuf),
+}
+
+pub(super) fn address(text: &str) -> Result<Address, String> {
+    text.parse()
+        .map_err(|error: AddressError| error.reason().to_owned())
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

@@ -1,0 +1,99 @@
+//! What a person sees: the lines at the start, the log, and why it ended.
+
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use prefork_server::{Address, BoxError, Hooks, WorkerInfo, usable_cpus};
+use tracing::level_filters::LevelFilter;
+
+use crate::answer::SharedLog;
+use crate::cli::{LogLevel, Options, Serve, Workers};
+
+/// The log goes to standard error: standard output may be the access log or the announce stream.
+pub(crate) fn log(level: LogLevel) {
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::from(level))
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+/// Says why there is no server, on one line.
+pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
+    let mut line = format!("prefork-server: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if code == 5 {
+        line.push_str("; end who has it, or choose another address with --listen");
+    }
+    say(&line);
+    ExitCode::from(code)
+}
+
+/// Tells when it serves, and reopens the access log.
+#[derive(Debug)]
+pub(crate) struct Console {
+    what: String,
+    why_workers: String,
+    log: SharedLog,
+}
+
+impl Console {
+    pub(crate) fn new(options: &Options, log: SharedLog) -> Self {
+        let what = match options.serving.serve() {
+            Serve::Welcome => "a welcome page; give a directory to serve its files".to_owned(),
+            Serve::Respond(_) => "a fixed text".to_owned(),
+            Serve::Echo => "each request's own body".to_owned(),
+            Serve::Files(directory) => format!("the files under {}", directory.display()),
+        };
+        let cpus = usable_cpus();
+        let why_workers = match options.processes.workers {
+            Workers::Auto => cpus.to_string(),
+            Workers::Exactly(count) if usize::from(count.get()) > cpus.usable => {
+                format!("as asked, though it may use {} CPUs", cpus.usable)
+            }
+            Workers::Exactly(_) => "as asked".to_owned(),
+        };
+        Self {
+            what,
+            why_workers,
+            log,
+        }
+    }
+}
+
+impl Hooks for Console {
+    fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
+        let urls: Vec<_> = addresses
+            .iter()
+            .map(|address| address.url().unwrap_or_else(|| address.to_string()))
+            .collect();
+        let Self {
+            what, why_workers, ..
+        } = self;
+        let (count, pid) = (workers.len(), std::process::id());
+        say(&format!(
+            "{}\n  serves   {what}\n  workers  {count} ({why_workers})\n  master   pid {pid}: \
+             TERM or Ctrl-C drains, HUP reloads",
+            urls.join("  "),
+        ));
+        Ok(())
+    }
+
+    fn reopen_logs(&mut self) {
+        if let Some(log) = self.log.get() {
+            log.reopen();
+        }
+    }
+}
+
+/// Nobody left to read it is no reason to stop.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
