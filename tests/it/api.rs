@@ -1,0 +1,86 @@
+//! The library's own face: hooks, handles, other people's servers, and no master at all.
+
+use std::convert::Infallible;
+
+use nix::sys::signal::{Signal, kill};
+use prefork_server::{Prefork, Request, Response, Stop, service_fn};
+
+use crate::client::get;
+use crate::support::{Server, pid_of};
+
+pub(crate) fn a_server_in_this_process_serves_and_stops() {
+    let mut server = Prefork::bind("127.0.0.1:0").in_process();
+    let handle = server.handle().expect("a socket pair");
+    let other = handle.clone();
+    let client = std::thread::spawn(move || {
+        let addresses = other.wait_serving().expect("it serves");
+        let prefork_server::Address::Tcp(address) = addresses[0] else {
+            panic!("TCP")
+        };
+        let body = get(address, "/").body;
+        other.stop(Stop::Drain).expect("it runs");
+        body
+    });
+    let greeting = std::rc::Rc::new("not Send".to_owned());
+    server
+        .serve(async move |_worker| {
+            Ok(service_fn(move |_request: Request| {
+                let body = (*greeting).clone();
+                async move { Ok::<Response, Infallible>(Response::new(body.into())) }
+            }))
+        })
+        .expect("it drains");
+    assert_eq!(client.join().expect("the client is served"), "not Send");
+    assert_eq!(handle.wait_serving(), None, "it has ended");
+}
+
+pub(crate) fn hooks_hear_the_life_of_a_server() {
+    let mut server = Server::start_app("hooks");
+    let mut hook =
+        |name: &str| server.wait_for("hook", |told| told["hook"] == name)["more"].clone();
+    assert_eq!(hook("worker_command"), serde_json::json!([0, 1]));
+    assert!(hook("worker_spawned").as_u64() > Some(1));
+    assert_eq!(hook("serving"), serde_json::json!([1, 2]));
+    let pid = server.workers()[0];
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    let told = server.wait_for("hook", |told| told["hook"] == "worker_respawned");
+    assert_eq!(told["more"][0], pid.as_raw());
+    assert_eq!(told["more"][1], "signal 9");
+    server.signal(Signal::SIGTERM);
+    let told = server.wait_for("hook", |told| told["hook"] == "notice");
+    assert_eq!(told["more"], "drained");
+}
+
+pub(crate) fn a_hook_that_refuses_ends_the_server() {
+    let ended = Server::start_app("refuses").end();
+    assert_eq!(ended.code, Some(1), "{}", ended.log);
+    assert!(
+        ended.log.contains("the hook worker_spawned refused"),
+        "{}",
+        ended.log
+    );
+}
+
+pub(crate) fn a_handle_works_in_master_and_worker() {
+    let mut server = Server::start_app("handle");
+    let address = server.address();
+    assert_eq!(get(address, "/reload").body, "asked");
+    server.wait("reload_finished");
+    assert_eq!(get(address, "/resize").body, "asked");
+    assert_eq!(server.wait("resized")["workers"], 3);
+    assert_eq!(get(address, "/stop").body, "asked");
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn an_axum_router_runs_and_drains() {
+    let mut server = Server::start_app("axum");
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let pid: i32 = get(address, "/").body.parse().expect("a pid");
+    assert!(
+        server.workers().iter().any(|worker| worker.as_raw() == pid),
+        "{first} or the other"
+    );
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}

@@ -1,0 +1,142 @@
+//! HTTP clients that send and take bytes, nothing more.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::support::CEILING;
+
+/// One connection.
+pub(crate) struct Client {
+    stream: TcpStream,
+    /// Bytes that came after the last answer's end.
+    rest: Vec<u8>,
+}
+
+/// An answer: its head as text, and its body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::try_connect(address).expect("the server accepts")
+    }
+
+    pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, CEILING)?;
+        stream.set_read_timeout(Some(CEILING))?;
+        stream.set_write_timeout(Some(CEILING))?;
+        Ok(Self {
+            stream,
+            rest: Vec::new(),
+        })
+    }
+
+    pub(crate) fn send(&mut self, bytes: &str) {
+        self.stream
+            .write_all(bytes.as_bytes())
+            .expect("the server reads");
+    }
+
+    /// Sends a body that is never read back, until neither side's buffers take more.
+    pub(crate) fn send_until_blocked(&mut self) {
+        let pause = std::time::Duration::from_millis(200);
+        self.stream
+            .set_write_timeout(Some(pause))
+            .expect("a sane timeout");
+        while self.stream.write(&[b'x'; 65536]).is_ok() {}
+    }
+
+    /// Asks for a path; the connection stays.
+    pub(crate) fn ask(&mut self, path: &str) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
+    }
+
+    /// Asks and takes the answer.
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
+        self.ask(path);
+        self.answer()
+    }
+
+    pub(crate) fn answer(&mut self) -> Answer {
+        self.try_answer().expect("a whole answer")
+    }
+
+    /// The next answer, which must have a length.
+    pub(crate) fn try_answer(&mut self) -> io::Result<Answer> {
+        loop {
+            if let Some(answer) = self.whole_answer() {
+                return Ok(answer);
+            }
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                len => self.rest.extend_from_slice(&bytes[..len]),
+            }
+        }
+    }
+
+    /// Waits for the server to close the connection; what it still says is an error.
+    pub(crate) fn expect_end(&mut self) {
+        assert!(
+            self.rest.is_empty(),
+            "{:?}",
+            String::from_utf8_lossy(&self.rest)
+        );
+        let mut bytes = [0; 512];
+        let len = self.stream.read(&mut bytes).expect("an orderly end");
+        assert_eq!(len, 0, "{:?}", String::from_utf8_lossy(&bytes[..len]));
+    }
+
+    fn whole_answer(&mut self) -> Option<Answer> {
+        let end = self
+            .rest
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")?
+            + 4;
+        let head = String::from_utf8(self.rest[..end].to_vec()).expect("a head is text");
+        let length = head.to_ascii_lowercase();
+        let length = length
+            .split("content-length: ")
+            .nth(1)?
+            .split("\r\n")
+            .next()?;
+        let whole = end + length.parse::<usize>().expect("a length");
+        let body = self.rest.get(end..whole)?.to_vec();
+        self.rest.drain(..whole);
+        Some(Answer {
+            head,
+            body: String::from_utf8(body).expect("text"),
+        })
+    }
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    /// The worker that answered, from `x-prefork-worker: slot=0 generation=1 pid=2`.
+    pub(crate) fn worker(&self, field: &str) -> u32 {
+        let header = self
+            .header("x-prefork-worker")
+            .expect("asked for by --worker-header");
+        let value = header
+            .split(' ')
+            .find_map(|part| part.strip_prefix(&format!("{field}=")));
+        value
+            .expect("the field is there")
+            .parse()
+            .expect("a number")
+    }
+}
+
+/// One request on a connection of its own.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    Client::connect(address).get(path)
+}

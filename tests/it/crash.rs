@@ -1,0 +1,139 @@
+//! Workers that die.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::client::{Client, get};
+use crate::support::{Server, pid_of, proc_file};
+
+pub(crate) fn queued_connections_survive_the_crash_of_their_worker() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    let mut clients: Vec<_> = (0..50).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    let exited = server.wait("worker_exited");
+    assert_eq!(
+        (pid_of(&exited), &exited["status"]),
+        (pid, &"signal 9".into())
+    );
+    for client in &mut clients {
+        let answer = client.answer();
+        assert_eq!(answer.body, "hi");
+        assert_ne!(answer.worker("pid"), pid.as_raw().unsigned_abs());
+    }
+}
+
+pub(crate) fn only_requests_in_progress_fail_when_a_worker_is_killed() {
+    let mut server = Server::start(&[
+        "--workers",
+        "3",
+        "--respond",
+        "hi",
+        "--worker-header",
+        "--crash-limit",
+        "100/60s",
+    ]);
+    let workers: Vec<_> = (0..3)
+        .map(|_| pid_of(&server.wait("worker_ready")))
+        .collect();
+    let address = server.address();
+    let unanswered = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let mut client = Client::try_connect(address).expect("nobody is refused");
+                    client.ask("/");
+                    match client.try_answer() {
+                        Ok(answer) => assert_eq!(answer.body, "hi"),
+                        Err(_) => drop(unanswered.fetch_add(1, Ordering::Relaxed)),
+                    }
+                }
+            });
+        }
+        for pid in workers {
+            kill(pid, Signal::SIGKILL).expect("it lives");
+            server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+            server.wait("worker_ready");
+        }
+    });
+    // Each of the four clients has at most one request under way in a worker that is killed.
+    let unanswered = unanswered.into_inner();
+    assert!(
+        unanswered <= 3 * 4,
+        "{unanswered} requests were not answered"
+    );
+}
+
+pub(crate) fn a_worker_that_always_dies_ends_the_server_with_the_reason() {
+    let ended = Server::start_app("crashes").end();
+    assert_eq!(ended.code, Some(4), "{}", ended.log);
+    assert!(ended.log.contains("the disk is on fire"), "{}", ended.log);
+    assert!(ended.log.contains("4 crashes within 60s"), "{}", ended.log);
+    assert_eq!(ended.count("worker_ready"), 4);
+    assert_eq!(
+        ended.notices.last().expect("some")["outcome"],
+        "crash-limit"
+    );
+}
+
+pub(crate) fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
+    let ended = Server::start_app("never_ready").end();
+    assert_eq!(ended.code, Some(3), "{}", ended.log);
+    assert!(
+        ended.log.contains("no database at 127.0.0.1:5432"),
+        "{}",
+        ended.log
+    );
+    // Each slot's first respawn is at once, whatever the other slot is about to say.
+    assert!(ended.count("worker_spawned") <= 4, "{}", ended.log);
+    assert_eq!(
+        ended.notices.last().expect("some")["outcome"],
+        "never-ready"
+    );
+}
+
+pub(crate) fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
+    let mut server = Server::start_app("leaves");
+    let address = server.address();
+    // More often than the crash limit would allow, were they crashes.
+    let pids: BTreeSet<_> = (0..20).map(|_| get(address, "/").body).collect();
+    assert_eq!(pids.len(), 20);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn respawns_leave_nothing_behind() {
+    let mut server = Server::start(&["--workers", "2", "--respond", "hi"]);
+    let mut workers: Vec<_> = (0..2)
+        .map(|_| pid_of(&server.wait("worker_ready")))
+        .collect();
+    server.address();
+    let descriptors = |pid| {
+        std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("it lives")
+            .count()
+    };
+    let before = descriptors(server.pid);
+    for round in 0..100 {
+        let pid = workers[round % 2];
+        kill(pid, Signal::SIGTERM).expect("it lives");
+        server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+        workers[round % 2] = pid_of(&server.wait("worker_ready"));
+    }
+    assert_eq!(descriptors(server.pid), before);
+    let mut left = server.workers();
+    left.sort();
+    workers.sort();
+    assert_eq!(left, workers, "zombies or strangers");
+    let status = proc_file(server.pid, "status").expect("it lives");
+    assert!(
+        status.contains("Threads:\t1\n"),
+        "the master has one thread: {status}"
+    );
+}

@@ -1,0 +1,136 @@
+//! Starting, reloading, resizing, and what a running server leaves in the file system.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+
+use crate::client::{Client, get};
+use crate::support::{CEILING, Server, until};
+
+pub(crate) fn every_slot_answers() {
+    let mut server = Server::start(&["--workers", "4", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let slots: BTreeSet<_> = (0..200).map(|_| get(address, "/").worker("slot")).collect();
+    assert_eq!(slots, BTreeSet::from([0, 1, 2, 3]));
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.count("worker_exited"), 4);
+    assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
+}
+
+pub(crate) fn a_unix_address_is_served_and_its_file_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.sock");
+    let listen = format!("unix:{}", path.display());
+    let mut server = Server::start(&["--listen", &listen, "--respond", "hi"]);
+    assert_eq!(server.addresses(), [listen]);
+    for _ in 0..10 {
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        stream
+            .set_read_timeout(Some(CEILING))
+            .expect("a sane timeout");
+        let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        stream.write_all(request).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.ends_with("\r\n\r\nhi"), "{answer}");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!path.exists(), "the socket file is left");
+}
+
+pub(crate) fn several_addresses_and_shared_listeners() {
+    let mut server = Server::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--listen",
+        "[::1]:0",
+        "--listeners",
+        "shared",
+        "--respond",
+        "hi",
+    ]);
+    let addresses = server.addresses();
+    assert_eq!(addresses.len(), 2);
+    for address in addresses {
+        assert_eq!(get(address.parse().expect("an address"), "/").body, "hi");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn the_pid_file_lives_as_long_as_the_master() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("pid");
+    let text = path.to_str().expect("text");
+    let mut server = Server::start(&["--pid-file", text, "--respond", "hi"]);
+    server.address();
+    let pid = std::fs::read_to_string(&path).expect("it is written before `serving`");
+    assert_eq!(pid.trim(), server.pid.to_string());
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!path.exists());
+}
+
+pub(crate) fn a_reload_replaces_every_worker_and_refuses_nobody() {
+    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&over);
+    let load = std::thread::spawn(move || {
+        let mut answers = 0;
+        while !ends.load(Ordering::Relaxed) {
+            assert_eq!(get(address, "/").body, "hi");
+            answers += 1;
+        }
+        answers
+    });
+    for generation in 2..5 {
+        server.signal(Signal::SIGHUP);
+        let finished = server.wait("reload_finished");
+        assert_eq!(finished["generation"], generation);
+        // A worker that drains may still take what was in its queue.
+        until(|| get(address, "/").worker("generation") == generation);
+    }
+    over.store(true, Ordering::Relaxed);
+    assert!(load.join().expect("nobody was refused") > 0);
+}
+
+pub(crate) fn slots_come_and_go_by_signal() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    server.signal(Signal::SIGTTIN);
+    assert_eq!(server.wait("resized")["workers"], 2);
+    server.wait_for("worker_ready", |ready| ready["slot"] == 1);
+    let slots: BTreeSet<_> = (0..100).map(|_| get(address, "/").worker("slot")).collect();
+    assert_eq!(slots, BTreeSet::from([0, 1]));
+    server.signal(Signal::SIGTTOU);
+    assert_eq!(server.wait("resized")["workers"], 1);
+    server.wait_for("worker_exited", |exited| exited["slot"] == 1);
+    // The listener of the slot that is gone still gets its share: slot 0 accepts for it.
+    for _ in 0..100 {
+        assert_eq!(get(address, "/").worker("slot"), 0);
+    }
+    server.signal(Signal::SIGTTOU);
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/").body, "hi", "the last slot stays");
+}
+
+pub(crate) fn logs_are_reopened_in_every_process() {
+    let mut server = Server::start_app("hooks");
+    server.address();
+    server.signal(Signal::SIGUSR1);
+    let mut reopened = Vec::new();
+    for _ in 0..3 {
+        let told = server.wait_for("hook", |told| told["hook"] == "reopen_logs");
+        reopened.push(told["more"].as_str().expect("a role").to_owned());
+    }
+    reopened.sort();
+    assert_eq!(reopened, ["Master", "Worker", "Worker"]);
+}

@@ -1,0 +1,43 @@
+//! No worker outlives its master, and nothing that a worker starts takes itself for one.
+
+use nix::sys::signal::Signal;
+
+use crate::client::{Client, get};
+use crate::support::Server;
+
+pub(crate) fn workers_finish_and_leave_when_the_master_is_killed() {
+    let mut server = Server::start_app("hooks");
+    let hooked = server.address();
+    assert_eq!(get(hooked, "/").body, "hello");
+    server.signal(Signal::SIGKILL);
+    let mut greetings = Vec::new();
+    for _ in 0..2 {
+        let told = server.wait_for("hook", |told| told["hook"] == "master_died");
+        greetings.push(told["more"].as_str().expect("text").to_owned());
+    }
+    greetings.sort();
+    assert_eq!(
+        greetings,
+        ["slot 0", "slot 1"],
+        "what the command hook gave each worker"
+    );
+    server.end();
+
+    let mut server = Server::start(&["--respond", "hi", "--delay", "300ms"]);
+    let address = server.address();
+    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    server.signal(Signal::SIGKILL);
+    for client in &mut clients {
+        assert_eq!(client.answer().body, "hi");
+    }
+    // Its standard output has ended: nobody is left.
+    server.end();
+}
+
+pub(crate) fn a_program_that_a_worker_starts_is_nobodys_worker() {
+    let mut server = Server::start_app("starts_programs");
+    let address = server.address();
+    assert_eq!(get(address, "/").body, "Master");
+    assert_eq!(server.workers().len(), 2);
+}

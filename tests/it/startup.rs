@@ -1,0 +1,101 @@
+//! What is refused, what is inherited, and life as PID 1.
+
+use std::fs;
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::apps;
+use crate::support::{Server, binary, until};
+
+pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
+    for (arguments, named) in [
+        (&["--workers", "none"][..], "--workers"),
+        (&["--listen", "8080"], "--listen"),
+        (&["--drain-timeout", "soon"], "--drain-timeout"),
+        (&["--no-such-flag"], "--no-such-flag"),
+        (&["--announce-fd", "99"], "99"),
+        (&["/no/such/directory"], "/no/such/directory"),
+        (&["--respond", "a", "--echo"], "--echo"),
+    ] {
+        let output = binary()
+            .args(
+                ["--listen", "127.0.0.1:0"]
+                    .iter()
+                    .filter(|_| !arguments.contains(&"--listen")),
+            )
+            .args(arguments)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+pub(crate) fn a_taken_port_exits_5_though_it_could_be_shared() {
+    let mut server = Server::start(&["--respond", "hi"]);
+    let address = server.address().to_string();
+    let output = binary()
+        .args(["--listen", &address])
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains(&address), "{said}");
+}
+
+pub(crate) fn a_worker_inherits_nothing_else() {
+    let mut server = Server::start_app("leaks");
+    server.address();
+    let open = |pid| -> Vec<String> {
+        fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("it lives")
+            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
+    };
+    let leaked = |files: &[String]| files.iter().any(|file| file.ends_with("/status"));
+    assert!(leaked(&open(server.pid)), "the app leaks in the master");
+    let workers = server.workers();
+    assert_eq!(workers.len(), 2);
+    for pid in workers {
+        let files = open(pid);
+        assert!(!leaked(&files), "{files:?}");
+        let sockets = files
+            .iter()
+            .filter(|file| file.starts_with("socket:"))
+            .count();
+        // Its listener, its channel, and what it made itself: its handle's pair and the pair by
+        // which its runtime learns of signals, one end of each twice.
+        assert_eq!(sockets, 8, "{files:?}");
+        assert!(
+            files.contains(&"/dev/null".to_owned()),
+            "standard input: {files:?}"
+        );
+    }
+}
+
+/// Needs user namespaces, or to be root.
+pub(crate) fn a_master_as_pid_1_reaps_strangers() {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]);
+    command
+        .arg(std::env::current_exe().expect("a path"))
+        .env(apps::VARIABLE, "hello");
+    let mut server = Server::spawn(&mut command);
+    assert_eq!(server.wait("serving")["pid"], 1);
+    let master = server.workers()[0];
+    // The strangers are gone; two workers stay.
+    until(|| crate::support::descendants(master).len() == 2);
+    kill(master, Signal::SIGTERM).expect("it lives");
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
+}

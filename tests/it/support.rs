@@ -1,0 +1,241 @@
+//! A server under test: started with its announce stream on a pipe, known by its notices, and
+//! gone with all its processes when it is dropped.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::apps;
+
+/// Nothing here takes this long; its only effect is to fail with the log.
+pub(crate) const CEILING: Duration = Duration::from_secs(20);
+
+/// More workers than any test spawns: a server that starts workers without end is stopped here.
+const SPAWNED_MAX: usize = 400;
+
+/// A running server and everything it has announced.
+pub(crate) struct Server {
+    process: Child,
+    notices: Receiver<Value>,
+    spawned: usize,
+    dir: TempDir,
+    pub(crate) pid: Pid,
+}
+
+/// What is left of a server that has ended.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) log: String,
+    pub(crate) notices: Vec<Value>,
+}
+
+impl Server {
+    /// The binary on a port of the kernel's choice, with two workers unless the arguments say
+    /// otherwise.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut command = binary();
+        if !arguments.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        if !arguments.contains(&"--workers") {
+            command.args(["--workers", "2"]);
+        }
+        Self::spawn(command.args(["--announce-fd", "1"]).args(arguments))
+    }
+
+    /// One of [`apps`], which is this test binary in another role.
+    pub(crate) fn start_app(app: &str) -> Self {
+        let this = std::env::current_exe().expect("a path");
+        Self::spawn(Command::new(this).env(apps::VARIABLE, app))
+    }
+
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let log = File::create(dir.path().join("log")).expect("a file");
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            // So that all of them can be ended by one call, whatever they have become.
+            .process_group(0)
+            .spawn()
+            .expect("the server starts");
+        let stdout = process.stdout.take().expect("it is piped");
+        let pid = Pid::from_raw(i32::try_from(process.id()).expect("a pid"));
+        Self {
+            process,
+            notices: follow(stdout),
+            spawned: 0,
+            dir,
+            pid,
+        }
+    }
+
+    /// The next notice of this name; the ones before it are passed over.
+    pub(crate) fn wait(&mut self, name: &str) -> Value {
+        self.wait_for(name, |_| true)
+    }
+
+    /// The next notice of this name that `wanted` accepts.
+    pub(crate) fn wait_for(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + CEILING;
+        loop {
+            match self
+                .notices
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(notice) => {
+                    self.count(&notice);
+                    if notice["notice"] == name && wanted(&notice) {
+                        return notice;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("no `{name}`; {}", self.log()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("it ended before `{name}`; {}", self.log())
+                }
+            }
+        }
+    }
+
+    /// Waits until it serves and tells where: its first TCP address.
+    pub(crate) fn address(&mut self) -> SocketAddr {
+        self.addresses()[0].parse().expect("a TCP address")
+    }
+
+    /// Waits until it serves and tells all its addresses.
+    pub(crate) fn addresses(&mut self) -> Vec<String> {
+        let serving = self.wait("serving");
+        let addresses = serving["addresses"].as_array().expect("a list").iter();
+        addresses
+            .map(|address| address.as_str().expect("text").to_owned())
+            .collect()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid, signal).expect("it has not been waited for");
+    }
+
+    /// Waits for the end of the master and of everybody who has its standard output: all workers.
+    pub(crate) fn end(mut self) -> Ended {
+        let deadline = Instant::now() + CEILING;
+        let mut notices = Vec::new();
+        loop {
+            match self
+                .notices
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(notice) => {
+                    self.count(&notice);
+                    notices.push(notice);
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("somebody is left; {}", self.log()),
+            }
+        }
+        let status: ExitStatus = self.process.wait().expect("it is ours");
+        Ended {
+            code: status.code(),
+            log: self.log(),
+            notices,
+        }
+    }
+
+    /// The pids of the processes that the master has started and not reaped.
+    pub(crate) fn workers(&self) -> Vec<Pid> {
+        descendants(self.pid)
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).expect("it is ours")
+    }
+
+    fn count(&mut self, notice: &Value) {
+        self.spawned += usize::from(notice["notice"] == "worker_spawned");
+        assert!(
+            self.spawned <= SPAWNED_MAX,
+            "workers without end; {}",
+            self.log()
+        );
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails if nobody of the group is left, which is as well.
+        let _ = killpg(self.pid, Signal::SIGKILL);
+        let _ = self.process.wait();
+    }
+}
+
+impl Ended {
+    /// How many notices of this name came since the last one that was waited for.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.notices
+            .iter()
+            .filter(|notice| notice["notice"] == name)
+            .count()
+    }
+}
+
+/// The binary with none of our variables around it.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_prefork-server"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PREFORK_") || name == "PORT" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+pub(crate) fn pid_of(notice: &Value) -> Pid {
+    Pid::from_raw(i32::try_from(notice["pid"].as_i64().expect("a pid")).expect("a pid"))
+}
+
+/// What `/proc` tells of a process; `None` if there is none.
+pub(crate) fn proc_file(pid: Pid, name: impl AsRef<OsStr>) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/{}", name.as_ref().to_string_lossy())).ok()
+}
+
+/// The processes that one has started and not reaped, or was left by others that ended.
+pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
+    let list = proc_file(pid, format!("task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace()
+        .map(|pid| Pid::from_raw(pid.parse().expect("a pid")))
+        .collect()
+}
+
+/// Waits for a fact that nobody announces.
+pub(crate) fn until(fact: impl Fn() -> bool) {
+    let deadline = Instant::now() + CEILING;
+    while !fact() {
+        assert!(Instant::now() < deadline, "it never came true");
+        thread::yield_now();
+    }
+}
+
+/// Reads the announce stream on a thread, so that a wait can have a ceiling.
+fn follow(stdout: ChildStdout) -> Receiver<Value> {
+    let (sender, notices) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let notice = serde_json::from_str(&line).unwrap_or(Value::String(line));
+            if sender.send(notice).is_err() {
+                break;
+            }
+        }
+    });
+    notices
+}

@@ -1,0 +1,336 @@
+//! Style as a test: who may import whom, where `unsafe` may be, how large a room may grow, and
+//! which words we do not use.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file that grows beyond this has more than one concept in it.
+const FILE_LINES_MAX: usize = 500;
+const MEDIAN_LINES_MAX: usize = 200;
+const FUNCTION_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 100;
+
+/// Floors of the library, by module. A room may use rooms below it, and of its own floor those
+/// drawn in [`BESIDE`].
+const FLOORS: &[(&str, u8)] = &[
+    ("address", 0),
+    ("config", 0),
+    ("error", 0),
+    ("handle", 0),
+    ("hooks", 0),
+    ("id", 0),
+    ("sys", 1),
+    ("supervisor", 1),
+    ("protocol", 2),
+    ("http", 3),
+    ("master", 4),
+    ("worker", 4),
+    ("prefork", 5),
+];
+
+/// Rooms of one floor that may use each other.
+const BESIDE: &[(&str, &str)] = &[
+    ("config", "address"),
+    ("error", "address"),
+    ("handle", "address"),
+    ("hooks", "address"),
+    ("hooks", "error"),
+    ("hooks", "id"),
+];
+
+/// Imports that a floor allows and the house does not: the pure room knows only what things are
+/// called; HTTP knows nothing of processes; master and worker meet only in the protocol.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("supervisor", "config"),
+    ("supervisor", "error"),
+    ("supervisor", "handle"),
+    ("supervisor", "hooks"),
+    ("http", "sys"),
+    ("http", "supervisor"),
+    ("http", "protocol"),
+    ("http", "handle"),
+    ("http", "hooks"),
+    ("worker", "supervisor"),
+];
+
+/// Calls that a room which decides must not make.
+const IMPURE: &[&str] = &[
+    "Instant::now",
+    "SystemTime::now",
+    "tracing::",
+    "tokio::",
+    "nix::",
+];
+
+/// What the vocabulary says instead: worker, slot, spawn, drain, reload, upgrade, ...
+const WORDS: &[&str] = &[
+    "arbiter",
+    "murder",
+    "suicide",
+    "quiesce",
+    "graceful stop",
+    "phased",
+    "zombie worker",
+    "parent process",
+    "child process",
+    "watchdog timer",
+];
+
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// The module of the library the file belongs to.
+    fn room(&self) -> Option<String> {
+        let path = self.path.strip_prefix("src").ok()?;
+        let first = path.components().next()?.as_os_str().to_str()?;
+        (first != "bin" && first != "lib.rs").then(|| first.trim_end_matches(".rs").to_owned())
+    }
+
+    /// The lines before a module of tests at the end.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let tests = self
+            .text
+            .find("\n#[cfg(test)]\nmod tests {")
+            .unwrap_or(self.text.len());
+        self.text[..tests]
+            .lines()
+            .enumerate()
+            .map(|(number, line)| (number + 1, line))
+    }
+
+    fn is_test(&self) -> bool {
+        self.path.starts_with("tests")
+            || self
+                .path
+                .iter()
+                .any(|part| part == "tests" || part == "tests.rs")
+    }
+}
+
+fn sources(folders: &[&str]) -> Vec<Source> {
+    fn collect(folder: &Path, sources: &mut Vec<Source>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, sources);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("text");
+                sources.push(Source { path, text });
+            }
+        }
+    }
+    // Tests run in the package's folder.
+    let mut found = Vec::new();
+    folders
+        .iter()
+        .for_each(|folder| collect(Path::new(folder), &mut found));
+    assert!(
+        found.len() > folders.len(),
+        "the sources are not where they were"
+    );
+    found
+}
+
+fn complain(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn every_room_keeps_to_its_floor() {
+    let floors: BTreeMap<_, _> = FLOORS.iter().copied().collect();
+    let mut complaints = Vec::new();
+    for source in sources(&["src"]) {
+        let Some(room) = source.room() else { continue };
+        let Some(&floor) = floors.get(room.as_str()) else {
+            complaints.push(format!("{}: no floor is drawn for it", source.name()));
+            continue;
+        };
+        for (number, used) in uses(&source.text) {
+            let Some(&below) = floors.get(used.as_str()) else {
+                continue;
+            };
+            let pair = (room.as_str(), used.as_str());
+            let allowed = used == room
+                || (below < floor && !FORBIDDEN.contains(&pair))
+                || BESIDE.contains(&pair);
+            if !allowed {
+                complaints.push(format!("{}:{number}: {room} uses {used}", source.name()));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+/// The rooms that a text names after `crate::`, one level of braces included.
+fn uses(text: &str) -> Vec<(usize, String)> {
+    let word = |text: &str| -> String {
+        text.chars()
+            .take_while(|&c| c.is_alphanumeric() || c == '_')
+            .collect()
+    };
+    let mut found = Vec::new();
+    for (at, matched) in text.match_indices("crate::") {
+        let line = text[..at].lines().count();
+        let rest = &text[at + matched.len()..];
+        match rest.strip_prefix('{') {
+            None => found.push((line, word(rest))),
+            Some(group) => {
+                let group = group.split('}').next().unwrap_or_default();
+                found.extend(group.split(',').map(|part| (line, word(part.trim()))));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn unsafe_lives_in_sys_alone_and_is_argued() {
+    let mut complaints = Vec::new();
+    for source in sources(&["src", "tests", "benches", "examples"]) {
+        let in_sys = source.path.starts_with("src/sys");
+        let lines: Vec<_> = source.text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let blocks = ["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"];
+            if !blocks.iter().any(|block| code.contains(block)) || code.contains('"') {
+                continue;
+            }
+            let place = format!("{}:{}", source.name(), index + 1);
+            if !in_sys {
+                complaints.push(format!("{place}: unsafe outside src/sys"));
+            } else if !code.contains("allow(") {
+                let argued = lines[index.saturating_sub(5)..=index]
+                    .iter()
+                    .any(|line| line.contains("SAFETY:"));
+                if !argued {
+                    complaints.push(format!("{place}: no SAFETY argument"));
+                }
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
+fn rooms_and_functions_stay_small() {
+    let mut complaints = Vec::new();
+    let mut lengths = Vec::new();
+    for source in sources(&["src", "tests", "benches", "examples"]) {
+        let length = source.text.lines().count();
+        lengths.push(length);
+        if length > FILE_LINES_MAX {
+            complaints.push(format!("{}: {length} lines", source.name()));
+        }
+        for (number, line) in source.text.lines().enumerate() {
+            if line.chars().count() > COLUMNS_MAX {
+                complaints.push(format!("{}:{}: a long line", source.name(), number + 1));
+            }
+        }
+        complaints.extend(long_functions(&source));
+    }
+    lengths.sort_unstable();
+    let median = lengths[lengths.len() / 2];
+    if median > MEDIAN_LINES_MAX {
+        complaints.push(format!("the median file has {median} lines"));
+    }
+    complain(&complaints);
+}
+
+/// Relies on rustfmt: a function ends at the first `}` indented as its `fn` line is.
+fn long_functions(source: &Source) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open: Option<(usize, usize, String)> = None;
+    for (number, line) in source.text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let words = line.trim_start();
+        let begins = words.starts_with("fn ")
+            || words.contains(" fn ") && !words.starts_with("//") && !words.contains('"');
+        if open.is_none() && begins {
+            open = Some((number, indent, words.to_owned()));
+        } else if let Some((start, at, name)) = &open
+            && indent == *at
+            && (words.starts_with('}') || words.ends_with(';'))
+        {
+            let length = number - start + 1;
+            if length > FUNCTION_LINES_MAX {
+                found.push(format!(
+                    "{}:{}: {length} lines: {name}",
+                    source.name(),
+                    start + 1
+                ));
+            }
+            open = None;
+        }
+    }
+    found
+}
+
+#[test]
+fn who_decides_asks_no_clock_and_no_kernel() {
+    let mut complaints = Vec::new();
+    for source in sources(&["src/supervisor"]) {
+        for (number, line) in source.code() {
+            if IMPURE.iter().any(|call| line.contains(call)) {
+                complaints.push(format!("{}:{number}: {}", source.name(), line.trim()));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
+fn one_word_for_one_thing() {
+    let mut complaints = Vec::new();
+    for source in sources(&["src", "benches", "examples"]) {
+        for (number, line) in source.text.lines().enumerate() {
+            let line = line.to_lowercase();
+            if let Some(word) = WORDS.iter().find(|word| line.contains(**word)) {
+                complaints.push(format!("{}:{}: says `{word}`", source.name(), number + 1));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
+fn no_test_waits_for_time_and_nothing_is_unfinished() {
+    let mut complaints = Vec::new();
+    let unfinished = [
+        concat!("todo", "!("),
+        concat!("unimplemented", "!("),
+        concat!("#[ig", "nore"),
+    ];
+    for source in sources(&["src", "tests", "benches"]) {
+        for (number, line) in source.text.lines().enumerate() {
+            let sleeps = source.is_test() && line.contains(concat!("sle", "ep("));
+            if sleeps || unfinished.iter().any(|mark| line.contains(mark)) {
+                complaints.push(format!("{}:{}: {}", source.name(), number + 1, line.trim()));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+#[test]
+fn unwrap_is_for_tests() {
+    let mut complaints = Vec::new();
+    for source in sources(&["src"])
+        .into_iter()
+        .filter(|source| !source.is_test())
+    {
+        for (number, line) in source.code() {
+            if line.contains(".unwrap()") && !line.trim_start().starts_with("//") {
+                complaints.push(format!("{}:{number}: {}", source.name(), line.trim()));
+            }
+        }
+    }
+    complain(&complaints);
+}
