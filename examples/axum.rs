@@ -1,0 +1,28 @@
+//! Any axum router, through `run`. `cargo run --example axum --features axum`
+//!
+//! The same shape takes any server that accepts tokio streams: `incoming` is a `Stream` for
+//! tonic's `serve_with_incoming`, and has a plain `accept`.
+
+use axum::Router;
+use axum::extract::Path;
+use axum::routing::get;
+use prefork_server::Prefork;
+
+fn main() -> Result<(), prefork_server::Error> {
+    Prefork::bind("127.0.0.1:8080").run(async |worker, incoming| {
+        let slot = worker.slot();
+        let router = Router::new()
+            .route(
+                "/",
+                get(async move || format!("worker {slot} greets you\n")),
+            )
+            .route(
+                "/hello/{name}",
+                get(async |Path(name): Path<String>| format!("hello {name}\n")),
+            );
+        axum::serve(incoming, router)
+            .with_graceful_shutdown(worker.drain())
+            .await?;
+        Ok(())
+    })
+}

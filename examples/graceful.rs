@@ -1,0 +1,37 @@
+//! Finishing what is open: a slow answer survives the end. `cargo run --example graceful`
+//!
+//! Ask (`curl http://127.0.0.1:8080/slow`), press Ctrl-C meanwhile, and see the answer arrive
+//! before the server ends. A second Ctrl-C does not wait.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use prefork_server::{Http, Prefork, Request, Response, Worker, service_fn};
+
+async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+    if request.uri().path() == "/slow" {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let state = if worker.is_draining() {
+        "draining"
+    } else {
+        "serving"
+    };
+    Ok(Response::new(format!("answered while {state}\n").into()))
+}
+
+fn main() -> Result<(), prefork_server::Error> {
+    Prefork::bind("127.0.0.1:8080")
+        .workers(2)
+        .drain_timeout(Duration::from_secs(10))
+        .http(Http::new().idle_timeout(Duration::from_secs(20)))
+        .serve(async |worker: Worker| {
+            let cleaner = worker.clone();
+            // Whatever else a worker does can end with it.
+            tokio::task::spawn_local(async move {
+                cleaner.drain().await;
+                eprintln!("worker {} finishes what is open", cleaner.slot());
+            });
+            Ok(service_fn(move |request| answer(worker.clone(), request)))
+        })
+}

@@ -1,0 +1,55 @@
+//! Hearing what happens, and giving each worker its own surroundings. `cargo run --example hooks`
+//!
+//! Kill a worker (`kill -9 PID`) or reload (`kill -HUP PID` of the master) and watch.
+
+use std::convert::Infallible;
+
+use prefork_server::{
+    Address, BoxError, ExitStatus, Generation, Hooks, Notice, Prefork, Request, Response, Slot,
+    WorkerCommand, WorkerInfo, service_fn,
+};
+
+struct Narrator;
+
+impl Hooks for Narrator {
+    fn worker_command(
+        &mut self,
+        slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        command.env("CACHE_FILE", format!("/tmp/cache-{slot}"));
+        Ok(())
+    }
+
+    fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
+        println!("{} workers serve {}", workers.len(), addresses[0]);
+        Ok(())
+    }
+
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+        println!(
+            "slot {}: {} ended with {status}, {} follows",
+            old.slot, old.pid, new.pid
+        );
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        println!("{}", notice.name());
+    }
+
+    fn master_died(&mut self) {
+        eprintln!("worker {}: the master is gone", std::process::id());
+    }
+}
+
+async fn cache_file(_request: Request) -> Result<Response, Infallible> {
+    let file = std::env::var("CACHE_FILE").unwrap_or_default();
+    Ok(Response::new(format!("my cache is {file}\n").into()))
+}
+
+fn main() -> Result<(), prefork_server::Error> {
+    Prefork::bind("127.0.0.1:8080")
+        .hooks(Narrator)
+        .serve(async |_worker| Ok(service_fn(cache_file)))
+}
