@@ -52,7 +52,7 @@ pub(super) struct Told {
 
 impl AccessLog {
     /// Call it when the request's head is there; `peer` is `None` over a unix socket.
-    pub(crate) fn begin<B>(&self, peer: Option<IpAddr>, request: &Request<B>) -> Record {
+    pub(crate) fn begin<B>(&self, peer: Option<IpAddr>, request: &Request<B>) -> Box<Record> {
         let request = Asked {
             at: SystemTime::now(),
             peer,
@@ -63,12 +63,12 @@ impl AccessLog {
             user_agent: request.headers().get(USER_AGENT).cloned(),
         };
         let log = Arc::clone(&self.shared);
-        Record {
+        Box::new(Record {
             log,
             begun: Instant::now(),
             request,
             answer: Told::default(),
-        }
+        })
     }
 }
 
@@ -83,12 +83,13 @@ impl Drop for Record {
 #[derive(Debug)]
 pub(crate) struct Recorded<B> {
     body: B,
-    record: Option<Record>,
+    // Boxed: a response is moved often on its way, and most servers have no access log.
+    record: Option<Box<Record>>,
 }
 
 impl<B> Recorded<B> {
     /// The same response; `None` for a server without an access log.
-    pub(crate) fn wrap(response: Response<B>, mut record: Option<Record>) -> Response<Self> {
+    pub(crate) fn wrap(response: Response<B>, mut record: Option<Box<Record>>) -> Response<Self> {
         if let Some(record) = &mut record {
             record.answer.status = Some(response.status());
         }
