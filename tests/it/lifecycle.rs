@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
 
 use crate::client::{Client, get};
-use crate::support::{CEILING, Server, until};
+use crate::support::{CEILING, Server, binary, until};
 
 pub(crate) fn every_slot_answers() {
     let mut server = Server::start(&["--workers", "4", "--respond", "hi", "--worker-header"]);
@@ -133,4 +134,19 @@ pub(crate) fn logs_are_reopened_in_every_process() {
     }
     reopened.sort();
     assert_eq!(reopened, ["Master", "Worker", "Worker"]);
+}
+
+/// A worker has the master's command line, but none of its descriptors.
+pub(crate) fn notices_go_to_any_descriptor() {
+    let binary = binary();
+    let script = "exec \"$0\" --listen 127.0.0.1:0 --workers 1 --announce-fd 9 9>&1 >/dev/null";
+    let mut server = Server::spawn(
+        Command::new("sh")
+            .args(["-c", script])
+            .arg(binary.get_program()),
+    );
+    server.address();
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
 }

@@ -37,7 +37,8 @@ tests! {
         the_pid_file_lives_as_long_as_the_master,
         a_reload_replaces_every_worker_and_refuses_nobody,
         slots_come_and_go_by_signal,
-        logs_are_reopened_in_every_process;
+        logs_are_reopened_in_every_process,
+        notices_go_to_any_descriptor;
     crash:
         queued_connections_survive_the_crash_of_their_worker,
         only_requests_in_progress_fail_when_a_worker_is_killed,
