@@ -134,10 +134,8 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 impl Master {
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
-            while let Some(action) = self.supervisor.next_action() {
-                if let Some(outcome) = self.apply(action) {
-                    return self.finish(outcome);
-                }
+            if let Some(outcome) = self.act() {
+                return self.finish(outcome);
             }
             self.wait()?;
             self.hear_workers();
@@ -146,6 +144,15 @@ impl Master {
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
+    }
+
+    fn act(&mut self) -> Option<Outcome> {
+        while let Some(action) = self.supervisor.next_action() {
+            if let Some(outcome) = self.apply(action) {
+                return Some(outcome);
+            }
+        }
+        None
     }
 
     fn now(&self) -> Time {
@@ -249,8 +256,10 @@ impl Master {
     }
 
     fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        // What it said before it died may still wait in the channel.
+        // What it said before it died may still wait in the channel, and is told before its end.
         self.hear_workers();
+        let outcome = self.act();
+        debug_assert!(outcome.is_none(), "the end waits for this worker's exit");
         let process = self
             .processes
             .remove(&worker)

@@ -60,15 +60,19 @@ pub(crate) fn a_worker_inherits_nothing_else() {
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     for pid in workers {
+        // Its listener, its channel, and what it made itself: its handle's pair and the pair by
+        // which its runtime learns of signals, one end of each twice. One that was ready before
+        // its sibling has that one's listener too, until it hears of its release.
+        let sockets = || {
+            let files = open(pid);
+            files
+                .iter()
+                .filter(|file| file.starts_with("socket:"))
+                .count()
+        };
+        until(|| sockets() == 8);
         let files = open(pid);
         assert!(!leaked(&files), "{files:?}");
-        let sockets = files
-            .iter()
-            .filter(|file| file.starts_with("socket:"))
-            .count();
-        // Its listener, its channel, and what it made itself: its handle's pair and the pair by
-        // which its runtime learns of signals, one end of each twice.
-        assert_eq!(sockets, 8, "{files:?}");
         assert!(
             files.contains(&"/dev/null".to_owned()),
             "standard input: {files:?}"
