@@ -110,8 +110,9 @@ impl Channel {
                 None => Err(io::ErrorKind::InvalidData.into()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-            // The other side died with bytes of ours unread (unix(7)).
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
+            // The other side died with messages of ours unread (unix(7)). That is told once, and
+            // before what it said itself.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.hear(decode),
             Err(error) => Err(error),
         }
     }
@@ -190,6 +191,21 @@ impl ToMaster {
 mod tests {
     use super::*;
     use crate::handle::Stop;
+
+    #[test]
+    fn last_words_arrive_though_ours_were_not_read() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        let drain = ToWorker::Drain;
+        master.tell_worker(&drain, &[]).expect("room for one");
+        let words = ToMaster::Failed("no database".into());
+        worker.tell_master(&words).expect("room for one");
+        drop(worker);
+        let Ok(Received::Message(heard)) = master.hear_worker() else {
+            panic!("the last words are lost")
+        };
+        assert_eq!(heard, words);
+        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+    }
 
     #[test]
     fn what_a_worker_says_arrives() {
