@@ -37,6 +37,8 @@ pub(crate) enum Event {
         expect(dead_code, reason = "the syscalls of hang detection come next")
     )]
     Hung(WorkerId),
+    /// The worker has served its share (so many requests, so long a time) and wants to be replaced.
+    Spent(WorkerId),
     /// A hook that may refuse has refused: the server must not go on.
     HookRefused,
     /// The canary said that it accepts connections. `Ready` with its id says the same.

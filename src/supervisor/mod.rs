@@ -20,6 +20,7 @@ mod event;
 #[cfg(any(test, debug_assertions))]
 mod invariants;
 mod policy;
+mod recycle;
 mod reload;
 mod resize;
 mod slot;
@@ -154,6 +155,7 @@ impl Supervisor {
             }
             Event::Exited(worker, exit) => self.gone(worker, exit, Abandoned::Died),
             Event::Hung(worker) => self.hung(worker),
+            Event::Spent(worker) => self.spent(worker),
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
             Event::CanaryReady => self.canary_ready(),
             Event::CanaryFailed(why) => self.canary_gone(why),
@@ -230,6 +232,7 @@ impl Supervisor {
             self.begin_errand();
             self.fill_vacant();
             self.replace_stale();
+            self.replace_spent();
         }
         self.conclude_end();
     }
@@ -284,6 +287,7 @@ impl Supervisor {
             id: self.last_worker,
             generation,
             state: worker::State::Starting { deadline },
+            spent: false,
         }
     }
 

@@ -61,11 +61,16 @@ impl Supervisor {
             .take(free)
             .collect();
         for slot in stale {
-            let new = self.spawn(slot);
-            let seat = self.seat_mut(slot);
-            if let Holder::Held(old) = std::mem::take(&mut seat.holder) {
-                seat.holder = Holder::Replacing { old, new };
-            }
+            self.start_successor(slot);
+        }
+    }
+
+    /// Starts a worker that takes the slot from its holder when it is ready.
+    pub(super) fn start_successor(&mut self, slot: Slot) {
+        let new = self.spawn(slot);
+        let seat = self.seat_mut(slot);
+        if let Holder::Held(old) = std::mem::take(&mut seat.holder) {
+            seat.holder = Holder::Replacing { old, new };
         }
     }
 

@@ -16,12 +16,13 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Killed, still the holder | ignore | crash | (has none) |
 /// | Draining | ignore | forget | Killed |
 /// | Killed, leaving | ignore | forget | (has none) |
-/// | Starting, successor | Serving, the holder drains | the holder stays, (1) | Killed, (1) |
+/// | Starting, successor | Serving, the holder drains | the holder stays, (1) (3) | Killed, (1) (3) |
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
 /// | slot in Backoff | (no worker) | (no worker) | Spawn |
 ///
 /// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
-/// running reload came to it, so that the reload's generation is tried there at once.
+/// running reload came to it, so that the reload's generation is tried there at once. (3) In place
+/// of a spent worker: a crash; the holder is spent no more. `Spent` is heeded from one that serves.
 ///
 /// | worker \ event | `Hung` | drain asked | `Stop::Now` |
 /// |---|---|---|---|
@@ -58,7 +59,8 @@ pub(super) enum Holder {
     Vacant,
     /// One worker.
     Held(Worker),
-    /// In a reload: `old` holds the slot until `new`, which is Starting, is ready.
+    /// In a reload, or because `old` is spent: it holds the slot until `new`, which is Starting, is
+    /// ready.
     Replacing { old: Worker, new: Worker },
     /// Nobody until then.
     Backoff { until: Time },
@@ -125,7 +127,11 @@ impl Supervisor {
             }
             Some((slot, Role::Successor)) => {
                 let new = self.seat_mut(slot).take_successor();
-                self.abandon_reload_of(&new, why);
+                if self.is_reload_of(&new) {
+                    self.abandon_reload_of(&new, why);
+                } else {
+                    self.replacement_failed(slot);
+                }
             }
             Some((slot, Role::Holder)) => self.holder_gone(slot, exit, why),
             None => {}
@@ -181,8 +187,12 @@ impl Supervisor {
             Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
             Holder::Replacing { new, .. } if overdue(new) => {
                 let new = self.seat_mut(slot).take_successor();
+                let fails_alone = !self.is_reload_of(&new);
                 self.abandon_reload_of(&new, Abandoned::NotReadyInTime);
                 self.kill(slot, new);
+                if fails_alone {
+                    self.replacement_failed(slot);
+                }
             }
             _ => {}
         }
@@ -204,7 +214,7 @@ impl Supervisor {
     }
 
     /// Notes a crash in `slot`, and lets the slot rest if nobody holds it.
-    fn crashed(&mut self, slot: Slot) {
+    pub(super) fn crashed(&mut self, slot: Slot) {
         let seat = self.seat_mut(slot);
         if seat.debut == Debut::Awaited {
             seat.debut = Debut::Failed;
@@ -349,7 +359,7 @@ impl Seat {
         self.holder = Holder::Held(worker);
     }
 
-    fn holder_mut(&mut self) -> Option<&mut Worker> {
+    pub(super) fn holder_mut(&mut self) -> Option<&mut Worker> {
         match &mut self.holder {
             Holder::Held(worker) | Holder::Replacing { old: worker, .. } => Some(worker),
             Holder::Vacant | Holder::Backoff { .. } => None,

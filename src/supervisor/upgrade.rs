@@ -37,7 +37,9 @@ impl Supervisor {
 
     /// Begins what was asked for first, if nothing else is going on.
     pub(super) fn begin_errand(&mut self) {
-        if self.phase != Phase::Serving {
+        // A spent worker's replacement is finished first, so that the new image finds one worker in
+        // each slot; a reload would not mind.
+        if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
         match self.errands.first() {

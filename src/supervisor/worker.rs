@@ -9,6 +9,8 @@ pub(super) struct Worker {
     pub(super) id: WorkerId,
     pub(super) generation: Generation,
     pub(super) state: State,
+    /// It has asked to be replaced, and is when its turn comes.
+    pub(super) spent: bool,
 }
 
 /// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.

@@ -137,7 +137,12 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
             }
             Life::Serving => {
                 let misconfigured = Event::Exited(id, Exit::Misconfigured);
-                events.extend([Event::Hung(id), Event::Ready(id), misconfigured]);
+                events.extend([
+                    Event::Hung(id),
+                    Event::Spent(id),
+                    Event::Ready(id),
+                    misconfigured,
+                ]);
             }
             Life::Draining | Life::Killed | Life::KilledLeaving => {
                 events.extend([Event::Ready(id), Event::Hung(id)]);

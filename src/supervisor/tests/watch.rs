@@ -22,6 +22,7 @@ pub(super) struct Watch {
     resting: BTreeMap<Slot, Time>,
     adopters: BTreeMap<Slot, WorkerId>,
     hung: BTreeSet<WorkerId>,
+    spent: BTreeSet<WorkerId>,
     newest_worker: WorkerId,
     /// The reload that this very event ended.
     given_up: Option<Generation>,
@@ -88,6 +89,7 @@ impl Watch {
             resting: BTreeMap::new(),
             adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
+            spent: BTreeSet::new(),
             newest_worker: WorkerId(0),
             given_up: None,
             crashes: 0,
@@ -143,6 +145,9 @@ impl Watch {
             Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
                 self.hung.insert(id);
             }
+            Event::Spent(id) if self.life(id) == Some(Life::Serving) => {
+                self.spent.insert(id);
+            }
             Event::Resize(workers) if !self.is_ending() => self.resized(workers),
             Event::ResizeBy(Step::More) if !self.is_ending() => {
                 self.resized(self.workers.saturating_add(1));
@@ -194,6 +199,7 @@ impl Watch {
             return;
         };
         self.hung.remove(&id);
+        self.spent.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
         }
@@ -272,7 +278,7 @@ impl Watch {
         for (id, seen) in self.slot_workers(slot) {
             let beside = match seen.life {
                 Life::Starting | Life::Killed => false,
-                Life::Serving => seen.generation < generation,
+                Life::Serving => seen.generation < generation || self.spent.contains(&id),
                 Life::Draining | Life::KilledLeaving => true,
             };
             rule(beside, || {

@@ -204,7 +204,7 @@ impl<M: Machine> World<M> {
         match event {
             Event::Ready(id) | Event::SpawnFailed(id) => life(id).is_some(),
             Event::Exited(id, _) => life(id).is_some(),
-            Event::Hung(id) => life(id) == Some(Life::Serving),
+            Event::Hung(id) | Event::Spent(id) => life(id) == Some(Life::Serving),
             _ => true,
         }
     }
@@ -289,7 +289,8 @@ impl<M: Machine> World<M> {
         match self.chance.percent() {
             0..30 => self.plan(life, Event::Exited(id, Exit::Clean)),
             30..60 => self.plan(life, Event::Exited(id, Exit::Crash)),
-            60..75 => self.plan(life, Event::Hung(id)),
+            60..70 => self.plan(life, Event::Hung(id)),
+            70..75 => self.plan(life, Event::Spent(id)),
             // It falls over, perhaps again and again.
             75..80 => {
                 let short = self.chance.millis(1, 3_000);
@@ -408,7 +409,8 @@ fn any_event(chance: &mut Chance) -> Event {
         40..50 => Event::Exited(id, Exit::Crash),
         50..60 => Event::Exited(id, Exit::Clean),
         60..65 => Event::SpawnFailed(id),
-        65..70 => Event::Hung(id),
+        65..68 => Event::Hung(id),
+        68..70 => Event::Spent(id),
         70..78 => Event::Reload,
         78..82 => Event::Upgrade,
         82..86 => Event::ResizeBy(Step::More),

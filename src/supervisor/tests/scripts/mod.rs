@@ -3,6 +3,7 @@
 mod adoption;
 mod crash;
 mod ending;
+mod recycle;
 mod reload;
 mod resize;
 mod start;
@@ -94,6 +95,10 @@ impl World {
 
     fn hung(&mut self, worker: u64) -> &mut Self {
         self.event(Event::Hung(WorkerId(worker)))
+    }
+
+    fn spent(&mut self, worker: u64) -> &mut Self {
+        self.event(Event::Spent(WorkerId(worker)))
     }
 
     fn spawn_failed(&mut self, worker: u64) -> &mut Self {
