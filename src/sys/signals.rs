@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::libc;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{getpid, gettid};
 
 /// The signals that mean something to the master. All are blocked in a worker too until it has
 /// its own handlers, so that none can end it half-way.
@@ -21,20 +24,42 @@ const MASTER: [Signal; 10] = [
     Signal::SIGCHLD,
 ];
 
+/// The thread that reads the signals; 0 while there is none.
+static READER: AtomicI32 = AtomicI32::new(0);
+
 /// The master's signals, blocked until this is dropped.
+///
+/// A mask belongs to a thread. The program may have others, which block nothing; there a signal
+/// would do what it does by default: end the master, or vanish if it is `SIGCHLD`. So each signal
+/// has a handler too, which passes it on to the thread that reads them. The handler also takes the
+/// place of an inherited "ignore", with which the kernel would reap the workers itself (wait(2)).
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: SignalFd,
-    before: SigSet,
+    mask: SigSet,
+    actions: Vec<(Signal, SigAction)>,
 }
 
 impl Signals {
     pub(crate) fn block() -> io::Result<Self> {
-        let before = SigSet::thread_get_mask()?;
+        let mask = SigSet::thread_get_mask()?;
         let set: SigSet = MASTER.into_iter().collect();
         set.thread_block()?;
-        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd, before })
+        let mut signals = Self {
+            fd: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
+            mask,
+            actions: Vec::new(),
+        };
+        READER.store(gettid().as_raw(), Ordering::Relaxed);
+        let handler = SigHandler::Handler(pass_on);
+        let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP;
+        let action = SigAction::new(handler, flags, SigSet::empty());
+        for signal in MASTER {
+            // SAFETY: `pass_on` makes one system call on numbers, which is async-signal-safe.
+            let before = unsafe { sigaction(signal, &action) }?;
+            signals.actions.push((signal, before));
+        }
+        Ok(signals)
     }
 
     /// The next signal that has arrived.
@@ -52,9 +77,26 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
+        // What came too late would end the process as soon as it is no longer blocked.
+        while self.next().is_some() {}
+        for (signal, before) in self.actions.drain(..) {
+            // SAFETY: this is what was there before, and whoever put it there vouched for it.
+            // Fails only for signals that cannot be caught, which are not among ours.
+            let _ = unsafe { sigaction(signal, &before) };
+        }
+        READER.store(0, Ordering::Relaxed);
         // Fails only for an invalid `how`, which nix does not let one write.
-        let _ = self.before.thread_set_mask();
+        let _ = self.mask.thread_set_mask();
     }
+}
+
+/// Runs in a thread that does not block the signal: sends it to the one that waits for it. There
+/// it is blocked, so the signalfd(2) has it.
+extern "C" fn pass_on(signal: libc::c_int) {
+    let reader = READER.load(Ordering::Relaxed);
+    // SAFETY: tgkill(2) takes three integers. It fails only if the reader is gone, and a handler
+    // has nobody to tell.
+    unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), reader, signal) };
 }
 
 /// Takes the inherited block off, in a worker whose handlers stand.
