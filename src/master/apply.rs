@@ -1,6 +1,7 @@
 //! From decisions to system calls: one function for each action. Nothing is decided here.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,8 +15,9 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::Master;
+use crate::master::outbox::Message;
 use crate::master::process::{Asked, Process};
-use crate::protocol::channel::{Channel, ToWorker};
+use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::spawn::{Inherit, spawn};
@@ -40,8 +42,13 @@ impl Master {
             } => self.spawn(worker, slot, generation),
             Action::Drain(worker) => self.drain(worker),
             Action::Kill(worker) => self.kill(worker),
-            Action::Adopt { slot, by } => self.adopt(slot, by),
-            Action::Release { slot, by } => self.tell(by, &ToWorker::Release(slot)),
+            Action::Adopt { slot, by } if self.can_be_adopted(slot) => {
+                self.tell(by, Message::Adopt(slot));
+            }
+            Action::Release { slot, by } if self.can_be_adopted(slot) => {
+                self.tell(by, Message::Release(slot));
+            }
+            Action::Adopt { .. } | Action::Release { .. } => {}
             Action::CloseListeners => self.listeners.close(),
             // No signal and no handle asks for an upgrade yet; one that came about all the same
             // must not leave the supervisor waiting.
@@ -130,7 +137,7 @@ impl Master {
         if let Some(process) = self.processes.get_mut(&worker) {
             process.asked = Asked::ToDrain;
         }
-        self.tell(worker, &ToWorker::Drain);
+        self.tell(worker, Message::Drain);
     }
 
     /// Only processes that are not reaped yet are in the table, so the pid is still theirs.
@@ -144,37 +151,23 @@ impl Master {
         }
     }
 
-    fn adopt(&mut self, slot: Slot, by: WorkerId) {
-        let listeners = self.listeners.of_alone(slot);
-        if listeners.is_empty() {
-            return;
-        }
-        let Some(channel) = self.processes.get(&by).and_then(Process::channel) else {
-            return;
-        };
-        let message = ToWorker::Adopt {
-            slot,
-            listeners: Vec::new(),
-        };
-        if let Err(error) = channel.tell_worker(&message, &listeners) {
-            tracing::error!(%slot, %error, "the listeners could not be handed over");
+    /// Whether the slot has a listener that no other has; a shared one needs no adoption.
+    fn can_be_adopted(&self, slot: Slot) -> bool {
+        !self.listeners.of_alone(slot).is_empty()
+    }
+
+    fn tell(&mut self, worker: WorkerId, message: Message) {
+        if let Some(process) = self.processes.get_mut(&worker) {
+            let result = process.tell(message, &self.listeners);
+            log_unheard(process, result);
         }
     }
 
-    fn tell(&mut self, worker: WorkerId, message: &ToWorker) {
-        let Some(process) = self.processes.get(&worker) else {
-            return;
-        };
-        let Some(channel) = process.channel() else {
-            return;
-        };
-        match channel.tell_worker(message, &[]) {
-            Ok(()) => {}
-            // It has just died; its exit will be reaped.
-            Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
-            Err(error) => {
-                tracing::error!(slot = %process.slot, ?message, %error, "a worker did not hear");
-            }
+    /// Tells the workers what their channels had no room for.
+    pub(super) fn tell_rest(&mut self) {
+        for process in self.processes.values_mut() {
+            let result = process.tell_rest(&self.listeners);
+            log_unheard(process, result);
         }
     }
 
@@ -182,7 +175,7 @@ impl Master {
         self.hooks.reopen_logs();
         let workers: Vec<_> = self.processes.keys().copied().collect();
         for worker in workers {
-            self.tell(worker, &ToWorker::ReopenLogs);
+            self.tell(worker, Message::ReopenLogs);
         }
     }
 
@@ -213,6 +206,8 @@ impl Master {
                     workers: workers.get(),
                 });
             }
+            Change::Adopted { slot, .. } | Change::Released { slot, .. }
+                if !self.can_be_adopted(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     self.notify(&Notice::Adopted { slot, by });
@@ -289,6 +284,15 @@ fn title(slot: Slot, generation: Generation) -> OsString {
         .to_owned();
     title.push(format!(": worker slot={slot} generation={generation}"));
     title
+}
+
+fn log_unheard(process: &Process, result: io::Result<()>) {
+    match result {
+        Ok(()) => {}
+        // It has just died; its exit will be reaped.
+        Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
+        Err(error) => tracing::error!(slot = %process.slot, %error, "a worker did not hear"),
+    }
 }
 
 fn with_causes(error: &Error) -> String {

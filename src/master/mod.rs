@@ -4,6 +4,7 @@
 mod announce;
 mod apply;
 pub(crate) mod listeners;
+mod outbox;
 mod pid_file;
 mod process;
 mod signal_map;
@@ -138,6 +139,7 @@ impl Master {
                 return self.finish(outcome);
             }
             self.wait()?;
+            self.tell_rest();
             self.hear_workers();
             self.hear_handles();
             self.hear_signals();
@@ -171,20 +173,18 @@ impl Master {
             Some(deadline) => {
                 let left = deadline.since(self.now());
                 // Rounded up: waking a moment early would mean to spin until the deadline.
-                let left = left + Duration::from_micros(999);
+                let left = left.saturating_add(Duration::from_micros(999));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         };
-        let channels = self
-            .processes
-            .values()
-            .filter_map(Process::channel)
-            .map(AsFd::as_fd);
-        let mut fds: Vec<_> = [self.signals.as_fd(), self.asks.as_fd()]
-            .into_iter()
-            .chain(channels)
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-            .collect();
+        let ours = [self.signals.as_fd(), self.asks.as_fd()];
+        let ours = ours.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let channels = self.processes.values().filter_map(|process| {
+            let mut flags = PollFlags::POLLIN;
+            flags.set(PollFlags::POLLOUT, process.has_more_to_hear());
+            Some(PollFd::new(process.channel()?.as_fd(), flags))
+        });
+        let mut fds: Vec<_> = ours.into_iter().chain(channels).collect();
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(Error::system("poll(2)", error)),

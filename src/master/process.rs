@@ -1,11 +1,14 @@
 //! A worker as the master sees it.
 
+use std::io;
 use std::time::Instant;
 
 use nix::unistd::Pid;
 
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
+use crate::master::listeners::Listeners;
+use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 
 /// A process that was spawned and is not reaped yet.
@@ -17,6 +20,7 @@ pub(crate) struct Process {
     pub(crate) asked: Asked,
     spawned: Instant,
     line: Line,
+    outbox: Outbox,
     last_words: LastWords,
 }
 
@@ -50,6 +54,7 @@ impl Process {
             asked: Asked::Nothing,
             spawned: Instant::now(),
             line: Line::Open(channel),
+            outbox: Outbox::default(),
             last_words: LastWords::default(),
         }
     }
@@ -68,6 +73,24 @@ impl Process {
             Line::Open(channel) => Some(channel),
             Line::Ended => None,
         }
+    }
+
+    /// Tells the worker something, at once or as soon as it has read what it was told before.
+    pub(crate) fn tell(&mut self, message: Message, listeners: &Listeners) -> io::Result<()> {
+        self.outbox.put(message);
+        self.tell_rest(listeners)
+    }
+
+    /// Tells what could not be told before.
+    pub(crate) fn tell_rest(&mut self, listeners: &Listeners) -> io::Result<()> {
+        match &self.line {
+            Line::Open(channel) => self.outbox.send(channel, listeners),
+            Line::Ended => Ok(()),
+        }
+    }
+
+    pub(crate) fn has_more_to_hear(&self) -> bool {
+        !self.outbox.is_empty()
     }
 
     /// What the worker has said since the last time and is not about its own end.
