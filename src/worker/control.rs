@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::task::Poll;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
+use tokio::task::{JoinHandle, spawn_local};
 
 use crate::address::Address;
 use crate::error::{BoxError, Error};
@@ -33,8 +34,9 @@ pub(crate) struct Controls {
     pub(crate) hooks: Box<dyn Hooks>,
 }
 
-/// Starts them, inside the worker's runtime.
-pub(crate) fn start(controls: Controls) -> io::Result<()> {
+/// Starts them, inside the worker's runtime. The task that is returned tells the master once that
+/// the worker is ready.
+pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
     let Controls {
         channel,
         queue,
@@ -52,11 +54,9 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
     });
     let ready = channel.clone();
     let accepting = Arc::clone(&queue);
-    spawn_local(async move {
+    let ready = spawn_local(async move {
         accepting.accepting().await;
-        if let Err(error) = ready.tell_master(&ToMaster::Ready) {
-            tracing::debug!(%error, "the master did not hear that the worker is ready");
-        }
+        tell_ready(&ready);
     });
     let watch = channel.watch()?;
     spawn_local(async move {
@@ -70,7 +70,13 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
             }
         }
     });
-    Ok(())
+    Ok(ready)
+}
+
+pub(crate) fn tell_ready(channel: &Channel) {
+    if let Err(error) = channel.tell_master(&ToMaster::Ready) {
+        tracing::debug!(%error, "the master did not hear that the worker is ready");
+    }
 }
 
 /// `TERM` and `QUIT` drain. The others mean something to the master alone, but a terminal or a
@@ -122,12 +128,19 @@ fn follow(
             Ok(Received::Message(message)) => obey(message, queue, switch, hooks),
             Ok(Received::End) => {
                 tracing::warn!("the master is gone; draining");
-                hooks.master_died();
+                call(|| hooks.master_died());
                 switch.turn();
                 return Lifeline::Cut;
             }
             Err(error) => tracing::error!(%error, "the control channel does not work"),
         }
+    }
+}
+
+/// Calls a hook. One that panics must not take the task with it that hears the master.
+fn call(hook: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(hook)).is_err() {
+        tracing::error!("a hook panicked");
     }
 }
 
@@ -140,7 +153,7 @@ fn obey(message: ToWorker, queue: &Queue, switch: &DrainSwitch, hooks: &mut dyn 
             }
         }
         ToWorker::Release(slot) => queue.release(slot),
-        ToWorker::ReopenLogs => hooks.reopen_logs(),
+        ToWorker::ReopenLogs => call(|| hooks.reopen_logs()),
     }
 }
 

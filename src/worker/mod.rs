@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -155,20 +155,23 @@ where
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
     let result = runtime().and_then(|runtime| {
-        let end = runtime.block_on(async {
+        block_on(runtime, async {
             let queue = queue(inheritance.listeners, &config)?;
-            control::start(control::Controls {
+            let ready = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
                 asks,
                 hooks,
             })?;
-            Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
-        });
-        // Blocking work that still runs must not hold the exit up.
-        runtime.shutdown_background();
-        end
+            let end = run(app, worker, &queue, config.drain_timeout).await;
+            // An app may accept and leave in one go; the task has had no turn then, and what was a
+            // clean exit would pass for a failure to start.
+            if queue.is_accepting() && !ready.is_finished() {
+                control::tell_ready(&channel);
+            }
+            Ok(end)
+        })
     });
     if let Ok(unheard) = unheard {
         control::forward_rest(&unheard, &channel);
@@ -274,7 +277,7 @@ where
         handle: handle.clone(),
     };
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
-    let end = runtime.block_on(async {
+    let end = block_on(runtime, async {
         let queue = queue(listeners, &config)?;
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
@@ -288,8 +291,6 @@ where
         let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
         Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
     });
-    runtime.shutdown_background();
-    handle.set_ended();
     match end {
         Ok((End::Left { .. }, _)) => Ok(()),
         Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
@@ -305,6 +306,14 @@ fn runtime() -> io::Result<LocalRuntime> {
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build_local(LocalOptions::default())
+}
+
+/// Runs the future to its end and the runtime down. Blocking work that still runs must not hold
+/// the exit up: not after a panic either, or the worker would stand there and serve nobody.
+fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
+    let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(future)));
+    runtime.shutdown_background();
+    end.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
