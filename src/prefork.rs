@@ -265,10 +265,11 @@ impl Prefork {
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
-    pub fn run<A>(self, app: A) -> Result<(), Error>
+    pub fn run<A>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
+        let _ended = EndGuard(self.handle()?);
         match self.processes {
             Processes::ThisOne => self.run_in_process(app),
             Processes::Workers => self.run_in_workers(app),
@@ -392,6 +393,16 @@ where
         spawn_local(server.serve(connection, info, service.clone()));
     }
     server.drained().await;
+}
+
+/// Lets go of who waits for the server, however it ends: also by an error before it has begun, or
+/// by a panic.
+struct EndGuard(Handle);
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.0.set_ended();
+    }
 }
 
 /// Says at the end, however it comes, what a worker did, and ends what is still open.

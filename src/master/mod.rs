@@ -107,9 +107,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         handle,
         announcer,
     };
-    let result = master.supervise();
-    master.handle.set_ended();
-    result
+    master.supervise()
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {
