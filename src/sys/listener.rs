@@ -5,9 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
 use nix::sys::socket::{SockFlag, accept4};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -97,12 +97,14 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    // Non-blocking: one whose queue is full would keep us waiting until it accepts.
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path)
         }
-        Err(error) => Err(error),
-        Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
     }
 }
 
@@ -150,6 +152,26 @@ pub(crate) fn accept_queued(listener: impl AsFd) -> io::Result<Option<OwnedFd>> 
     }
 }
 
+/// How many connections wait in a TCP listener's queue (tcp(7), `TCP_INFO`); `None` for a Unix one,
+/// whose queue the kernel does not tell.
+pub(crate) fn queued(listener: impl AsFd) -> Option<usize> {
+    // SAFETY: a `tcp_info` is integers, for which zero is a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a small struct");
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which is that large.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    };
+    // For a listener this field is the length of its queue.
+    (result == 0).then_some(info.tcpi_unacked as usize)
+}
+
 /// What the kernel makes of a wished backlog: at most `net.core.somaxconn` (listen(2)).
 pub(crate) fn clamped_backlog(wished: u32) -> Option<u32> {
     let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
@@ -192,6 +214,30 @@ mod tests {
         );
         drop(new_file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_whose_queue_is_full_is_in_use() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        let (_listener, _file) = unix(&path, 0).expect("a new path");
+        let _first = std::os::unix::net::UnixStream::connect(&path).expect("room for one");
+        let error = unix(&path, 8).expect_err("somebody has it, and is slow");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn the_queue_of_a_tcp_listener_is_counted() {
+        let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
+        assert_eq!(queued(&listener), Some(0));
+        let Ok(Address::Tcp(address)) = address(&listener) else {
+            panic!("a TCP address")
+        };
+        let connect = || std::net::TcpStream::connect(address).expect("room for three");
+        let _clients = [connect(), connect(), connect()];
+        assert_eq!(queued(&listener), Some(3));
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        assert_eq!(queued(&unix), None);
     }
 
     #[test]

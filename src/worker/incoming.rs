@@ -56,7 +56,7 @@ struct State {
     /// Where the next round begins, so that no listener starves the others.
     next: usize,
     draining: bool,
-    /// Runs while accepting rests after an error of [`is_exhausted`].
+    /// Runs while accepting rests after an error that is not [`is_of_connection`].
     pause: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
 }
@@ -67,6 +67,9 @@ struct Listener {
     address: Arc<Address>,
     /// Whose it is, if it was adopted.
     adopted: Option<Slot>,
+    /// How many connections waited when the drain began and have not been accepted since; more
+    /// than any number if that is not known.
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -194,7 +197,10 @@ impl Queue {
     /// From now on: what waits in the queues, then the end.
     pub(crate) fn drain(&self) {
         let mut state = self.state();
-        state.draining = true;
+        if !state.draining {
+            state.draining = true;
+            state.listeners.iter_mut().for_each(Listener::count);
+        }
         state.wake();
     }
 
@@ -214,6 +220,9 @@ impl Queue {
         let mut state = self.state();
         state.waker = Some(cx.waker().clone());
         if self.active() >= self.max_connections {
+            if state.draining && state.is_emptied() {
+                return Poll::Ready(None);
+            }
             return Poll::Pending;
         }
         if state.draining {
@@ -285,11 +294,11 @@ impl State {
                         self.next = at + 1;
                         return Poll::Ready(accepted);
                     }
-                    Poll::Ready(Err(error)) if is_exhausted(&error) => {
-                        return self.rest(&error, cx);
+                    // The client gave up while it waited.
+                    Poll::Ready(Err(error)) if is_of_connection(&error) => {
+                        tracing::debug!(%error, "a connection was lost");
                     }
-                    // The client gave up while it waited (accept(2), "Error handling").
-                    Poll::Ready(Err(error)) => tracing::debug!(%error, "a connection was lost"),
+                    Poll::Ready(Err(error)) => return self.rest(&error, cx),
                 }
             }
         }
@@ -305,12 +314,23 @@ impl State {
         Poll::Pending
     }
 
+    /// For a worker that drains and may accept no more for now: lets go of the listeners whose
+    /// queues it has emptied once, and tells whether that was all. A busy server's queue is never
+    /// empty; what came after the drain began is for others, or came too late.
+    fn is_emptied(&mut self) -> bool {
+        self.listeners.retain(|listener| listener.waiting > 0);
+        self.listeners.is_empty()
+    }
+
     /// Asks the kernel itself: the runtime may not yet have seen what came in a moment ago.
     fn next_queued(&mut self) -> Option<Accepted> {
-        while let Some(listener) = self.listeners.last() {
+        while let Some(listener) = self.listeners.last_mut() {
             match listener.accept_queued() {
-                Ok(Some(accepted)) => return Some(accepted),
-                Err(error) if !is_exhausted(&error) => {}
+                Ok(Some(accepted)) => {
+                    listener.waiting = listener.waiting.saturating_sub(1);
+                    return Some(accepted);
+                }
+                Err(error) if is_of_connection(&error) => {}
                 Ok(None) => drop(self.listeners.pop()),
                 Err(error) => {
                     tracing::warn!(%error, "connections in the queue could not be accepted");
@@ -333,7 +353,16 @@ impl Listener {
             source,
             address,
             adopted,
+            waiting: usize::MAX,
         })
+    }
+
+    fn count(&mut self) {
+        let queued = match &self.source {
+            Source::Tcp(source) => listener::queued(source),
+            Source::Unix(source) => listener::queued(source),
+        };
+        self.waiting = queued.unwrap_or(usize::MAX);
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
@@ -370,11 +399,45 @@ impl Listener {
     }
 }
 
-/// Whether an error of accept(2) is about this process or the system rather than the connection:
-/// trying again at once would spin.
-fn is_exhausted(error: &io::Error) -> bool {
-    let exhausted = [Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM];
+/// Whether an error of accept(2) is about the one connection that was next, and is gone with it
+/// (accept(2), "Error handling"). Any other is about this process, the system or the listener, or
+/// may be: trying again at once would spin.
+fn is_of_connection(error: &io::Error) -> bool {
+    let of_connection = [
+        Errno::ECONNABORTED,
+        Errno::EHOSTDOWN,
+        Errno::EHOSTUNREACH,
+        Errno::EINTR,
+        Errno::ENETDOWN,
+        Errno::ENETUNREACH,
+        Errno::ENONET,
+        Errno::ENOPROTOOPT,
+        Errno::EPROTO,
+        Errno::ETIMEDOUT,
+    ];
     error
         .raw_os_error()
-        .is_some_and(|raw| exhausted.contains(&Errno::from_raw(raw)))
+        .is_some_and(|raw| of_connection.contains(&Errno::from_raw(raw)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_listener_that_somebody_shut_down_does_not_spin() {
+        let fd = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        fd.set_nonblocking(true).expect("it is open");
+        // As `ss -K` does it from outside; accept(2) gives EINVAL from then on.
+        socket2::SockRef::from(&fd)
+            .shutdown(std::net::Shutdown::Both)
+            .expect("it listens");
+        let queue = Queue::new(vec![fd.into()], 8).expect("a runtime");
+        let mut incoming = Incoming::new(Arc::clone(&queue));
+        let pause = EXHAUSTED_PAUSE * 3;
+        let ended = tokio::time::timeout(pause, incoming.accept()).await;
+        assert!(ended.is_err(), "it waits");
+        queue.drain();
+        assert!(incoming.accept().await.is_none());
+    }
 }
