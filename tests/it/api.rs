@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use prefork_server::{Prefork, Request, Response, Stop, service_fn};
 
 use crate::client::get;
-use crate::support::{Server, pid_of};
+use crate::support::{CEILING, Server, pid_of};
 
 pub(crate) fn a_server_in_this_process_serves_and_stops() {
     let mut server = Prefork::bind("127.0.0.1:0").in_process();
@@ -32,6 +32,23 @@ pub(crate) fn a_server_in_this_process_serves_and_stops() {
         .expect("it drains");
     assert_eq!(client.join().expect("the client is served"), "not Send");
     assert_eq!(handle.wait_serving(), None, "it has ended");
+}
+
+pub(crate) fn nobody_waits_for_a_server_that_cannot_start() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("it is bound");
+    let mut server = Prefork::bind(address).in_process();
+    let handle = server.handle().expect("a socket pair");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(handle.wait_serving()));
+    server
+        .serve(async |_worker| Ok(service_fn(nothing)))
+        .expect_err("the port is taken");
+    assert_eq!(told.recv_timeout(CEILING), Ok(None));
+}
+
+async fn nothing(_request: Request) -> Result<Response, Infallible> {
+    Ok(Response::default())
 }
 
 pub(crate) fn hooks_hear_the_life_of_a_server() {

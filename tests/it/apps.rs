@@ -9,6 +9,8 @@ use std::process::Command;
 use std::task::Poll;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use prefork_server::{
     Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Notice, Prefork, Request,
     Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
@@ -33,6 +35,15 @@ pub(crate) fn run(app: &OsStr) {
         Some("role") => return print!("{:?}", role()),
         Some("starts_programs") => starts_programs(),
         Some("leaks") => leaks(),
+        Some("threads") => threads(),
+        Some("late_signal") => server().hooks(Late).serve(async |_| Ok(service_fn(hello))),
+        Some("panicking_hook") => server()
+            .workers(1)
+            .drain_timeout(Duration::from_secs(1))
+            .hooks(Panics)
+            .serve(async |_| Ok(service_fn(hello))),
+        Some("panics") => panics(),
+        Some("glances") => glances(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -228,4 +239,61 @@ fn leaks() -> Result<(), Error> {
         std::mem::forget(nix::unistd::dup(&file).expect("a descriptor is free"));
     }
     server().serve(async |_| Ok(service_fn(hello)))
+}
+
+/// Has a thread that knows nothing of signals, as most programs have.
+fn threads() -> Result<(), Error> {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::park();
+        }
+    });
+    server().serve(async |_| Ok(service_fn(hello)))
+}
+
+/// A signal that comes when all is over.
+struct Late;
+
+impl Hooks for Late {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Finished { .. } = notice {
+            kill(Pid::this(), Signal::SIGHUP).expect("it is this process");
+        }
+    }
+}
+
+struct Panics;
+
+impl Hooks for Panics {
+    fn reopen_logs(&mut self) {
+        if role() == Role::Worker {
+            Told::tell("reopen_logs", json!("about to panic"));
+            panic!("the disk is full");
+        }
+    }
+}
+
+/// Asks once for a connection and leaves, without a turn for anybody else.
+fn glances() -> Result<(), Error> {
+    server().workers(1).run(async |_worker, mut incoming| {
+        let mut accept = std::pin::pin!(incoming.accept());
+        std::future::poll_fn(|cx| {
+            let _ = accept.as_mut().poll(cx);
+            std::task::Poll::Ready(Ok(()))
+        })
+        .await
+    })
+}
+
+/// Panics while a thread of its runtime is busy for good.
+fn panics() -> Result<(), Error> {
+    server().workers(1).run(async |_worker, mut incoming| {
+        tokio::task::spawn_blocking(|| {
+            loop {
+                std::thread::park();
+            }
+        });
+        incoming.accept().await;
+        panic!("out of cheese");
+    })
 }

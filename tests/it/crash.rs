@@ -137,3 +137,22 @@ pub(crate) fn respawns_leave_nothing_behind() {
         "the master has one thread: {status}"
     );
 }
+
+pub(crate) fn a_panic_ends_the_worker_whatever_its_threads_do() {
+    let mut server = Server::start_app("panics");
+    let address = server.address();
+    let _client = Client::connect(address);
+    assert_eq!(server.wait("worker_exited")["status"], "exit 101");
+    server.wait("worker_ready");
+}
+
+pub(crate) fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
+    let mut server = Server::start_app("glances");
+    // More often than the crash limit would allow, were they crashes.
+    for _ in 0..20 {
+        server.wait("worker_ready");
+        assert_eq!(server.wait("worker_exited")["status"], "exit 0");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}

@@ -1,5 +1,6 @@
 //! The end that was asked for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -85,4 +86,45 @@ pub(crate) fn a_second_signal_stops_at_once() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "stopped");
     assert!(client.try_answer().is_err());
+}
+
+pub(crate) fn a_full_worker_leaves_its_queue_to_its_successor() {
+    let mut server = Server::start(&[
+        "--workers",
+        "1",
+        "--max-connections",
+        "1",
+        "--respond",
+        "hi",
+        "--delay",
+        "20ms",
+        "--drain-timeout",
+        "3s",
+    ]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                // Somebody else always waits in the queue.
+                while !over.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(address);
+                    client.send("GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+                    // What fails here is told by `cut`.
+                    let _ = client.try_answer();
+                }
+            });
+        }
+        server.signal(Signal::SIGHUP);
+        let draining = server.wait("worker_draining");
+        let asked = Instant::now();
+        let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!((pid_of(&draining), &exited["cut"]), (pid, &0.into()));
+        assert!(
+            asked.elapsed() < Duration::from_secs(2),
+            "it took all its time"
+        );
+    });
 }

@@ -62,8 +62,13 @@ pub(crate) fn several_addresses_and_shared_listeners() {
     for address in addresses {
         assert_eq!(get(address.parse().expect("an address"), "/").body, "hi");
     }
+    // Nobody has to attend to a listener that all attend to.
+    server.signal(Signal::SIGTTOU);
+    server.wait("resized");
     server.signal(Signal::SIGTERM);
-    assert_eq!(server.end().code, Some(0));
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.count("adopted") + ended.count("released"), 0);
 }
 
 pub(crate) fn the_pid_file_lives_as_long_as_the_master() {

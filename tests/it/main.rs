@@ -7,10 +7,12 @@
 mod api;
 mod apps;
 mod client;
+mod control;
 mod crash;
 mod drain;
 mod lifecycle;
 mod master_death;
+mod signals;
 mod startup;
 mod support;
 
@@ -45,15 +47,26 @@ tests! {
         a_worker_that_always_dies_ends_the_server_with_the_reason,
         an_app_that_never_becomes_ready_ends_the_server_at_once,
         a_worker_that_leaves_unasked_is_replaced_and_is_no_crash,
-        respawns_leave_nothing_behind;
+        respawns_leave_nothing_behind,
+        a_panic_ends_the_worker_whatever_its_threads_do,
+        a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either;
+    control:
+        a_drain_is_heard_though_the_channel_was_full,
+        a_hook_that_panics_in_a_worker_does_not_deafen_it;
     drain:
         term_answers_what_is_open,
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
-        a_second_signal_stops_at_once;
+        a_second_signal_stops_at_once,
+        a_full_worker_leaves_its_queue_to_its_successor;
     master_death:
         workers_finish_and_leave_when_the_master_is_killed,
         a_program_that_a_worker_starts_is_nobodys_worker;
+    signals:
+        a_program_with_threads_hears_them_all,
+        a_starter_that_ignored_the_end_of_processes_does_no_harm,
+        a_worker_that_dies_of_a_real_time_signal_is_replaced,
+        one_that_comes_at_the_very_end_does_not_change_the_outcome;
     startup:
         bad_settings_exit_2_and_name_the_flag,
         a_taken_port_exits_5_though_it_could_be_shared,
@@ -61,6 +74,7 @@ tests! {
         a_master_as_pid_1_reaps_strangers;
     api:
         a_server_in_this_process_serves_and_stops,
+        nobody_waits_for_a_server_that_cannot_start,
         hooks_hear_the_life_of_a_server,
         a_hook_that_refuses_ends_the_server,
         a_handle_works_in_master_and_worker,

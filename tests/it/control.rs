@@ -1,0 +1,37 @@
+//! What the master says is heard, though the worker may be slow to listen.
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::support::{Server, pid_of};
+
+pub(crate) fn a_drain_is_heard_though_the_channel_was_full() {
+    let mut server = Server::start_app("hooks");
+    let pid = pid_of(&server.wait("worker_ready"));
+    server.address();
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    let in_master = |told: &serde_json::Value| {
+        told["hook"] == "reopen_logs" && told["more"].as_str() == Some("Master")
+    };
+    // A channel takes about 280 messages (unix(7), `SO_SNDBUF`).
+    for _ in 0..600 {
+        server.signal(Signal::SIGUSR1);
+        server.wait_for("hook", in_master);
+    }
+    server.signal(Signal::SIGTERM);
+    server.wait("draining");
+    kill(pid, Signal::SIGCONT).expect("it lives");
+    let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+    assert_eq!(exited["status"], "exit 0");
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn a_hook_that_panics_in_a_worker_does_not_deafen_it() {
+    let mut server = Server::start_app("panicking_hook");
+    server.address();
+    server.signal(Signal::SIGUSR1);
+    server.wait_for("hook", |told| told["hook"] == "reopen_logs");
+    server.signal(Signal::SIGTERM);
+    let exited = server.wait("worker_exited");
+    assert_eq!(exited["status"], "exit 0");
+    assert_eq!(server.end().code, Some(0));
+}
