@@ -1,9 +1,10 @@
 //! A prefork HTTP server: one supervised process per core, each with its own listener.
 //!
-//! A *master* process without an async runtime holds the listeners and supervises. *Workers*, which
-//! are the same program executed again, serve: each has one thread, one tokio runtime and a listener
-//! of its own, so the kernel spreads new connections over them. When a worker crashes or is replaced,
-//! its listener and what waits in its queue stay with the master. Linux only (5.10 or newer).
+//! A *master* process without an async runtime holds the listeners and supervises. *Workers*,
+//! which are the same program executed again, serve: each has one thread, one tokio runtime and a
+//! listener of its own, so the kernel spreads new connections over them. When a worker crashes or
+//! is replaced, its listener and what waits in its queue stay with the master. Linux only (5.10 or
+//! newer).
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -22,30 +23,30 @@
 //! # Called in every process
 //!
 //! **[`Prefork::serve`] and [`Prefork::run`] are called in every process: in the master they
-//! supervise, in a worker they serve and never return.** With N workers, what stands before them in
-//! `main` runs N + 1 times, and once more for each respawn and each worker of a reload. So
+//! supervise, in a worker they serve and never return.** With N workers, what stands before them
+//! in `main` runs N + 1 times, and once more for each respawn and each worker of a reload. So
 //!
-//! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per worker,
-//!   inside its runtime;
-//! - what only one process may do (migrate a database, write a file) belongs behind [`role`], or into
-//!   a [hook](Hooks) that is called in the master;
+//! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per
+//!   worker, inside its runtime;
+//! - what only one process may do (migrate a database, write a file) belongs behind [`role`], or
+//!   into a [hook](Hooks) that is called in the master;
 //! - nothing before them may depend on being alone: no lock file, no port, no prompt;
 //! - state made before them is not shared. Each process has its own.
 //!
 //! # Where to begin
 //!
-//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1 server,
-//!   for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`] connections to
-//!   any other server that takes tokio streams (axum's with the feature `axum`).
-//! - [`Worker`] tells the app which worker it is and when to drain. [`Handle`] reloads, resizes and
-//!   stops the server, from any of its processes.
+//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
+//!   server, for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`]
+//!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
+//! - [`Worker`] tells the app which worker it is and when to drain. [`Handle`] reloads, resizes
+//!   and stops the server, from any of its processes.
 //! - [`Hooks`] hear what happens, [`Notice`] is what they hear.
 //! - [`Error`] says why a server could not start or had to end, and with which exit code to leave.
 //!   [`EXIT_MISCONFIGURED`] is a worker's way to say that spawning it again cannot help.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
-//! The README has the signals, the exit codes, advice on tuning, and tables for those who come from
-//! fasthttp/prefork, forker, gunicorn and nginx.
+//! The README has the signals, the exit codes, advice on tuning, and tables for those who come
+//! from fasthttp/prefork, forker, gunicorn and nginx.
 //!
 //! # Words
 //!
@@ -55,7 +56,7 @@
 //! | generation | how often the workers have been replaced as a whole, from 1 |
 //! | ready | the worker has asked for its first connection |
 //! | drain | take on no work, finish what is open, leave |
-//! | reload | give every slot a worker of the next generation, each ready before the old one drains |
+//! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | adopt | accept from the listeners of a slot whose own worker does not serve |
 //! | crash limit | more crashes than this within a time end the server |
 //! | notice | something happened, and is told |
@@ -77,21 +78,21 @@
 //!
 //! What must stay true:
 //!
-//! - `supervisor` is pure: events and the time go in, actions come out. It knows no clock, no pid, no
-//!   descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs` has one
-//!   function for each action and decides nothing.
+//! - `supervisor` is pure: events and the time go in, actions come out. It knows no clock, no pid,
+//!   no descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs`
+//!   has one function for each action and decides nothing.
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
-//! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between fork
-//!   and exec. A process is a worker only if the master that started it made its channel.
+//! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
+//!   fork and exec. A process is a worker only if the master that started it made its channel.
 //! - No listener is closed while the server serves.
 //! - There is one place that spawns, for the first worker and every later one.
 //!
-//! Read `supervisor/slot.rs` first: the table above `Seat` says what each event means to a worker in
-//! each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the channel),
-//! `http/connection.rs` (the life of a connection).
+//! Read `supervisor/slot.rs` first: the table above `Seat` says what each event means to a worker
+//! in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
+//! channel), `http/connection.rs` (the life of a connection).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
