@@ -1,7 +1,7 @@
 //! Any axum router, through `run`. `cargo run --example axum --features axum`
 //!
-//! The same shape takes any server that accepts tokio streams: `incoming` is a `Stream` for
-//! tonic's `serve_with_incoming`, and has a plain `accept`.
+//! The same shape takes any server that accepts tokio streams: `incoming` is a `Stream` of them
+//! too, and has a plain `accept`.
 
 use axum::Router;
 use axum::extract::Path;

@@ -76,6 +76,9 @@ pub(crate) struct Config {
     pub(crate) backoff: Backoff,
     /// Per worker. `None`: from `RLIMIT_NOFILE`.
     pub(crate) max_connections: Option<usize>,
+    /// Per worker, before it is replaced.
+    pub(crate) max_requests: Option<u64>,
+    pub(crate) max_worker_age: Option<Duration>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
 }
@@ -92,6 +95,8 @@ impl Default for Config {
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),
             max_connections: None,
+            max_requests: None,
+            max_worker_age: None,
             pid_file: None,
             announce_fd: None,
         }

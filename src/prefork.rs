@@ -18,8 +18,8 @@ use crate::http::{ConnectionInfo, Http, Request, Server};
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
 use crate::sys::limits::usable_cpus;
-use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
+use crate::worker::{Worker, recycle};
 use crate::{master, worker};
 
 /// A server to be: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
@@ -178,6 +178,24 @@ impl Prefork {
         self
     }
 
+    /// Replaces a worker that has answered this many requests, and up to a quarter more so that
+    /// not all workers reach it together: against leaks in the app. See [`Worker::recycle`] for
+    /// how. Counts what [`serve`](Self::serve) answers; in [`run`](Self::run) the app counts and
+    /// calls `recycle` itself. Default: never.
+    #[must_use]
+    pub fn max_requests(mut self, requests: impl Into<Option<u64>>) -> Self {
+        self.config.max_requests = requests.into();
+        self
+    }
+
+    /// Replaces a worker that is this old, or up to a quarter older. See [`Worker::recycle`] for
+    /// how. Default: never.
+    #[must_use]
+    pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.config.max_worker_age = age.into();
+        self
+    }
+
     /// Writes the master's pid there when the addresses are bound and removes the file at the end.
     /// Default: none.
     #[must_use]
@@ -248,9 +266,16 @@ impl Prefork {
         B::Error: Into<BoxError>,
     {
         let http = std::mem::take(&mut self.http);
+        let max_requests = self.config.max_requests;
         self.run(async move |worker, incoming| {
             let service = app(worker.clone()).await?;
-            serve_incoming(Server::new(http), service, worker, incoming).await;
+            let server = Server::new(http);
+            if let Some(max) = max_requests {
+                let counted = server.clone();
+                let answered = move || counted.counts().requests;
+                spawn_local(recycle::by_requests(worker.clone(), max, answered));
+            }
+            serve_incoming(server, service, worker, incoming).await;
             Ok(())
         })
     }
@@ -261,7 +286,8 @@ impl Prefork {
     /// that takes tokio streams. The worker is ready when `app` first asks `incoming` for a
     /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
     /// finished; what is not finished at the drain timeout is cut. An `app` that returns unasked
-    /// is run again in a new worker: at once if it returned `Ok`, as after a crash if not.
+    /// is run again in a new worker: at once if it returned `Ok` after it was ready, as after a
+    /// crash if not.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).

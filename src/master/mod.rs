@@ -220,6 +220,7 @@ impl Master {
             while let Some(message) = self.processes.get_mut(&worker).and_then(Process::hear) {
                 match message {
                     ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
+                    ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
                     ToMaster::Asked(command) => self.obey(command),
                     ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
                 }

@@ -38,6 +38,8 @@ pub(crate) enum ToWorker {
 pub(crate) enum ToMaster {
     /// I accept connections.
     Ready,
+    /// I have served my share and am to be replaced.
+    Spent,
     /// Nothing is open any more; so many connections had to be cut.
     Drained { cut: u32 },
     /// I cannot go on, and why.
@@ -164,6 +166,7 @@ impl ToMaster {
     fn encode(&self) -> Vec<u8> {
         match self {
             Self::Ready => vec![b'R'],
+            Self::Spent => vec![b'S'],
             Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
             Self::Failed(why) => {
                 let end = why.floor_char_boundary(LEN_MAX - 1);
@@ -177,6 +180,7 @@ impl ToMaster {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
             b'R' if rest.is_empty() => Some(Self::Ready),
+            b'S' if rest.is_empty() => Some(Self::Spent),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
             }),
@@ -212,6 +216,7 @@ mod tests {
         let (master, worker) = Channel::pair().expect("a pair");
         let said = [
             ToMaster::Ready,
+            ToMaster::Spent,
             ToMaster::Drained { cut: 70_000 },
             ToMaster::Failed("no database".into()),
             ToMaster::Asked(Command::Stop(Stop::Now)),

@@ -26,10 +26,10 @@ impl Supervisor {
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
-        let spent = |seat: &Holder| matches!(seat, Holder::Held(worker) if worker.spent && worker.is_serving());
         let next = self.wanted_slots().find(|&slot| {
             let seat = self.seat(slot);
-            spent(&seat.holder) && seat.leaving.len() < LEAVING_MAX
+            let spent = seat.server().is_some_and(|worker| worker.spent);
+            spent && seat.leaving.len() < LEAVING_MAX
         });
         if let Some(slot) = next {
             self.start_successor(slot);

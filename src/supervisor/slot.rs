@@ -16,7 +16,7 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Killed, still the holder | ignore | crash | (has none) |
 /// | Draining | ignore | forget | Killed |
 /// | Killed, leaving | ignore | forget | (has none) |
-/// | Starting, successor | Serving, the holder drains | the holder stays, (1) (3) | Killed, (1) (3) |
+/// | Starting, successor | Serving, the holder drains | the holder stays, (1, 3) | Killed, (1, 3) |
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
 /// | slot in Backoff | (no worker) | (no worker) | Spawn |
 ///

@@ -30,8 +30,9 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// the first poll tells the master that the worker is ready, so set up before it.
 ///
 /// Three shapes of one thing: [`accept`](Self::accept); a [`Stream`](futures_core::Stream) of
-/// `io::Result<Connection>` that never yields an error (tonic's `serve_with_incoming`); and, with
-/// the feature `axum`, `axum::serve::Listener`.
+/// `io::Result<Connection>` that never yields an error, for servers that take one (tonic's wants its
+/// trait `Connected` on a wrapper of yours around each connection); and, with the feature `axum`,
+/// `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
 }

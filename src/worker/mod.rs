@@ -5,6 +5,7 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+pub(crate) mod recycle;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -18,6 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::task::spawn_local;
 
 use crate::config::Config;
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error};
@@ -49,6 +51,8 @@ pub struct Worker {
     workers: u16,
     drain: Drain,
     handle: Handle,
+    /// To the master, if there is one.
+    channel: Option<Channel>,
 }
 
 impl Worker {
@@ -80,6 +84,18 @@ impl Worker {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.is_asked()
+    }
+
+    /// Asks for this worker to be replaced, as a worker may that leaks or has grown too large:
+    /// another is started beside it in its slot, and this one drains when that one is ready. One
+    /// slot is replaced at a time. If the new worker fails, that is a crash like any other, and
+    /// this one serves on until it asks again. Without a master nothing happens.
+    pub fn recycle(&self) {
+        if let Some(channel) = &self.channel
+            && let Err(error) = channel.tell_master(&ToMaster::Spent)
+        {
+            tracing::debug!(%error, "the master did not hear that the worker is spent");
+        }
     }
 
     /// A handle on the whole server: what it asks travels to the master.
@@ -151,6 +167,7 @@ where
         workers: inheritance.marker.workers,
         drain,
         handle,
+        channel: Some(inheritance.channel.clone()),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
@@ -164,6 +181,9 @@ where
                 asks,
                 hooks,
             })?;
+            if let Some(age) = config.max_worker_age {
+                spawn_local(recycle::by_age(worker.clone(), age));
+            }
             let end = run(app, worker, &queue, config.drain_timeout).await;
             // An app may accept and leave in one go; the task has had no turn then, and what was a
             // clean exit would pass for a failure to start.
@@ -275,6 +295,7 @@ where
         workers: 1,
         drain,
         handle: handle.clone(),
+        channel: None,
     };
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {

@@ -12,6 +12,7 @@ mod crash;
 mod drain;
 mod lifecycle;
 mod master_death;
+mod recycle;
 mod signals;
 mod startup;
 mod support;
@@ -53,6 +54,9 @@ tests! {
     control:
         a_drain_is_heard_though_the_channel_was_full,
         a_hook_that_panics_in_a_worker_does_not_deafen_it;
+    recycle:
+        workers_are_replaced_by_requests_and_refuse_nobody,
+        workers_are_replaced_by_age_one_after_the_other;
     drain:
         term_answers_what_is_open,
         an_idle_connection_gets_one_more_answer,

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     net::{Ipv4Addr, SocketAddr},
-    num::NonZeroUsize,
+    num::{NonZeroU64, NonZeroUsize},
     path::PathBuf,
     time::Duration,
 };
@@ -210,8 +210,18 @@ pub(crate) struct Limits {
 
     /// Connections that one worker holds at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS")]
-    #[arg(value_parser = value::connections)]
+    #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
+
+    /// Replace a worker after so many requests, and up to a quarter more [default: never]
+    #[arg(long, value_name = "N", env = "PREFORK_MAX_REQUESTS")]
+    #[arg(value_parser = value::count::<NonZeroU64>)]
+    pub(crate) max_requests: Option<NonZeroU64>,
+
+    /// Replace a worker that is this old, or up to a quarter older [default: never]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_MAX_WORKER_AGE")]
+    #[arg(value_parser = value::positive_duration)]
+    pub(crate) max_worker_age: Option<Duration>,
 }
 
 /// What is told, and to whom.

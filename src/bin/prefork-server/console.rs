@@ -1,7 +1,7 @@
 //! What a person sees: the lines at the start, the log, and why it ended.
 
 use std::error::Error;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use prefork_server::{Address, BoxError, Hooks, WorkerInfo, usable_cpus};
@@ -29,11 +29,20 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    if code == 5 {
-        line.push_str("; end who has it, or choose another address with --listen");
-    }
+    line.push_str(way_out(error));
     say(&line);
     ExitCode::from(code)
+}
+
+fn way_out(error: &(dyn Error + 'static)) -> &'static str {
+    let Some(prefork_server::Error::Bind { source, .. }) = error.downcast_ref() else {
+        return "";
+    };
+    match source.kind() {
+        ErrorKind::AddrInUse => "; end who has it, or choose another address with --listen",
+        ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
+        _ => "; choose another address with --listen",
+    }
 }
 
 /// Tells when it serves, and reopens the access log.

@@ -6,6 +6,7 @@ mod cli;
 mod console;
 mod site;
 
+use std::num::NonZeroU64;
 use std::process::ExitCode;
 
 use prefork_server::{Http, Prefork, usable_cpus};
@@ -64,6 +65,9 @@ fn server(options: &Options) -> Prefork {
     if let Some(connections) = limits.max_connections {
         server = server.max_connections(connections.get());
     }
+    server = server
+        .max_requests(limits.max_requests.map(NonZeroU64::get))
+        .max_worker_age(limits.max_worker_age);
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }

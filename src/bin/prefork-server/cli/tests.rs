@@ -152,6 +152,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--max-header-size", "large", "16KiB"),
         ("--max-body-size", "-1", "4MiB"),
         ("--max-connections", "0", "10000"),
+        ("--max-requests", "0", "10000"),
+        ("--max-worker-age", "0s", "30s"),
         ("--announce-fd", "0", "such as 3"),
         ("--announce-fd", "999999", "not open"),
         ("--access-log", "", "access.log"),

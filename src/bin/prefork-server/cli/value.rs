@@ -1,9 +1,10 @@
 //! Numbers, durations and sizes, each with its bounds.
 
 use std::{
-    num::{NonZeroU16, NonZeroUsize},
+    num::NonZeroU16,
     ops::RangeInclusive,
     path::{Path, PathBuf},
+    str::FromStr,
     time::Duration,
 };
 
@@ -101,7 +102,7 @@ pub(super) fn body_size(text: &str) -> Result<u64, String> {
     size(text)
 }
 
-pub(super) fn connections(text: &str) -> Result<NonZeroUsize, String> {
+pub(super) fn count<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse()
         .map_err(|_| "it must be a number from 1 up, such as 10000".into())
 }

@@ -1,0 +1,71 @@
+//! Workers that have served their share.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::client::get;
+use crate::support::{Server, pid_of};
+
+pub(crate) fn workers_are_replaced_by_requests_and_refuse_nobody() {
+    let mut server = Server::start(&["--max-requests", "50", "--respond", "hi"]);
+    let address = server.address();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(get(address, "/").body, "hi");
+            }
+        });
+        for _ in 0..4 {
+            server.wait("worker_draining");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    expect_ready_before_draining(&ended.notices);
+}
+
+pub(crate) fn workers_are_replaced_by_age_one_after_the_other() {
+    let mut server = Server::start(&["--max-worker-age", "300ms", "--respond", "hi"]);
+    for _ in 0..4 {
+        server.wait("worker_draining");
+    }
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert!(
+        ended
+            .notices
+            .iter()
+            .filter(|notice| notice["notice"] == "worker_exited")
+            .all(|notice| notice["status"] == "exit 0"),
+        "{}",
+        ended.log
+    );
+    expect_ready_before_draining(&ended.notices);
+}
+
+/// Until the end of the server begins, a slot's worker drains only when the slot has another that
+/// is ready.
+fn expect_ready_before_draining(notices: &[Value]) {
+    let mut ready: BTreeMap<u64, usize> = BTreeMap::new();
+    for notice in notices {
+        let serving = ready
+            .entry(notice["slot"].as_u64().unwrap_or(u64::MAX))
+            .or_default();
+        match notice["notice"].as_str() {
+            Some("draining") => return,
+            Some("worker_ready") => *serving += 1,
+            Some("worker_draining") => {
+                *serving -= 1;
+                assert!(*serving > 0, "{} drained too early", pid_of(notice));
+            }
+            _ => {}
+        }
+    }
+}
