@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -97,6 +98,23 @@ extern "C" fn pass_on(signal: libc::c_int) {
     // SAFETY: tgkill(2) takes three integers. It fails only if the reader is gone, and a handler
     // has nobody to tell.
     unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), reader, signal) };
+}
+
+/// Has this process end by `SIGALRM` so long after a `SIGTERM`, whatever it is doing then: a worker
+/// whose handler blocks hears neither its drain nor the end of its master, and the master that
+/// would kill it may be the one that has died.
+pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours.
+    unsafe { sigaction(Signal::SIGALRM, &default) }?;
+    let seconds = u32::try_from(delay.as_secs().saturating_add(1)).unwrap_or(u32::MAX);
+    let alarm = move || {
+        // SAFETY: alarm(2) takes an integer; it is async-signal-safe.
+        unsafe { libc::alarm(seconds) };
+    };
+    // SAFETY: `alarm` makes one async-signal-safe call and touches no memory.
+    unsafe { signal_hook_registry::register(libc::SIGTERM, alarm) }?;
+    Ok(())
 }
 
 /// Takes the inherited block off, in a worker whose handlers stand.

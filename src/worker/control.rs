@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +26,9 @@ use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
 
+/// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
+const KILL_GRACE: Duration = Duration::from_secs(1);
+
 /// What the tasks of a worker with a master work on.
 pub(crate) struct Controls {
     pub(crate) channel: Channel,
@@ -32,6 +36,7 @@ pub(crate) struct Controls {
     pub(crate) switch: DrainSwitch,
     pub(crate) asks: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
+    pub(crate) drain_timeout: Duration,
 }
 
 /// Starts them, inside the worker's runtime. The task that is returned tells the master once that
@@ -43,8 +48,11 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         switch,
         asks,
         mut hooks,
+        drain_timeout,
     } = controls;
     handle_signals(&switch)?;
+    // What the drain itself cannot end, because the loop does not turn.
+    signals::end_after_term(drain_timeout + KILL_GRACE)?;
     let asks = UnixDatagram::from_std(asks)?;
     let forward = channel.clone();
     spawn_local(async move {

@@ -180,6 +180,7 @@ where
                 switch,
                 asks,
                 hooks,
+                drain_timeout: config.drain_timeout,
             })?;
             if let Some(age) = config.max_worker_age {
                 spawn_local(recycle::by_age(worker.clone(), age));

@@ -44,6 +44,9 @@ pub(crate) fn run(app: &OsStr) {
             .serve(async |_| Ok(service_fn(hello))),
         Some("panics") => panics(),
         Some("glances") => glances(),
+        Some("blocks") => server()
+            .drain_timeout(Duration::ZERO)
+            .serve(async |_| Ok(service_fn(block))),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -55,6 +58,13 @@ pub(crate) fn run(app: &OsStr) {
 
 fn server() -> Prefork {
     Prefork::bind("127.0.0.1:0").workers(2).announce_fd(1)
+}
+
+/// Stands still, and the event loop with it.
+async fn block(_request: Request) -> Result<Response, Infallible> {
+    loop {
+        std::thread::park();
+    }
 }
 
 async fn hello(_request: Request) -> Result<Response, Infallible> {

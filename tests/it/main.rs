@@ -65,6 +65,7 @@ tests! {
         a_full_worker_leaves_its_queue_to_its_successor;
     master_death:
         workers_finish_and_leave_when_the_master_is_killed,
+        a_worker_that_hears_nothing_does_not_outlive_its_master,
         a_program_that_a_worker_starts_is_nobodys_worker;
     signals:
         a_program_with_threads_hears_them_all,

@@ -35,6 +35,16 @@ pub(crate) fn workers_finish_and_leave_when_the_master_is_killed() {
     server.end();
 }
 
+pub(crate) fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
+    let mut server = Server::start_app("blocks");
+    let address = server.address();
+    let mut clients = [Client::connect(address), Client::connect(address)];
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    server.signal(Signal::SIGKILL);
+    // Its standard output ends: nobody is left.
+    server.end();
+}
+
 pub(crate) fn a_program_that_a_worker_starts_is_nobodys_worker() {
     let mut server = Server::start_app("starts_programs");
     let address = server.address();
