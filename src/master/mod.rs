@@ -221,6 +221,7 @@ impl Master {
                 match message {
                     ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
                     ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
+                    ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
                     ToMaster::Asked(command) => self.obey(command),
                     ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
                 }

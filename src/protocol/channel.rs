@@ -40,6 +40,8 @@ pub(crate) enum ToMaster {
     Ready,
     /// I have served my share and am to be replaced.
     Spent,
+    /// Somebody else than you has told me to drain; I accept no more.
+    Leaving,
     /// Nothing is open any more; so many connections had to be cut.
     Drained { cut: u32 },
     /// I cannot go on, and why.
@@ -167,6 +169,7 @@ impl ToMaster {
         match self {
             Self::Ready => vec![b'R'],
             Self::Spent => vec![b'S'],
+            Self::Leaving => vec![b'L'],
             Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
             Self::Failed(why) => {
                 let end = why.floor_char_boundary(LEN_MAX - 1);
@@ -181,6 +184,7 @@ impl ToMaster {
         match tag {
             b'R' if rest.is_empty() => Some(Self::Ready),
             b'S' if rest.is_empty() => Some(Self::Spent),
+            b'L' if rest.is_empty() => Some(Self::Leaving),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
             }),
@@ -217,6 +221,7 @@ mod tests {
         let said = [
             ToMaster::Ready,
             ToMaster::Spent,
+            ToMaster::Leaving,
             ToMaster::Drained { cut: 70_000 },
             ToMaster::Failed("no database".into()),
             ToMaster::Asked(Command::Stop(Stop::Now)),

@@ -29,6 +29,8 @@ pub(crate) enum Event {
     SpawnFailed(WorkerId),
     /// The worker said that it accepts connections.
     Ready(WorkerId),
+    /// The worker was told by somebody else to leave, and accepts no more.
+    Leaving(WorkerId),
     /// The process is gone and reaped.
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.

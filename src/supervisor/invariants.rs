@@ -25,6 +25,7 @@ impl Before {
     pub(super) fn event(supervisor: &Supervisor, event: Event) -> Self {
         let cause = match event {
             Event::Exited(..) | Event::SpawnFailed(_) | Event::Hung(_) => Cause::Loss,
+            Event::Leaving(_) => Cause::Loss,
             Event::Resize(_) | Event::ResizeBy(_) => Cause::Loss,
             _ => Cause::Other,
         };

@@ -150,6 +150,7 @@ impl Supervisor {
             Event::Spawned(_) => {}
             Event::SpawnFailed(worker) => self.gone(worker, Exit::Crash, Abandoned::NotSpawned),
             Event::Ready(worker) => self.ready(worker),
+            Event::Leaving(worker) => self.leaving(worker),
             Event::Exited(worker, Exit::Misconfigured) => {
                 self.gone(worker, Exit::Misconfigured, Abandoned::Misconfigured);
             }

@@ -24,14 +24,14 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// running reload came to it, so that the reload's generation is tried there at once. (3) In place
 /// of a spent worker: a crash; the holder is spent no more. `Spent` is heeded from one that serves.
 ///
-/// | worker \ event | `Hung` | drain asked | `Stop::Now` |
-/// |---|---|---|---|
-/// | Starting, in any role | ignore | Draining | Killed |
-/// | Serving | Killed, notify | Draining | Killed |
-/// | Killed, still the holder | ignore | leaves, stays Killed | leaves, stays Killed |
-/// | Draining | ignore | no change | Killed |
-/// | Killed, leaving | ignore | no change | no change |
-/// | slot in Backoff | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
+/// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
+/// |---|---|---|---|---|
+/// | Starting, in any role | ignore | ignore | Draining | Killed |
+/// | Serving | Killed, notify | Draining, respawn at once | Draining | Killed |
+/// | Killed, still the holder | ignore | ignore | leaves, stays Killed | leaves, stays Killed |
+/// | Draining | ignore | ignore | no change | Killed |
+/// | Killed, leaving | ignore | ignore | no change | no change |
+/// | slot in Backoff | (no worker) | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
 ///
 /// *Crash:* the time is noted. Beyond the limit the server ends, else the slot respawns at once or
 /// after `Backoff`. The reserved exit code ends the server too, with its own outcome. A worker that
@@ -150,6 +150,20 @@ impl Supervisor {
             self.end(Outcome::Misconfigured, Urgency::Unasked);
         } else if !(worker.is_serving() && exit == Exit::Clean) {
             self.crashed(slot);
+        }
+    }
+
+    /// The slot goes on at once with another: a drain may take long, and nobody accepts meanwhile.
+    pub(super) fn leaving(&mut self, id: WorkerId) {
+        let Some((slot, Role::Holder)) = self.locate(id) else {
+            return;
+        };
+        if self.seat(slot).server().is_none() {
+            return;
+        }
+        if let Some(worker) = self.seat_mut(slot).take_holder() {
+            self.note_service(slot, &worker);
+            self.dismiss(slot, worker);
         }
     }
 

@@ -50,9 +50,9 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         mut hooks,
         drain_timeout,
     } = controls;
-    handle_signals(&switch)?;
     // What the drain itself cannot end, because the loop does not turn.
     signals::end_after_term(drain_timeout + KILL_GRACE)?;
+    handle_signals(&switch, &channel)?;
     let asks = UnixDatagram::from_std(asks)?;
     let forward = channel.clone();
     spawn_local(async move {
@@ -90,12 +90,15 @@ pub(crate) fn tell_ready(channel: &Channel) {
 /// `TERM` and `QUIT` drain. The others mean something to the master alone, but a terminal or a
 /// `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
 /// ignored, because a program started here would inherit being ignored.
-fn handle_signals(switch: &DrainSwitch) -> io::Result<()> {
+fn handle_signals(switch: &DrainSwitch, channel: &Channel) -> io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::quit()] {
-        let (mut arrived, switch) = (signal(kind)?, switch.clone());
+        let (mut arrived, switch, channel) = (signal(kind)?, switch.clone(), channel.clone());
         spawn_local(async move {
             while arrived.recv().await.is_some() {
                 switch.turn();
+                if let Err(error) = channel.tell_master(&ToMaster::Leaving) {
+                    tracing::debug!(%error, "the master did not hear that the worker leaves");
+                }
             }
         });
     }

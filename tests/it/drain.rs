@@ -46,6 +46,19 @@ pub(crate) fn an_idle_connection_gets_one_more_answer() {
     idle.expect_end();
 }
 
+pub(crate) fn a_worker_that_is_told_to_leave_is_followed_at_once() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "500ms"]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut client = Client::connect(address);
+    client.ask("/");
+    kill(pid, Signal::SIGTERM).expect("it lives");
+    // Passing over its end here would leave nothing to wait for below.
+    server.wait("worker_ready");
+    assert_eq!(client.answer().body, "hi");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+}
+
 pub(crate) fn a_client_that_never_reads_is_cut_at_the_deadline() {
     let mut server = Server::start(&[
         "--workers",

@@ -59,6 +59,7 @@ tests! {
         workers_are_replaced_by_age_one_after_the_other;
     drain:
         term_answers_what_is_open,
+        a_worker_that_is_told_to_leave_is_followed_at_once,
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
         a_second_signal_stops_at_once,

@@ -143,9 +143,10 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
                     Event::Ready(id),
                     misconfigured,
                 ]);
+                events.push(Event::Leaving(id));
             }
             Life::Draining | Life::Killed | Life::KilledLeaving => {
-                events.extend([Event::Ready(id), Event::Hung(id)]);
+                events.extend([Event::Ready(id), Event::Hung(id), Event::Leaving(id)]);
             }
         }
     }

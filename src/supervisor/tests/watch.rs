@@ -23,6 +23,8 @@ pub(super) struct Watch {
     adopters: BTreeMap<Slot, WorkerId>,
     hung: BTreeSet<WorkerId>,
     spent: BTreeSet<WorkerId>,
+    /// Those who said that they leave.
+    leaving: BTreeSet<WorkerId>,
     newest_worker: WorkerId,
     /// The reload that this very event ended.
     given_up: Option<Generation>,
@@ -90,6 +92,7 @@ impl Watch {
             adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
+            leaving: BTreeSet::new(),
             newest_worker: WorkerId(0),
             given_up: None,
             crashes: 0,
@@ -148,6 +151,9 @@ impl Watch {
             Event::Spent(id) if self.life(id) == Some(Life::Serving) => {
                 self.spent.insert(id);
             }
+            Event::Leaving(id) if self.life(id) == Some(Life::Serving) => {
+                self.leaving.insert(id);
+            }
             Event::Resize(workers) if !self.is_ending() => self.resized(workers),
             Event::ResizeBy(Step::More) if !self.is_ending() => {
                 self.resized(self.workers.saturating_add(1));
@@ -200,6 +206,7 @@ impl Watch {
         };
         self.hung.remove(&id);
         self.spent.remove(&id);
+        self.leaving.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
         }
@@ -324,7 +331,7 @@ impl Watch {
         };
         let (retired, canary) = (slot.0 >= self.workers.get(), seen.role == Role::Canary);
         let may = match seen.life {
-            Life::Serving => other(Life::Serving),
+            Life::Serving => other(Life::Serving) || self.leaving.contains(&id),
             Life::Starting => other(Life::Serving) || other(Life::Killed),
             Life::Draining | Life::Killed | Life::KilledLeaving => false,
         };

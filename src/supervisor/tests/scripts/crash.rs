@@ -48,6 +48,16 @@ fn exit_code_0_recycles_a_worker_and_is_never_counted() {
 }
 
 #[test]
+fn a_worker_that_leaves_by_itself_is_followed_before_it_is_gone() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::Leaving(WorkerId(1)))
+        .expect([drain(1), spawn(2, 0, 1)]);
+    world.ready(2).expect([]);
+    world.exited(1, Exit::Clean).expect([]);
+}
+
+#[test]
 fn crashes_up_to_the_limit_are_borne_and_one_more_is_not() {
     let mut world = World::serving(16);
     for worker in 1..=10 {
