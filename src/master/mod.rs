@@ -133,7 +133,7 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 impl Master {
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
-            if let Some(outcome) = self.act() {
+            if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
             self.wait()?;
@@ -146,7 +146,8 @@ impl Master {
         }
     }
 
-    fn act(&mut self) -> Option<Outcome> {
+    /// Carries out what the supervisor asks for; the last action gives the outcome.
+    fn carry_out(&mut self) -> Option<Outcome> {
         while let Some(action) = self.supervisor.next_action() {
             if let Some(outcome) = self.apply(action) {
                 return Some(outcome);
@@ -243,23 +244,31 @@ impl Master {
 
     /// Takes every process that has ended; as PID 1 strangers among them.
     fn reap(&mut self) {
-        while let Some((pid, status)) = reap::next() {
+        while let Some(pid) = reap::ended() {
             let worker = self
                 .processes
                 .iter()
                 .find(|(_, process)| process.pid == pid);
-            match worker.map(|(&worker, _)| worker) {
-                Some(worker) => self.bury(worker, status),
-                None => tracing::debug!(%pid, %status, "reaped a process that is no worker"),
+            let worker = worker.map(|(&worker, _)| worker);
+            if worker.is_some() {
+                // What it said before it died may still wait in the channel. It is acted on and
+                // told before its end is, and before its pid can become another's.
+                self.hear_workers();
+                let outcome = self.carry_out();
+                debug_assert_eq!(outcome, None, "a worker is left");
+            }
+            match (worker, reap::take(pid)) {
+                (Some(worker), Some(status)) => self.bury(worker, status),
+                (None, Some(status)) => {
+                    tracing::debug!(%pid, %status, "reaped a process that is no worker");
+                }
+                // Somebody else in this program was faster: nothing to be learnt.
+                (_, None) => tracing::warn!(%pid, "a process was reaped by another thread"),
             }
         }
     }
 
     fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        // What it said before it died may still wait in the channel, and is told before its end.
-        self.hear_workers();
-        let outcome = self.act();
-        debug_assert!(outcome.is_none(), "the end waits for this worker's exit");
         let process = self
             .processes
             .remove(&worker)

@@ -6,25 +6,40 @@ use nix::unistd::Pid;
 
 use crate::hooks::{Core, ExitStatus};
 
-/// The next process that has ended, whoever it was: as PID 1 strangers become ours too. `None` if
-/// none is waiting to be reaped.
+/// A process that has ended, whoever it was: as PID 1 strangers become ours too. `None` if none
+/// has. Until it is [taken](take) its pid means nobody else, and it is what this tells of.
+pub(crate) fn ended() -> Option<Pid> {
+    // SAFETY: a `siginfo_t` is integers and addresses, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    loop {
+        // SAFETY: `info` is for the kernel to write to.
+        let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+        match Errno::result(result) {
+            Err(Errno::EINTR) => {}
+            // There is nobody (`ECHILD`).
+            Err(_) => return None,
+            Ok(_) => break,
+        }
+    }
+    // SAFETY: waitid(2) has succeeded, so this is what it fills in; 0 says that nobody has ended.
+    let pid = unsafe { info.si_pid() };
+    (pid > 0).then(|| Pid::from_raw(pid))
+}
+
+/// Reaps a process that has [`ended`].
 ///
 /// Not by nix's `waitpid`: it reaps a process that a real-time signal ended and then returns an
-/// error, so that nobody learns who it was.
-pub(crate) fn next() -> Option<(Pid, ExitStatus)> {
+/// error, so that nobody learns how it ended.
+pub(crate) fn take(pid: Pid) -> Option<ExitStatus> {
+    let mut status = 0;
     loop {
-        let mut status = 0;
         // SAFETY: `status` is an integer for the kernel to write to.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-        match Errno::result(pid) {
-            Ok(1..) => {}
-            Err(Errno::EINTR) => continue,
-            // Nobody has ended, or there is nobody (`ECHILD`).
+        let taken = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::WNOHANG) };
+        match Errno::result(taken) {
+            Err(Errno::EINTR) => {}
+            Ok(1..) => return parse(status),
             Ok(_) | Err(_) => return None,
-        }
-        // Stopped and continued processes are not asked for.
-        if let Some(status) = parse(status) {
-            return Some((Pid::from_raw(pid), status));
         }
     }
 }
