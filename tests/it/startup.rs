@@ -61,16 +61,10 @@ pub(crate) fn a_worker_inherits_nothing_else() {
     assert_eq!(workers.len(), 2);
     for pid in workers {
         // Its listener, its channel, and what it made itself: its handle's pair and the pair by
-        // which its runtime learns of signals, one end of each twice. One that was ready before
-        // its sibling has that one's listener too, until it hears of its release.
-        let sockets = || {
-            let files = open(pid);
-            files
-                .iter()
-                .filter(|file| file.starts_with("socket:"))
-                .count()
-        };
-        until(|| sockets() == 8);
+        // which its runtime learns of signals, one end of each twice. The one that was ready first
+        // has adopted the other's listener, and lets go of it when it hears so.
+        let is_socket = |file: &&String| file.starts_with("socket:");
+        until(|| open(pid).iter().filter(is_socket).count() == 8);
         let files = open(pid);
         assert!(!leaked(&files), "{files:?}");
         assert!(
