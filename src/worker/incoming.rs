@@ -30,9 +30,9 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// the first poll tells the master that the worker is ready, so set up before it.
 ///
 /// Three shapes of one thing: [`accept`](Self::accept); a [`Stream`](futures_core::Stream) of
-/// `io::Result<Connection>` that never yields an error, for servers that take one (tonic's wants its
-/// trait `Connected` on a wrapper of yours around each connection); and, with the feature `axum`,
-/// `axum::serve::Listener`.
+/// `io::Result<Connection>` that never yields an error, for servers that take one (tonic's wants
+/// its trait `Connected` on a wrapper of yours around each connection); and, with the feature
+/// `axum`, `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
 }
@@ -216,7 +216,7 @@ impl Queue {
 
     fn poll_accept(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
         if !self.accepting.swap(true, Ordering::Relaxed) {
-            self.first_poll.notify_waiters();
+            self.first_poll.notify_one();
         }
         let mut state = self.state();
         state.waker = Some(cx.waker().clone());
@@ -226,14 +226,15 @@ impl Queue {
             }
             return Poll::Pending;
         }
-        if state.draining {
-            return Poll::Ready(state.next_queued().map(|accepted| self.admit(accepted)));
-        }
         if let Some(pause) = &mut state.pause {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
             state.pause = None;
+        }
+        if state.draining {
+            let queued = state.poll_queued(cx);
+            return queued.map(|accepted| accepted.map(|accepted| self.admit(accepted)));
         }
         state
             .poll_listeners(cx)
@@ -306,7 +307,7 @@ impl State {
         Poll::Pending
     }
 
-    fn rest(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<Accepted> {
+    fn rest<T>(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<T> {
         tracing::warn!(%error, "accepting rests for {EXHAUSTED_PAUSE:?}");
         let mut pause = Box::pin(tokio::time::sleep(EXHAUSTED_PAUSE));
         // Registers the waker; it cannot be over yet.
@@ -324,22 +325,24 @@ impl State {
     }
 
     /// Asks the kernel itself: the runtime may not yet have seen what came in a moment ago.
-    fn next_queued(&mut self) -> Option<Accepted> {
+    fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Option<Accepted>> {
         while let Some(listener) = self.listeners.last_mut() {
             match listener.accept_queued() {
                 Ok(Some(accepted)) => {
                     listener.waiting = listener.waiting.saturating_sub(1);
-                    return Some(accepted);
+                    return Poll::Ready(Some(accepted));
                 }
                 Err(error) if is_of_connection(&error) => {}
                 Ok(None) => drop(self.listeners.pop()),
+                // What is being finished will give some back.
+                Err(error) if is_exhausted(&error) => return self.rest(&error, cx),
                 Err(error) => {
                     tracing::warn!(%error, "connections in the queue could not be accepted");
                     self.listeners.pop();
                 }
             }
         }
-        None
+        Poll::Ready(None)
     }
 }
 
@@ -416,9 +419,21 @@ fn is_of_connection(error: &io::Error) -> bool {
         Errno::EPROTO,
         Errno::ETIMEDOUT,
     ];
+    is_one_of(error, &of_connection)
+}
+
+/// Whether the process or the system has run out of something that it may get back.
+fn is_exhausted(error: &io::Error) -> bool {
+    is_one_of(
+        error,
+        &[Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM],
+    )
+}
+
+fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
     error
         .raw_os_error()
-        .is_some_and(|raw| of_connection.contains(&Errno::from_raw(raw)))
+        .is_some_and(|raw| numbers.contains(&Errno::from_raw(raw)))
 }
 
 #[cfg(test)]

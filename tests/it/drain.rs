@@ -1,12 +1,13 @@
 //! The end that was asked for.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 
 use crate::client::Client;
-use crate::support::{Server, pid_of};
+use crate::support::{Server, binary, pid_of};
 
 pub(crate) fn term_answers_what_is_open() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "500ms"]);
@@ -99,6 +100,24 @@ pub(crate) fn a_second_signal_stops_at_once() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "stopped");
     assert!(client.try_answer().is_err());
+}
+
+pub(crate) fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
+    let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
+                  --delay 100ms --max-connections 100 --announce-fd 1";
+    let binary = binary();
+    let mut command = Command::new("sh");
+    let mut server = Server::spawn(command.args(["-c", script]).arg(binary.get_program()));
+    let address = server.address();
+    let mut clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    server.signal(Signal::SIGTERM);
+    for client in &mut clients {
+        assert_eq!(client.answer().body, "hi");
+    }
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert!(ended.log.contains("accepting rests"), "{}", ended.log);
 }
 
 pub(crate) fn a_full_worker_leaves_its_queue_to_its_successor() {

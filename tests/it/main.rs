@@ -63,6 +63,7 @@ tests! {
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
         a_second_signal_stops_at_once,
+        a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
     master_death:
         workers_finish_and_leave_when_the_master_is_killed,
