@@ -30,8 +30,9 @@ pub(crate) struct Inherit {
 /// signal it gets when this thread ends (prctl(2), `PR_SET_PDEATHSIG`).
 pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> {
     let master = Pid::this();
+    let last = last_open()?;
     command.stdin(Stdio::null());
-    let prepare = move || prepare(master, &inherit);
+    let prepare = move || prepare(master, last, &inherit);
     // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes system
     // calls on values made before the fork; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
@@ -42,8 +43,8 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
 }
 
 /// Runs in the new process before exec.
-fn prepare(master: Pid, inherit: &Inherit) -> io::Result<()> {
-    close_all_on_exec()?;
+fn prepare(master: Pid, last: RawFd, inherit: &Inherit) -> io::Result<()> {
+    close_all_on_exec(last)?;
     for &fd in &inherit.fds {
         // SAFETY: the master holds `fd` open while it spawns, and this process has its copy.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -62,7 +63,7 @@ fn prepare(master: Pid, inherit: &Inherit) -> io::Result<()> {
 
 /// Marks every descriptor from [`FIRST`] on close-on-exec: also those that other code in the
 /// program opened without asking for it.
-fn close_all_on_exec() -> io::Result<()> {
+fn close_all_on_exec(last: RawFd) -> io::Result<()> {
     // SAFETY: close_range(2) takes three integers; with CLOSE_RANGE_CLOEXEC it closes nothing now.
     let result = unsafe {
         libc::syscall(
@@ -75,9 +76,9 @@ fn close_all_on_exec() -> io::Result<()> {
     if result == 0 {
         return Ok(());
     }
-    // Linux 5.10 does not know the flag: one by one, up to the limit.
-    let (limit, _) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
-    for fd in FIRST..RawFd::try_from(limit).unwrap_or(RawFd::MAX) {
+    // Linux 5.10 does not know the flag: one by one. Not up to the limit, which may be a thousand
+    // million.
+    for fd in FIRST..=last {
         // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         match fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)) {
@@ -86,6 +87,21 @@ fn close_all_on_exec() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The highest descriptor that is open (proc(5)).
+fn last_open() -> io::Result<RawFd> {
+    let mut last = FIRST;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name();
+        last = last.max(
+            number
+                .to_str()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(0),
+        );
+    }
+    Ok(last)
 }
 
 fn resource(limit: Limit) -> Resource {
