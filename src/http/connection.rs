@@ -5,11 +5,12 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http_body::Body as HttpBody;
-use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::Service;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -17,7 +18,7 @@ use super::Request;
 use super::activity::{Activity, Stage};
 use super::registry::Member;
 use super::service::Guarded;
-use super::stream::Stream;
+use super::stream::{Socket, Stream};
 use super::timeouts::{Deadline, Order};
 
 /// What a client is told whose request's head does not come to its end.
@@ -27,55 +28,85 @@ const TOO_SLOW: &[u8] =
 type Protocol<I, S> = UpgradeableConnection<Stream<I>, Guarded<S>>;
 
 /// Serves a connection to its end.
-pub(super) async fn live<I, S, B>(member: Member, mut protocol: Protocol<I, S>)
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+pub(super) async fn live<I, S, B>(
+    member: Member,
+    http: Rc<Builder>,
+    stream: Stream<I>,
+    service: Guarded<S>,
+) where
+    I: Socket,
     S: Service<Request, Response = http::Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: HttpBody + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    match poll_fn(|cx| poll_serving(&mut protocol, &member, cx)).await {
-        End::Protocol(Ok(())) => {
+    let begin = |stream, service| http.serve_connection(stream, service).with_upgrades();
+    let mut protocol: Protocol<I, S> = begin(stream, service);
+    loop {
+        match poll_fn(|cx| poll_serving(&mut protocol, &member, cx)).await {
+            End::Protocol(outcome) => return end(outcome, protocol, &member).await,
+            End::Ordered(order @ (Order::Cut | Order::Expire(Deadline::Write))) => {
+                // Somebody who does not read will not read our last words either.
+                return note(order, &member);
+            }
+            End::Ordered(order) => {
+                let Some(mut parts) = protocol.into_parts() else {
+                    return note(order, &member);
+                };
+                if !is_blank(&parts.read_buf) {
+                    note(order, &member);
+                    return part(&mut parts.io, TOO_SLOW, &member).await;
+                }
+                if !order.is_about_silence() || !parts.io.has_unread() {
+                    note(order, &member);
+                    return finish(&mut parts.io, b"", &member).await;
+                }
+                // A request was on its way, and has come while others were being closed.
+                protocol = begin(parts.io, parts.service);
+            }
+        }
+    }
+}
+
+/// The protocol, or the client, has ended the connection.
+async fn end<I, S, B>(outcome: hyper::Result<()>, protocol: Protocol<I, S>, member: &Member)
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: HttpBody + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    match outcome {
+        Ok(()) => {
             tracing::debug!(peer = ?member.peer(), "connection ended");
             match protocol.into_parts() {
-                None => outlive_upgrade(&member).await,
+                None => outlive_upgrade(member).await,
                 Some(mut parts) if member.activity.is_body_unread() => {
-                    part(&mut parts.io, b"", &member).await;
+                    part(&mut parts.io, b"", member).await;
                 }
                 Some(_) => {}
             }
         }
-        End::Protocol(Err(error)) => {
+        Err(error) => {
             tracing::debug!(peer = ?member.peer(), %error, "connection failed");
             let Some(mut parts) = protocol.into_parts() else {
                 return;
             };
             if error.is_parse() {
-                part(&mut parts.io, b"", &member).await;
+                part(&mut parts.io, b"", member).await;
             } else {
                 // No end of file: a response may have broken off. Those before it are whole.
-                send(&mut parts.io, b"", &member).await;
+                send(&mut parts.io, b"", member).await;
             }
         }
-        End::Ordered(order) => {
-            tracing::debug!(peer = ?member.peer(), ?order, "connection closed by us");
-            if let Order::Expire(deadline) = order {
-                member.registry.counters.timeout(deadline);
-            }
-            // Somebody who does not read will not read our last words either.
-            if matches!(order, Order::Cut | Order::Expire(Deadline::Write)) {
-                return;
-            }
-            let Some(mut parts) = protocol.into_parts() else {
-                return;
-            };
-            if is_blank(&parts.read_buf) {
-                finish(&mut parts.io, b"", &member).await;
-            } else {
-                part(&mut parts.io, TOO_SLOW, &member).await;
-            }
-        }
+    }
+}
+
+fn note(order: Order, member: &Member) {
+    tracing::debug!(peer = ?member.peer(), ?order, "connection closed by us");
+    if let Order::Expire(deadline) = order {
+        member.registry.counters.timeout(deadline);
     }
 }
 
@@ -91,7 +122,7 @@ fn poll_serving<I, S, B>(
     cx: &mut Context<'_>,
 ) -> Poll<End>
 where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    I: Socket,
     S: Service<Request, Response = http::Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: HttpBody + 'static,

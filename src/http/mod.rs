@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use hyper::server::conn::http1;
 use hyper::service::Service;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
@@ -33,6 +32,7 @@ pub(crate) use counters::Counts;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 use service::Guarded;
+pub(crate) use stream::Socket;
 use stream::Stream;
 
 /// A request as handlers get it.
@@ -68,7 +68,7 @@ impl Server {
         service: S,
     ) -> impl Future<Output = ()> + use<I, S, B>
     where
-        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        I: Socket,
         S: Service<Request, Response = http::Response<B>>,
         S::Error: Into<Box<dyn Error + Send + Sync>>,
         B: http_body::Body + 'static,
@@ -82,8 +82,7 @@ impl Server {
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&member.activity),
         };
-        let protocol = self.protocol.serve_connection(stream, service);
-        connection::live(member, protocol.with_upgrades())
+        connection::live(member, Rc::clone(&self.protocol), stream, service)
     }
 
     /// Drives every deadline; never ends. Run it once, beside the connections.

@@ -43,6 +43,13 @@ thread_local! {
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// What connections are made of.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Whether bytes have come that nobody has read. This asks the kernel (recv(2), `MSG_PEEK`):
+    /// the runtime learns of them only when its event loop goes round.
+    fn has_unread(&self) -> bool;
+}
+
 /// See the module's head.
 pub(super) struct Stream<I> {
     io: I,
@@ -82,6 +89,14 @@ impl<I> Stream<I> {
     /// The socket itself, for our own last words.
     pub(super) fn io(&mut self) -> &mut I {
         &mut self.io
+    }
+
+    /// As [`Socket::has_unread`].
+    pub(super) fn has_unread(&self) -> bool
+    where
+        I: Socket,
+    {
+        self.io.has_unread()
     }
 
     fn holds_back(&self) -> bool {

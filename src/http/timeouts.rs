@@ -93,6 +93,13 @@ pub(super) enum Order {
     Cut,
 }
 
+impl Order {
+    /// Whether it has no reason any more once the client says something.
+    pub(super) fn is_about_silence(self) -> bool {
+        matches!(self, Self::CloseIdle | Self::Expire(Deadline::Idle))
+    }
+}
+
 /// What a client can be too slow at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deadline {

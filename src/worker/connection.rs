@@ -1,14 +1,17 @@
 //! An accepted connection, before any protocol.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
+use crate::http::Socket;
 use crate::worker::incoming::Admission;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
@@ -77,6 +80,19 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl Socket for Connection {
+    fn has_unread(&self) -> bool {
+        let socket = match &self.stream {
+            Stream::Tcp(stream) => SockRef::from(stream),
+            Stream::Unix(stream) => SockRef::from(stream),
+        };
+        // The sockets of a runtime do not block.
+        socket
+            .peek(&mut [MaybeUninit::uninit()])
+            .is_ok_and(|len| len > 0)
     }
 }
 

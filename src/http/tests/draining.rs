@@ -1,6 +1,7 @@
 //! The end of a worker, as its clients see it.
 
 use std::future::pending;
+use std::io::Read;
 
 use tokio::sync::Notify;
 
@@ -27,6 +28,38 @@ fn an_idle_connection_lingers_and_answers_one_more() {
             host.server.counts().idle_timeouts,
             0,
             "a drain is not a timeout"
+        );
+    });
+}
+
+/// Between the order to close and its turn: the event loop does not go round in between, so the
+/// runtime cannot know of the bytes.
+#[test]
+fn a_request_that_comes_while_others_are_closed_is_answered() {
+    run(async {
+        let host = Host::start(options().linger(SHORT), hello).await;
+        let mut clients = [host.connect().await, host.connect().await];
+        for client in &mut clients {
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+        }
+        let clients = clients.map(|client| client.stream.into_std().expect("a socket"));
+        let asking = clients
+            .each_ref()
+            .map(|client| client.try_clone().expect("a descriptor"));
+        host.last_moment.lock().expect("one thread").extend(asking);
+        host.server.drain();
+        host.emptied().await;
+        let answers = clients.map(|mut client| {
+            let mut answer = String::new();
+            client.set_nonblocking(false).expect("a socket");
+            let _ = client.read_to_string(&mut answer);
+            answer
+        });
+        assert_eq!(answers.iter().filter(|answer| answer.is_empty()).count(), 1);
+        assert!(
+            answers.iter().any(|answer| answer == HELLO_LAST_ANSWER),
+            "{answers:?}"
         );
     });
 }

@@ -12,12 +12,14 @@ mod protocol;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::io::Write;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,13 +28,14 @@ use http::Response;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::service::{Service, service_fn};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::{ConnectionInfo, DateHeader, Http, Request, Server};
+use super::{ConnectionInfo, DateHeader, Http, Request, Server, Socket};
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -68,6 +71,7 @@ struct Host {
     server: Server,
     address: SocketAddr,
     sends: Arc<AtomicUsize>,
+    last_moment: LastMoment,
     connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
 }
 
@@ -90,11 +94,13 @@ impl Host {
             server: Server::new(http),
             address: listener.local_addr().expect("an address"),
             sends: Arc::default(),
+            last_moment: Arc::default(),
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
         let server = host.server.clone();
         let sends = Arc::clone(&host.sends);
+        let last_moment = Arc::clone(&host.last_moment);
         let connections = Rc::clone(&host.connections);
         spawn_local(async move {
             while let Ok((stream, peer)) = listener.accept().await {
@@ -105,6 +111,7 @@ impl Host {
                 let stream = Counted {
                     stream,
                     sends: Arc::clone(&sends),
+                    last_moment: Arc::clone(&last_moment),
                 };
                 let life = server.serve(stream, info, service.clone());
                 connections.borrow_mut().push(spawn_local(life));
@@ -210,6 +217,19 @@ fn never(error: Infallible) -> BoxError {
 struct Counted {
     stream: TcpStream,
     sends: Arc<AtomicUsize>,
+    last_moment: LastMoment,
+}
+
+/// Client's ends that send a request in the moment in which the first connection is closed.
+type LastMoment = Arc<Mutex<Vec<std::net::TcpStream>>>;
+
+impl Socket for Counted {
+    fn has_unread(&self) -> bool {
+        let socket = SockRef::from(&self.stream);
+        socket
+            .peek(&mut [MaybeUninit::uninit()])
+            .is_ok_and(|len| len > 0)
+    }
 }
 
 impl AsyncRead for Counted {
@@ -250,6 +270,9 @@ impl AsyncWrite for Counted {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        for mut client in self.last_moment.lock().expect("one thread").drain(..) {
+            client.write_all(HELLO).expect("room for one request");
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
