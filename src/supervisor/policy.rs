@@ -7,13 +7,14 @@ use std::time::Duration;
 /// worker's descriptors (it may have to adopt every sibling's listeners) within a usual limit.
 pub(crate) const MAX_WORKERS: NonZeroU16 = NonZeroU16::new(1024).expect("1024 is not zero");
 
-/// How many workers may drain in one slot at a time. A worker that needs longer to drain than two
-/// reloads take is killed by the third, or each reload would leave one process more behind.
-pub(crate) const DRAINING_MAX: usize = 2;
+/// With so many workers draining in a slot its worker is not replaced: a reload waits there until
+/// one of them has left, which takes the drain timeout at most. To kill the oldest would cut what it
+/// is finishing: a drain takes longer than a reload as soon as one client is idle.
+pub(crate) const DRAINING_MAX: usize = 4;
 
 /// How many workers may be on their way out of one slot, the killed ones among them. A killed
 /// process can stay for as long as the kernel holds it (an unreachable disk); with this many of
-/// them the slot spawns no further worker until one is gone.
+/// them the slot spawns no worker at all until one is gone.
 pub(crate) const LEAVING_MAX: usize = 8;
 
 /// What the supervisor is asked to keep to. Plain data; parsed by whoever fills it in.

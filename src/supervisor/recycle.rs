@@ -1,7 +1,6 @@
 //! Recycling: a worker that has served its share is replaced, one slot at a time.
 
 use crate::id::{Slot, WorkerId};
-use crate::supervisor::policy::LEAVING_MAX;
 use crate::supervisor::slot::Holder;
 use crate::supervisor::{Phase, Supervisor};
 
@@ -29,7 +28,7 @@ impl Supervisor {
         let next = self.wanted_slots().find(|&slot| {
             let seat = self.seat(slot);
             let spent = seat.server().is_some_and(|worker| worker.spent);
-            spent && seat.leaving.len() < LEAVING_MAX
+            spent && seat.may_replace()
         });
         if let Some(slot) = next {
             self.start_successor(slot);

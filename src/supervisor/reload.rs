@@ -1,7 +1,6 @@
 //! A reload: the slots are given a new generation, each only when the new worker is ready.
 
 use crate::id::Slot;
-use crate::supervisor::policy::LEAVING_MAX;
 use crate::supervisor::slot::Holder;
 use crate::supervisor::upgrade::Errand;
 use crate::supervisor::worker::Worker;
@@ -57,7 +56,7 @@ impl Supervisor {
                 Holder::Held(worker) => worker.is_serving() && worker.generation < target,
                 _ => false,
             })
-            .filter(|&slot| self.seat(slot).leaving.len() < LEAVING_MAX)
+            .filter(|&slot| self.seat(slot).may_replace())
             .take(free)
             .collect();
         for slot in stale {

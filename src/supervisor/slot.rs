@@ -2,7 +2,7 @@
 
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
-use crate::supervisor::policy::DRAINING_MAX;
+use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX};
 use crate::supervisor::time::Time;
 use crate::supervisor::worker::{State, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
@@ -290,10 +290,6 @@ impl Supervisor {
             self.drain(slot, &mut worker);
         }
         self.seat_mut(slot).leaving.push(worker);
-        // The end of the server lets all of them finish: nobody comes after them.
-        if !self.is_draining() {
-            self.cap_draining(slot);
-        }
     }
 
     pub(super) fn drain(&mut self, slot: Slot, worker: &mut Worker) {
@@ -307,17 +303,6 @@ impl Supervisor {
         self.actions.push_back(Action::Kill(worker.id));
         worker.state = State::Killed;
         self.seat_mut(slot).leaving.push(worker);
-    }
-
-    fn cap_draining(&mut self, slot: Slot) {
-        let leaving = &mut self.seats[usize::from(slot.0)].leaving;
-        if leaving.iter().filter(|worker| worker.is_draining()).count() <= DRAINING_MAX {
-            return;
-        }
-        if let Some(oldest) = leaving.iter_mut().find(|worker| worker.is_draining()) {
-            oldest.state = State::Killed;
-            self.actions.push_back(Action::Kill(oldest.id));
-        }
     }
 
     fn locate(&self, id: WorkerId) -> Option<(Slot, Role)> {
@@ -355,6 +340,12 @@ impl Seat {
             .filter_map(Worker::deadline)
             .chain(rest)
             .min()
+    }
+
+    /// Whether few enough workers are on their way out for the holder to become one of them.
+    pub(super) fn may_replace(&self) -> bool {
+        let draining = self.leaving.iter().filter(|worker| worker.is_draining());
+        draining.count() < DRAINING_MAX && self.leaving.len() < LEAVING_MAX
     }
 
     pub(super) fn is_vacant(&self) -> bool {

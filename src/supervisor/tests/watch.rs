@@ -282,6 +282,12 @@ impl Watch {
     }
 
     fn may_spawn(&self, slot: Slot, generation: Generation) -> Result<(), Breach> {
+        let workers = || self.slot_workers(slot).map(|(_, seen)| seen.life);
+        let drain = workers().filter(|life| *life == Life::Draining).count();
+        let crowded = drain >= DRAINING_MAX && workers().any(|life| life == Life::Serving);
+        rule(!crowded, || {
+            format!("replaced in slot {slot}, where {drain} drain")
+        })?;
         for (id, seen) in self.slot_workers(slot) {
             let beside = match seen.life {
                 Life::Starting | Life::Killed => false,
@@ -352,13 +358,11 @@ impl Watch {
         let overdue = self
             .deadline(seen)
             .is_some_and(|deadline| deadline <= self.now);
-        let drainers = |(_, other): &(WorkerId, &Seen)| other.life == Life::Draining;
-        let crowded = self.slot_workers(seen.slot).filter(drainers).count() > DRAINING_MAX;
         let hastened = self.stops >= 2;
         let (may, life) = match seen.life {
             Life::Starting => (overdue || hastened, Life::Killed),
             Life::Serving => (self.hung.contains(&id) || hastened, Life::Killed),
-            Life::Draining => (overdue || crowded || hastened, Life::KilledLeaving),
+            Life::Draining => (overdue || hastened, Life::KilledLeaving),
             Life::Killed | Life::KilledLeaving => (false, Life::Killed),
         };
         rule(may, || {

@@ -44,16 +44,26 @@ fn a_worker_that_does_not_drain_in_time_is_killed() {
 }
 
 #[test]
-fn a_third_draining_worker_is_the_first_ones_end() {
+fn a_reload_waits_where_many_workers_drain() {
     let mut world = World::serving(1);
-    for worker in 2..=3 {
+    for worker in 2..=5 {
         world.event(Event::Reload).ready(worker);
     }
+    world.forget().event(Event::Reload).expect([]);
+    world.exited(3, Exit::Clean).expect([spawn(6, 0, 6)]);
+    world.ready(6).expect([drain(5)]);
+}
+
+#[test]
+fn a_reload_that_waits_goes_on_at_the_drain_deadline() {
+    let mut world = World::serving(1);
+    for worker in 2..=5 {
+        world.event(Event::Reload).ready(worker);
+    }
+    world.event(Event::Reload).forget();
     world
-        .forget()
-        .event(Event::Reload)
-        .ready(4)
-        .expect([spawn(4, 0, 4), drain(3), kill(1)]);
+        .at(31)
+        .expect([kill(1), kill(2), kill(3), kill(4), spawn(6, 0, 6)]);
 }
 
 #[test]
