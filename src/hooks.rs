@@ -9,6 +9,10 @@ use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
 
+mod timed;
+
+pub(crate) use self::timed::Timed;
+
 /// A worker as the outside knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -130,8 +134,9 @@ pub enum Notice {
 ///
 /// Hooks run in the process and thread that called [`Prefork::serve`](crate::Prefork::serve),
 /// between two actions of the master: while a hook runs no worker is respawned and no signal is
-/// answered, so it must not block. Since the program runs once in every process, each has a hooks
-/// object of its own; state put into it in the master is not seen in a worker.
+/// answered, so it must not block; one that takes longer than 100 ms is named in the log. Since
+/// the program runs once in every process, each has a hooks object of its own; state put into it
+/// in the master is not seen in a worker.
 pub trait Hooks {
     /// Called in the master before each worker is spawned, to adjust its environment, arguments
     /// or limits. An error counts as the hook's refusal: the server drains and ends with

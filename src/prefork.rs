@@ -13,7 +13,7 @@ use crate::address::{Address, AddressError};
 use crate::config::{Backoff, Config, CrashLimit, Listeners, MAX_WORKERS};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
-use crate::hooks::{Hooks, NoHooks};
+use crate::hooks::{Hooks, NoHooks, Timed};
 use crate::http::{ConnectionInfo, Http, Request, Server};
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
@@ -222,7 +222,7 @@ impl Prefork {
     /// Who hears what happens. Default: nobody.
     #[must_use]
     pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
-        self.hooks = Box::new(hooks);
+        self.hooks = Box::new(Timed::new(Box::new(hooks)));
         self
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub(crate) const MAX_WORKERS: NonZeroU16 = NonZeroU16::new(1024).expect("1024 is not zero");
 
 /// With so many workers draining in a slot its worker is not replaced: a reload waits there until
-/// one of them has left, which takes the drain timeout at most. To kill the oldest would cut what it
-/// is finishing: a drain takes longer than a reload as soon as one client is idle.
+/// one of them has left, which takes the drain timeout at most. To kill the oldest would cut what
+/// it is finishing: a drain takes longer than a reload as soon as one client is idle.
 pub(crate) const DRAINING_MAX: usize = 4;
 
 /// How many workers may be on their way out of one slot, the killed ones among them. A killed
