@@ -1,5 +1,6 @@
 //! What a server is told before it starts: plain values, parsed once.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,6 +73,7 @@ pub(crate) struct Config {
     pub(crate) backlog: u32,
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
+    pub(crate) reload_batch: NonZeroU16,
     pub(crate) crash_limit: CrashLimit,
     pub(crate) backoff: Backoff,
     /// Per worker. `None`: from `RLIMIT_NOFILE`.
@@ -92,6 +94,7 @@ impl Default for Config {
             backlog: 4096,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),
+            reload_batch: NonZeroU16::MIN,
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),
             max_connections: None,

@@ -155,6 +155,14 @@ impl Prefork {
         self
     }
 
+    /// How many slots a reload replaces at a time. More is faster, and needs memory for so many
+    /// workers more. Default: 1.
+    #[must_use]
+    pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
+        self.config.reload_batch = slots;
+        self
+    }
+
     /// More crashes than this end the server. Default: 10 per 60 s.
     #[must_use]
     pub fn crash_limit(mut self, limit: CrashLimit) -> Self {

@@ -125,6 +125,7 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
             max: backoff.max,
             reset_after: backoff.reset_after,
         },
+        reload_batch: config.reload_batch,
         seed: u64::from(std::process::id()),
         ..Policy::default()
     }

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     net::{Ipv4Addr, SocketAddr},
-    num::{NonZeroU64, NonZeroUsize},
+    num::{NonZeroU16, NonZeroU64, NonZeroUsize},
     path::PathBuf,
     time::Duration,
 };
@@ -128,6 +128,16 @@ pub(crate) struct Processes {
     )]
     #[arg(value_parser = value::positive_duration)]
     pub(crate) drain_timeout: Duration,
+
+    /// How many workers a reload replaces at a time
+    #[arg(
+        long,
+        value_name = "N",
+        env = "PREFORK_RELOAD_BATCH",
+        default_value = "1"
+    )]
+    #[arg(value_parser = value::count::<NonZeroU16>)]
+    pub(crate) reload_batch: NonZeroU16,
 
     /// More than N crashes of workers within DURATION end the server
     #[arg(

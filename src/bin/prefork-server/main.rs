@@ -58,6 +58,7 @@ fn server(options: &Options) -> Prefork {
         })
         .listeners(processes.listeners.into())
         .drain_timeout(processes.drain_timeout)
+        .reload_batch(processes.reload_batch)
         .crash_limit(processes.crash_limit);
     if let Some(path) = &processes.pid_file {
         server = server.pid_file(path);

@@ -72,7 +72,8 @@ fn each_thing_to_serve_is_understood() {
 #[test]
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
-                --listeners shared --drain-timeout 5m --crash-limit 0/1h --header-timeout 1ms \
+                --listeners shared --drain-timeout 5m --reload-batch 2 --crash-limit 0/1h \
+                --header-timeout 1ms \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --access-log - --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
@@ -91,6 +92,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.workers, Workers::Exactly(3.try_into().unwrap()));
     assert_eq!(processes.listeners, Listeners::Shared);
     assert_eq!(processes.drain_timeout, Duration::from_secs(300));
+    assert_eq!(processes.reload_batch.get(), 2);
     assert_eq!(
         processes.crash_limit,
         CrashLimit {
@@ -153,6 +155,7 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--max-body-size", "-1", "4MiB"),
         ("--max-connections", "0", "10000"),
         ("--max-requests", "0", "10000"),
+        ("--reload-batch", "0", "from 1 up"),
         ("--max-worker-age", "0s", "30s"),
         ("--announce-fd", "0", "such as 3"),
         ("--announce-fd", "999999", "not open"),
