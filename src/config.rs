@@ -76,6 +76,10 @@ pub(crate) struct Config {
     pub(crate) backoff: Backoff,
     /// Per worker. `None`: from `RLIMIT_NOFILE`.
     pub(crate) max_connections: Option<usize>,
+    /// Whom workers run as, by name or number. `None`: as their master.
+    pub(crate) user: Option<String>,
+    /// `None`: the user's own.
+    pub(crate) group: Option<String>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
 }
@@ -92,6 +96,8 @@ impl Default for Config {
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),
             max_connections: None,
+            user: None,
+            group: None,
             pid_file: None,
             announce_fd: None,
         }

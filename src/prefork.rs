@@ -17,6 +17,7 @@ use crate::hooks::{Hooks, NoHooks};
 use crate::http::{ConnectionInfo, Http, Request, Server};
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
+use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
@@ -178,6 +179,28 @@ impl Prefork {
         self
     }
 
+    /// Workers run as this user, by name or number (passwd(5)), without supplementary groups and
+    /// without a way to more rights (prctl(2), `PR_SET_NO_NEW_PRIVS`); the master binds and stays
+    /// what it is. Only root may name another than itself. Default: as the master; if that is root
+    /// a warning is logged, and `"root"` says that it is meant. Of no effect
+    /// [in process](Self::in_process).
+    ///
+    /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
+    /// program's file must be executable for it.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.config.user = Some(user.into());
+        self
+    }
+
+    /// Workers run as this group, by name or number (group(5)). Only root may name another than
+    /// its own. Default: that of the [`user`](Self::user) in passwd(5).
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.config.group = Some(group.into());
+        self
+    }
+
     /// Writes the master's pid there when the addresses are bound and removes the file at the end.
     /// Default: none.
     #[must_use]
@@ -309,9 +332,12 @@ impl Prefork {
             )),
             Seat::Master { nesting } => self.parsed().and_then(|workers| {
                 let Self { config, hooks, .. } = self;
+                let (user, group) = (config.user.as_deref(), config.group.as_deref());
+                let credentials = Credentials::choose(user, group).map_err(Error::Config)?;
                 master::run(master::Setup {
                     config,
                     workers,
+                    credentials,
                     nesting,
                     hooks,
                     handle,

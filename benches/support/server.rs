@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value;
 
 use super::answer::BODY;
@@ -80,6 +80,8 @@ pub(crate) fn become_server_if_asked() {
                 .args(["--listen", "127.0.0.1:0", "--respond", BODY])
                 .args(["--workers", &workers.to_string()])
                 .args(["--announce-fd", "1"])
+                // Root has to say whom its workers run as.
+                .env("PREFORK_USER", geteuid().to_string())
                 .env_remove(ROLE)
                 .exec();
             panic!("prefork-server: {error}");

@@ -1,6 +1,7 @@
 //! From decisions to system calls: one function for each action. Nothing is decided here.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::master::process::{Asked, Process};
 use crate::protocol::channel::{Channel, ToWorker};
 use crate::protocol::inheritance::{MARKER, Marker};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
+use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
 
 /// The running program, whatever has become of the file it came from (proc(5)).
@@ -121,8 +123,13 @@ impl Master {
             };
         }
         command.env(MARKER, marker.encode());
-        let pid = spawn(&mut command, Inherit { fds, limits })
-            .map_err(|error| NotSpawned::Failed(Error::system("execve(2)", error)))?;
+        let inherit = Inherit {
+            fds,
+            limits,
+            credentials: self.credentials,
+        };
+        let pid = spawn(&mut command, inherit)
+            .map_err(|error| NotSpawned::Failed(spawn_error(error, self.credentials)))?;
         Ok(Process::new(pid, slot, generation, ours))
     }
 
@@ -289,6 +296,25 @@ fn title(slot: Slot, generation: Generation) -> OsString {
         .to_owned();
     title.push(format!(": worker slot={slot} generation={generation}"));
     title
+}
+
+/// Names the file, or the right, that the worker's user lacks.
+fn spawn_error(error: io::Error, credentials: Option<Credentials>) -> Error {
+    let Some(credentials) = credentials else {
+        return Error::system("execve(2)", error);
+    };
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES) => {
+            let program = std::env::current_exe().unwrap_or_else(|_| RUNNING_IMAGE.into());
+            let why = format!("{credentials} may not execute {}", program.display());
+            Error::system("execve(2)", io::Error::new(error.kind(), why))
+        }
+        Some(Errno::EPERM) => {
+            let why = format!("the kernel does not let the master become {credentials}");
+            Error::system("setuid(2)", io::Error::new(error.kind(), why))
+        }
+        _ => Error::system("execve(2)", error),
+    }
 }
 
 fn with_causes(error: &Error) -> String {

@@ -28,6 +28,7 @@ use crate::master::process::{Asked, Process};
 use crate::master::signal_map::Order;
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
+use crate::sys::credentials::{self, Credentials};
 use crate::sys::signals::Signals;
 use crate::sys::{limits, reap};
 
@@ -38,6 +39,7 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) nesting: u8,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
@@ -48,6 +50,7 @@ struct Master {
     supervisor: Supervisor,
     started: Instant,
     nesting: u8,
+    credentials: Option<Credentials>,
     workers: u16,
     signals: Signals,
     asks: UnixDatagram,
@@ -67,6 +70,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
     let Setup {
         config,
         workers,
+        credentials,
         nesting,
         hooks,
         handle,
@@ -78,6 +82,9 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         })?),
         None => None,
     };
+    if credentials::is_root() && config.user.is_none() {
+        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
+    }
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let listeners = Listeners::bind(&config, workers.get())?;
@@ -94,6 +101,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         supervisor: Supervisor::new(policy(&config, workers), Time::ZERO),
         started: Instant::now(),
         nesting,
+        credentials,
         workers: workers.get(),
         signals,
         asks,

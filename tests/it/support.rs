@@ -189,13 +189,16 @@ impl Ended {
     }
 }
 
-/// The binary with none of our variables around it.
+/// The binary with none of our variables around it, but for the one that root has to say.
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_prefork-server"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PREFORK_") || name == "PORT" {
             command.env_remove(name);
         }
+    }
+    if nix::unistd::geteuid().is_root() {
+        command.env("PREFORK_USER", "root");
     }
     command
 }

@@ -10,7 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, ValueEnum, builder::BoolishValueParser,
+    Args, CommandFactory, FromArgMatches, Parser, ValueEnum,
+    builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
 use prefork_server::{Address, CrashLimit};
@@ -138,6 +139,16 @@ pub(crate) struct Processes {
     )]
     #[arg(value_parser = value::crash_limit)]
     pub(crate) crash_limit: CrashLimit,
+
+    /// Whom the workers run as, by name or number; root has to say it, if it means root
+    #[arg(long, value_name = "USER", env = "PREFORK_USER")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) user: Option<String>,
+
+    /// The group the workers run as [default: the user's own]
+    #[arg(long, value_name = "GROUP", env = "PREFORK_GROUP")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) group: Option<String>,
 
     /// Write the master's process id to this file
     #[arg(long, value_name = "PATH", env = "PREFORK_PID_FILE")]

@@ -8,7 +8,8 @@ mod site;
 
 use std::process::ExitCode;
 
-use prefork_server::{Http, Prefork, usable_cpus};
+use nix::unistd::geteuid;
+use prefork_server::{BoxError, Http, Prefork, Role, role, usable_cpus};
 
 use self::answer::Answering;
 use self::cli::{Options, Workers};
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
     if let Err(error) = answering.check() {
         return console::refuse(&*error, 2);
     }
+    if let Err(error) = check_user(&options) {
+        return console::refuse(&*error, 2);
+    }
     let console = Console::new(&options, answering.log());
     match server(&options)
         .hooks(console)
@@ -33,6 +37,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => console::refuse(&error, error.exit_code()),
     }
+}
+
+/// Who starts a server as root for the port's sake seldom wants its handlers to be root too.
+fn check_user(options: &Options) -> Result<(), BoxError> {
+    let unasked = options.processes.user.is_none() && geteuid().is_root();
+    if unasked && role() == Role::Master {
+        return Err(
+            "workers would run as root: name whom they run as, such as --user www-data, or say              that it is meant by --user root (or PREFORK_USER=root)"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 fn server(options: &Options) -> Prefork {
@@ -58,6 +74,12 @@ fn server(options: &Options) -> Prefork {
         .listeners(processes.listeners.into())
         .drain_timeout(processes.drain_timeout)
         .crash_limit(processes.crash_limit);
+    if let Some(user) = &processes.user {
+        server = server.user(user);
+    }
+    if let Some(group) = &processes.group {
+        server = server.group(group);
+    }
     if let Some(path) = &processes.pid_file {
         server = server.pid_file(path);
     }
