@@ -15,6 +15,7 @@ use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
 use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
 use crate::sys::credentials::Credentials;
@@ -357,7 +358,7 @@ impl Prefork {
         self.parsed()?;
         let (handle, asks) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
-        let bound = Bound::bind(&config, 1)?;
+        let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
         let addresses = bound.addresses();
         let (listeners, _files) = bound.into_first();
         let setup = worker::Setup {

@@ -14,8 +14,8 @@ use nix::unistd::Pid;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
-use crate::master::Master;
 use crate::master::process::{Asked, Process};
+use crate::master::{Master, init};
 use crate::protocol::channel::{Channel, ToWorker};
 use crate::protocol::inheritance::{MARKER, Marker};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
@@ -88,6 +88,7 @@ impl Master {
 
     fn start(&mut self, slot: Slot, generation: Generation) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
+        self.init.store(&self.listeners);
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
@@ -116,6 +117,9 @@ impl Master {
         } = asked;
         let mut command = Command::new(RUNNING_IMAGE);
         command.arg0(title(slot, generation)).args(arguments);
+        for name in init::VARIABLES {
+            command.env_remove(name);
+        }
         for (name, value) in environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -270,6 +274,7 @@ impl Master {
     }
 
     pub(super) fn notify(&mut self, notice: &Notice) {
+        self.init.tell(notice);
         self.hooks.notice(notice);
         if let Some(announcer) = &mut self.announcer {
             announcer.announce(notice);

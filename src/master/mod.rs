@@ -3,6 +3,8 @@
 
 mod announce;
 mod apply;
+pub(crate) mod inherited;
+mod init;
 pub(crate) mod listeners;
 mod pid_file;
 mod process;
@@ -22,6 +24,8 @@ use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::announce::Announcer;
+use crate::master::inherited::Inherited;
+use crate::master::init::Init;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
@@ -63,6 +67,7 @@ struct Master {
     hooks: Box<dyn Hooks>,
     handle: Handle,
     announcer: Option<Announcer>,
+    init: Init,
 }
 
 /// Supervises until the server has ended.
@@ -87,7 +92,11 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
     }
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
-    let listeners = Listeners::bind(&config, workers.get())?;
+    let mut inherited = Inherited::take()?;
+    let mut init = Init::of_this_process();
+    init.forget(&inherited.give_up_all_but(&config.addresses));
+    let listeners = Listeners::open(&config, workers, inherited)?;
+    init.store(&listeners);
     let pid_file = config.pid_file.as_deref().map(|path| {
         PidFile::write(path).map_err(|error| {
             Error::Config(format!(
@@ -97,12 +106,13 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         })
     });
     let _pid_file = pid_file.transpose()?;
+    let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
-        supervisor: Supervisor::new(policy(&config, workers), Time::ZERO),
+        supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
         started: Instant::now(),
         nesting,
         credentials,
-        workers: workers.get(),
+        workers: slots.get(),
         signals,
         asks,
         listeners,
@@ -113,7 +123,12 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         hooks,
         handle,
         announcer,
+        init,
     };
+    if slots > workers {
+        // An earlier master had more. Their listeners stay, adopted by those that remain.
+        master.tell_supervisor(Event::Resize(workers));
+    }
     let result = master.supervise();
     master.handle.set_ended();
     result
@@ -147,6 +162,8 @@ impl Master {
                     return self.finish(outcome);
                 }
             }
+            let now = self.now();
+            self.init.tick(now);
             self.wait()?;
             self.hear_workers();
             self.hear_handles();
@@ -167,7 +184,8 @@ impl Master {
 
     /// Sleeps until a descriptor has something to say or a deadline comes.
     fn wait(&self) -> Result<(), Error> {
-        let timeout = match self.supervisor.next_deadline() {
+        let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
+        let timeout = match deadlines.into_iter().flatten().min() {
             None => PollTimeout::NONE,
             Some(deadline) => {
                 let left = deadline.since(self.now());

@@ -134,6 +134,13 @@ pub(crate) fn is_writable_within(fd: impl AsFd, patience: Duration) -> bool {
             .is_some_and(|events| events.contains(PollFlags::POLLOUT))
 }
 
+/// Whether the other end of a pipe is closed, now or within this time.
+pub(crate) fn is_ended_within(fd: impl AsFd, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, patience), Ok(1))
+}
+
 /// write(2), the whole of it, retried when a signal interrupts it.
 pub(crate) fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
