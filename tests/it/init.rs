@@ -234,9 +234,9 @@ pub(crate) fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
 
 /// Only root can try it; anybody else is told so by the server.
 pub(crate) fn workers_run_as_the_user_they_are_given() {
-    let mut command = respond(&["--user", "nobody"]);
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
+        let mut command = respond(&["--user", "root"]);
         let output = command.output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -249,7 +249,7 @@ pub(crate) fn workers_run_as_the_user_they_are_given() {
     let nobody = User::from_name("nobody")
         .expect("passwd(5)")
         .expect("an entry");
-    let mut server = Server::spawn(&mut command);
+    let mut server = Server::spawn(&mut respond(&["--user", "nobody"]));
     let address = server.address();
     let status = |pid: Pid| proc_file(pid, "status").expect("it lives");
     for pid in server.workers() {
