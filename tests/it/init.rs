@@ -1,11 +1,9 @@
 //! Under a service manager: what it is told, what it hands in, and whom the workers run as.
 
-use std::fs;
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{self, UnixDatagram};
 use std::process::{Command, Stdio};
 
@@ -279,8 +277,12 @@ pub(crate) fn a_program_that_the_user_may_not_execute_is_named() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("server");
-    fs::copy(env!("CARGO_BIN_EXE_prefork-server"), &program).expect("room for it");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    // Not by this process: what another test starts meanwhile would have it open for writing.
+    let installed = Command::new("install")
+        .args(["--mode=700", env!("CARGO_BIN_EXE_prefork-server")])
+        .arg(&program)
+        .status();
+    assert!(installed.expect("coreutils are there").success());
     let output = Command::new(&program)
         .args(["--listen", "127.0.0.1:0", "--user", "nobody"])
         .output()

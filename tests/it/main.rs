@@ -57,6 +57,7 @@ tests! {
     startup:
         bad_settings_exit_2_and_name_the_flag,
         a_taken_port_exits_5_though_it_could_be_shared,
+        notices_go_to_any_descriptor_that_the_master_has,
         a_worker_inherits_nothing_else,
         a_master_as_pid_1_reaps_strangers;
     init:
