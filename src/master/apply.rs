@@ -144,11 +144,14 @@ impl Master {
         self.tell(worker, &ToWorker::Drain);
     }
 
-    /// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+    /// As long as a process is not reaped its pid is still its own.
     fn kill(&mut self, worker: WorkerId) {
         let Some(process) = self.processes.get_mut(&worker) else {
             return;
         };
+        if process.ended.is_some() {
+            return;
+        }
         process.asked = Asked::Killed;
         if let Err(error) = kill(process.pid, Signal::SIGKILL) {
             tracing::error!(pid = %process.pid, %error, "kill(2) failed");

@@ -1,5 +1,5 @@
-//! Listeners that the service manager hands in (sd_listen_fds(3)): those of its own units, and those
-//! that an earlier master gave it to keep, known by their names.
+//! Listeners that the service manager hands in (sd_listen_fds(3)): those of its own units, and
+//! those that an earlier master gave it to keep, known by their names.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -162,15 +162,25 @@ impl Master {
                     return self.finish(outcome);
                 }
             }
-            let now = self.now();
-            self.init.tick(now);
-            self.wait()?;
-            self.hear_workers();
-            self.hear_handles();
-            self.hear_signals();
+            // Not before what a worker said in its last moment has been acted upon and told.
+            match self.next_ended() {
+                Some((worker, status)) => self.bury(worker, status),
+                None => self.hear()?,
+            }
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
+    }
+
+    /// Waits for something to happen and takes in all that has.
+    fn hear(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.init.tick(now);
+        self.wait()?;
+        self.hear_workers();
+        self.hear_handles();
+        self.hear_signals();
+        Ok(())
     }
 
     fn now(&self) -> Time {
@@ -263,20 +273,23 @@ impl Master {
     /// Takes every process that has ended; as PID 1 strangers among them.
     fn reap(&mut self) {
         while let Some((pid, status)) = reap::next() {
-            let worker = self
-                .processes
-                .iter()
-                .find(|(_, process)| process.pid == pid);
-            match worker.map(|(&worker, _)| worker) {
-                Some(worker) => self.bury(worker, status),
+            let mut living = self.processes.values_mut().filter(|it| it.ended.is_none());
+            match living.find(|process| process.pid == pid) {
+                Some(process) => process.ended = Some(status),
                 None => tracing::debug!(%pid, %status, "reaped a process that is no worker"),
             }
         }
+        // What they said before they died may still wait in their channels.
+        self.hear_workers();
+    }
+
+    fn next_ended(&self) -> Option<(WorkerId, ExitStatus)> {
+        self.processes
+            .iter()
+            .find_map(|(&worker, process)| Some((worker, process.ended?)))
     }
 
     fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        // What it said before it died may still wait in the channel.
-        self.hear_workers();
         let process = self
             .processes
             .remove(&worker)

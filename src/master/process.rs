@@ -8,13 +8,15 @@ use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 
-/// A process that was spawned and is not reaped yet.
+/// A process that was spawned and is not buried yet.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) asked: Asked,
+    /// How it ended, once it is reaped: from then on its pid may be another's.
+    pub(crate) ended: Option<ExitStatus>,
     spawned: Instant,
     line: Line,
     last_words: LastWords,
@@ -48,6 +50,7 @@ impl Process {
             slot,
             generation,
             asked: Asked::Nothing,
+            ended: None,
             spawned: Instant::now(),
             line: Line::Open(channel),
             last_words: LastWords::default(),

@@ -43,10 +43,9 @@ fn main() -> ExitCode {
 fn check_user(options: &Options) -> Result<(), BoxError> {
     let unasked = options.processes.user.is_none() && geteuid().is_root();
     if unasked && role() == Role::Master {
-        return Err(
-            "workers would run as root: name whom they run as, such as --user www-data, or say              that it is meant by --user root (or PREFORK_USER=root)"
-                .into(),
-        );
+        let way_out = "workers would run as root: name whom they run as, such as --user www-data, \
+                       or say that it is meant: --user root (or PREFORK_USER=root)";
+        return Err(way_out.into());
     }
     Ok(())
 }
