@@ -87,6 +87,9 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
     /// `SocketAddr` or an [`Address`]. A text that is none is reported by `serve` or `run`.
+    ///
+    /// Listeners that a service manager hands in (sd_listen_fds(3), a systemd `.socket` unit) are
+    /// served instead of every address given here; each is shared by all workers.
     pub fn bind<A>(address: A) -> Self
     where
         A: TryInto<Address>,

@@ -317,7 +317,8 @@ fn spawn_error(error: io::Error, credentials: Option<Credentials>) -> Error {
             let why = format!("{credentials} may not execute {}", program.display());
             Error::system("execve(2)", io::Error::new(error.kind(), why))
         }
-        Some(Errno::EPERM) => {
+        // In a user namespace: a right that root there does not have, or an id that is not mapped.
+        Some(Errno::EPERM | Errno::EINVAL) => {
             let why = format!("the kernel does not let the master become {credentials}");
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }

@@ -28,7 +28,8 @@ Examples:
   prefork-server --respond hello --delay 20ms              something for a load test to hit
 
 Each option but DIR can be set by the environment too: PREFORK_WORKERS=4, PREFORK_ECHO=true.
-PREFORK_LISTEN takes several addresses with commas between. The command line wins.
+PREFORK_LISTEN takes several addresses with commas between. The command line wins; but what
+systemd hands in (LISTEN_FDS) wins over every --listen.
 
 Signals to the master: TERM, QUIT and the first INT drain, a second stops now; HUP replaces every
 worker; USR1 opens the logs anew; TTIN and TTOU add and remove a slot.
