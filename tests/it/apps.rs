@@ -30,6 +30,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("role") => return print!("{:?}", role()),
         Some("starts_programs") => starts_programs(),
         Some("leaks") => leaks(),
+        Some("nobody") => nobody(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -223,4 +224,14 @@ fn leaks() -> Result<(), Error> {
         std::mem::forget(nix::unistd::dup(&file).expect("a descriptor is free"));
     }
     server().serve(async |_| Ok(service_fn(hello)))
+}
+
+/// Tells which signal a worker of another user gets when its master dies.
+fn nobody() -> Result<(), Error> {
+    server().user("nobody").serve(async |_worker| {
+        Ok(service_fn(async |_request: Request| {
+            let signal = nix::sys::prctl::get_pdeathsig()?;
+            Ok::<Response, BoxError>(Response::new(format!("{signal:?}").into()))
+        }))
+    })
 }
