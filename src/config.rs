@@ -81,6 +81,10 @@ pub(crate) struct Config {
     /// Per worker, before it is replaced.
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_worker_age: Option<Duration>,
+    /// Whom workers run as, by name or number. `None`: as their master.
+    pub(crate) user: Option<String>,
+    /// `None`: the user's own.
+    pub(crate) group: Option<String>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
 }
@@ -100,6 +104,8 @@ impl Default for Config {
             max_connections: None,
             max_requests: None,
             max_worker_age: None,
+            user: None,
+            group: None,
             pid_file: None,
             announce_fd: None,
         }

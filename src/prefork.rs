@@ -15,8 +15,10 @@ use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks, Timed};
 use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
+use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::incoming::Incoming;
 use crate::worker::{Worker, recycle};
@@ -85,6 +87,9 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
     /// `SocketAddr` or an [`Address`]. A text that is none is reported by `serve` or `run`.
+    ///
+    /// Listeners that a service manager hands in (sd_listen_fds(3), a systemd `.socket` unit) are
+    /// served instead of every address given here; each is shared by all workers.
     pub fn bind<A>(address: A) -> Self
     where
         A: TryInto<Address>,
@@ -201,6 +206,28 @@ impl Prefork {
     #[must_use]
     pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.config.max_worker_age = age.into();
+        self
+    }
+
+    /// Workers run as this user, by name or number (passwd(5)), without supplementary groups and
+    /// without a way to more rights (prctl(2), `PR_SET_NO_NEW_PRIVS`); the master binds and stays
+    /// what it is. Only root may name another than itself. Default: as the master; if that is root
+    /// a warning is logged, and `"root"` says that it is meant. Of no effect
+    /// [in process](Self::in_process).
+    ///
+    /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
+    /// program's file must be executable for it.
+    #[must_use]
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.config.user = Some(user.into());
+        self
+    }
+
+    /// Workers run as this group, by name or number (group(5)). Only root may name another than
+    /// its own. Default: that of the [`user`](Self::user) in passwd(5).
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.config.group = Some(group.into());
         self
     }
 
@@ -344,9 +371,12 @@ impl Prefork {
             )),
             Seat::Master { nesting } => self.parsed().and_then(|workers| {
                 let Self { config, hooks, .. } = self;
+                let (user, group) = (config.user.as_deref(), config.group.as_deref());
+                let credentials = Credentials::choose(user, group).map_err(Error::Config)?;
                 master::run(master::Setup {
                     config,
                     workers,
+                    credentials,
                     nesting,
                     hooks,
                     handle,
@@ -366,7 +396,7 @@ impl Prefork {
         self.parsed()?;
         let (handle, asks) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
-        let bound = Bound::bind(&config, 1)?;
+        let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
         let addresses = bound.addresses();
         let (listeners, _files) = bound.into_first();
         let setup = worker::Setup {

@@ -14,12 +14,13 @@ use nix::unistd::Pid;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
-use crate::master::Master;
 use crate::master::outbox::Message;
 use crate::master::process::{Asked, Process};
+use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
+use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
 
 /// The running program, whatever has become of the file it came from (proc(5)).
@@ -93,6 +94,7 @@ impl Master {
 
     fn start(&mut self, slot: Slot, generation: Generation) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
+        self.init.store(&self.listeners);
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
@@ -121,6 +123,9 @@ impl Master {
         } = asked;
         let mut command = Command::new(RUNNING_IMAGE);
         command.arg0(title(slot, generation)).args(arguments);
+        for name in init::VARIABLES {
+            command.env_remove(name);
+        }
         for (name, value) in environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -128,8 +133,13 @@ impl Master {
             };
         }
         command.env(MARKER, marker.encode());
-        let pid = spawn(&mut command, Inherit { fds, limits })
-            .map_err(|error| NotSpawned::Failed(Error::system("execve(2)", error)))?;
+        let inherit = Inherit {
+            fds,
+            limits,
+            credentials: self.credentials,
+        };
+        let pid = spawn(&mut command, inherit)
+            .map_err(|error| NotSpawned::Failed(spawn_error(error, self.credentials)))?;
         Ok(Process::new(pid, slot, generation, ours))
     }
 
@@ -258,6 +268,7 @@ impl Master {
     }
 
     pub(super) fn notify(&mut self, notice: &Notice) {
+        self.init.tell(notice);
         self.hooks.notice(notice);
         if let Some(announcer) = &mut self.announcer {
             announcer.announce(notice);
@@ -292,6 +303,26 @@ fn log_unheard(process: &Process, result: io::Result<()>) {
         // It has just died; its exit will be reaped.
         Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
         Err(error) => tracing::error!(slot = %process.slot, %error, "a worker did not hear"),
+    }
+}
+
+/// Names the file, or the right, that the worker's user lacks.
+fn spawn_error(error: io::Error, credentials: Option<Credentials>) -> Error {
+    let Some(credentials) = credentials else {
+        return Error::system("execve(2)", error);
+    };
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES) => {
+            let program = std::env::current_exe().unwrap_or_else(|_| RUNNING_IMAGE.into());
+            let why = format!("{credentials} may not execute {}", program.display());
+            Error::system("execve(2)", io::Error::new(error.kind(), why))
+        }
+        // In a user namespace: a right that root there does not have, or an id that is not mapped.
+        Some(Errno::EPERM | Errno::EINVAL) => {
+            let why = format!("the kernel does not let the master become {credentials}");
+            Error::system("setuid(2)", io::Error::new(error.kind(), why))
+        }
+        _ => Error::system("execve(2)", error),
     }
 }
 

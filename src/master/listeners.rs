@@ -1,11 +1,16 @@
 //! The listeners of every (address, slot). They belong to the master and outlive every worker.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::address::Address;
 use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
+use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
 use crate::sys::listener::{self, Reuse, UnixFile};
 
 /// All that the server listens on.
@@ -18,6 +23,8 @@ pub(crate) struct Listeners {
 /// One address.
 #[derive(Debug)]
 struct Bound {
+    /// As the user wrote it; `None` if it was inherited from the service manager's own unit.
+    asked: Option<Address>,
     /// With the port that the kernel chose, if it was to choose.
     address: Address,
     seats: Seats,
@@ -35,8 +42,13 @@ enum Seats {
 }
 
 impl Listeners {
-    /// Binds every address for the first `slots` slots, or none at all.
-    pub(crate) fn bind(config: &Config, slots: u16) -> Result<Self, Error> {
+    /// Opens every address for the first `slots` slots, or none at all: takes what is inherited,
+    /// and binds what is not. Inherited listeners of the manager's own units win over `config`.
+    pub(crate) fn open(
+        config: &Config,
+        slots: NonZeroU16,
+        mut inherited: Inherited,
+    ) -> Result<Self, Error> {
         let clamped = listener::clamped_backlog(config.backlog);
         if let Some(limit) = clamped {
             tracing::info!(
@@ -45,19 +57,64 @@ impl Listeners {
                 "the kernel shortens the accept queues; raise net.core.somaxconn"
             );
         }
+        let activated = std::mem::take(&mut inherited.activated);
+        let bound = if activated.is_empty() {
+            let open = |address| Bound::open(address, config, &mut inherited);
+            config
+                .addresses
+                .iter()
+                .map(open)
+                .collect::<Result<_, _>>()?
+        } else {
+            let bound: Vec<_> = activated.into_iter().map(Bound::activated).collect();
+            let addresses: Vec<_> = bound.iter().map(|it| it.address.to_string()).collect();
+            tracing::info!(
+                "listening on what was inherited (LISTEN_FDS) and on nothing else: {}, shared by \
+                 all workers",
+                addresses.join(", ")
+            );
+            bound
+        };
         let mut listeners = Self {
-            bound: Vec::new(),
+            bound,
             backlog: config.backlog,
         };
-        for address in &config.addresses {
-            let bound =
-                Bound::new(address, config).map_err(|source| bind_error(address, source))?;
-            listeners.bound.push(bound);
-        }
-        for slot in 0..slots {
-            listeners.seat(Slot(slot))?;
-        }
+        let last = slots.get().max(listeners.slots()) - 1;
+        listeners.seat(Slot(last))?;
         Ok(listeners)
+    }
+
+    /// How many slots have listeners of their own: more than there are workers if an earlier
+    /// master had more.
+    pub(crate) fn slots(&self) -> u16 {
+        let own = |bound: &Bound| match &bound.seats {
+            Seats::PerSlot(listeners) => u16::try_from(listeners.len()).unwrap_or(u16::MAX),
+            Seats::Shared { .. } => 0,
+        };
+        self.bound.iter().map(own).max().unwrap_or(0)
+    }
+
+    /// What a service manager may keep for the next master, by name: the TCP listeners that we
+    /// bound. Those of its own units it has already; a Unix one is of no use without its file,
+    /// which goes with the master.
+    pub(crate) fn storable(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        self.bound.iter().flat_map(|bound| {
+            let named = |seat, listener| match bound.asked {
+                Some(Address::Tcp(asked)) => Some((Name { asked, seat }.to_string(), listener)),
+                _ => None,
+            };
+            let listeners = match &bound.seats {
+                Seats::PerSlot(listeners) => listeners.as_slice(),
+                Seats::Shared { listener, .. } => std::slice::from_ref(listener),
+            };
+            let seat = |slot| match bound.seats {
+                Seats::PerSlot(_) => Seat::Slot(Slot(slot)),
+                Seats::Shared { .. } => Seat::Shared,
+            };
+            (0..)
+                .zip(listeners)
+                .filter_map(move |(slot, listener)| named(seat(slot), listener.as_fd()))
+        })
     }
 
     /// What is listened on, with real ports.
@@ -140,7 +197,69 @@ impl Listeners {
 }
 
 impl Bound {
-    fn new(address: &Address, config: &Config) -> std::io::Result<Self> {
+    fn open(address: &Address, config: &Config, inherited: &mut Inherited) -> Result<Self, Error> {
+        let kept = match address {
+            Address::Tcp(asked) => inherited.take_stored(*asked),
+            Address::Unix(_) => None,
+        };
+        let bound = match kept {
+            Some((real, stored)) => {
+                tracing::info!("listening on {real} with what an earlier master left");
+                Self::kept(address, real, stored, config.backlog)
+            }
+            None => Self::new(address, config),
+        };
+        bound.map_err(|source| bind_error(address, source))
+    }
+
+    fn activated(activated: Activated) -> Self {
+        Self {
+            asked: None,
+            address: activated.address,
+            seats: Seats::Shared {
+                listener: activated.listener,
+                _file: None,
+            },
+        }
+    }
+
+    /// They stay what they were, be it that `config` asks for another way to share them now: what
+    /// waits in their queues would be lost. A slot of which none was kept is given a new one.
+    fn kept(
+        asked: &Address,
+        real: SocketAddr,
+        stored: Vec<Stored>,
+        backlog: u32,
+    ) -> io::Result<Self> {
+        let mut by_seat: BTreeMap<_, _> = stored
+            .into_iter()
+            .map(|stored| (stored.name.seat, stored.listener))
+            .collect();
+        let seats = if let Some(listener) = by_seat.remove(&Seat::Shared) {
+            Seats::Shared {
+                listener,
+                _file: None,
+            }
+        } else {
+            let mut listeners = Vec::new();
+            let mut slot = 0;
+            while !by_seat.is_empty() {
+                listeners.push(match by_seat.remove(&Seat::Slot(Slot(slot))) {
+                    Some(listener) => listener,
+                    None => listener::tcp(real, Reuse::Port, backlog)?,
+                });
+                slot += 1;
+            }
+            Seats::PerSlot(listeners)
+        };
+        Ok(Self {
+            asked: Some(asked.clone()),
+            address: Address::Tcp(real),
+            seats,
+        })
+    }
+
+    fn new(address: &Address, config: &Config) -> io::Result<Self> {
         let backlog = config.backlog;
         match address {
             Address::Unix(path) => {
@@ -150,6 +269,7 @@ impl Bound {
                     _file: Some(file),
                 };
                 Ok(Self {
+                    asked: Some(address.clone()),
                     address: address.clone(),
                     seats,
                 })
@@ -162,7 +282,7 @@ impl Bound {
                         listener::tcp(tcp, Reuse::Port, backlog)?
                     }
                 };
-                let address = listener::address(&listener)?;
+                let real = listener::address(&listener)?;
                 let seats = match config.listeners {
                     Sharing::Shared => Seats::Shared {
                         listener,
@@ -170,13 +290,17 @@ impl Bound {
                     },
                     Sharing::PerSlot => Seats::PerSlot(vec![listener]),
                 };
-                Ok(Self { address, seats })
+                Ok(Self {
+                    asked: Some(address.clone()),
+                    address: real,
+                    seats,
+                })
             }
         }
     }
 }
 
-fn bind_error(address: &Address, source: std::io::Error) -> Error {
+fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {
         address: address.clone(),
         source,

@@ -3,6 +3,8 @@
 
 mod announce;
 mod apply;
+pub(crate) mod inherited;
+mod init;
 pub(crate) mod listeners;
 mod outbox;
 mod pid_file;
@@ -23,12 +25,15 @@ use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::announce::Announcer;
+use crate::master::inherited::Inherited;
+use crate::master::init::Init;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::signal_map::Order;
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
+use crate::sys::credentials::{self, Credentials};
 use crate::sys::signals::Signals;
 use crate::sys::{limits, reap};
 
@@ -39,6 +44,7 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
+    pub(crate) credentials: Option<Credentials>,
     pub(crate) nesting: u8,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
@@ -49,6 +55,7 @@ struct Master {
     supervisor: Supervisor,
     started: Instant,
     nesting: u8,
+    credentials: Option<Credentials>,
     workers: u16,
     signals: Signals,
     asks: UnixDatagram,
@@ -61,6 +68,7 @@ struct Master {
     hooks: Box<dyn Hooks>,
     handle: Handle,
     announcer: Option<Announcer>,
+    init: Init,
 }
 
 /// Supervises until the server has ended.
@@ -68,6 +76,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
     let Setup {
         config,
         workers,
+        credentials,
         nesting,
         hooks,
         handle,
@@ -79,9 +88,16 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         })?),
         None => None,
     };
+    if credentials::is_root() && config.user.is_none() {
+        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
+    }
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
-    let listeners = Listeners::bind(&config, workers.get())?;
+    let mut inherited = Inherited::take()?;
+    let mut init = Init::of_this_process();
+    init.forget(&inherited.give_up_all_but(&config.addresses));
+    let listeners = Listeners::open(&config, workers, inherited)?;
+    init.store(&listeners);
     let pid_file = config.pid_file.as_deref().map(|path| {
         PidFile::write(path).map_err(|error| {
             Error::Config(format!(
@@ -91,11 +107,13 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         })
     });
     let _pid_file = pid_file.transpose()?;
+    let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
-        supervisor: Supervisor::new(policy(&config, workers), Time::ZERO),
+        supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
         started: Instant::now(),
         nesting,
-        workers: workers.get(),
+        credentials,
+        workers: slots.get(),
         signals,
         asks,
         listeners,
@@ -106,7 +124,12 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         hooks,
         handle,
         announcer,
+        init,
     };
+    if slots > workers {
+        // An earlier master had more. Their listeners stay, adopted by those that remain.
+        master.tell_supervisor(Event::Resize(workers));
+    }
     master.supervise()
 }
 
@@ -137,11 +160,7 @@ impl Master {
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
-            self.wait()?;
-            self.tell_rest();
-            self.hear_workers();
-            self.hear_handles();
-            self.hear_signals();
+            self.hear()?;
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
@@ -157,6 +176,18 @@ impl Master {
         None
     }
 
+    /// Waits for something to happen and takes in all that has.
+    fn hear(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.init.tick(now);
+        self.wait()?;
+        self.tell_rest();
+        self.hear_workers();
+        self.hear_handles();
+        self.hear_signals();
+        Ok(())
+    }
+
     fn now(&self) -> Time {
         Time::ZERO + self.started.elapsed()
     }
@@ -168,7 +199,8 @@ impl Master {
 
     /// Sleeps until a descriptor has something to say or a deadline comes.
     fn wait(&self) -> Result<(), Error> {
-        let timeout = match self.supervisor.next_deadline() {
+        let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
+        let timeout = match deadlines.into_iter().flatten().min() {
             None => PollTimeout::NONE,
             Some(deadline) => {
                 let left = deadline.since(self.now());

@@ -11,7 +11,7 @@ use crate::master::listeners::Listeners;
 use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 
-/// A process that was spawned and is not reaped yet.
+/// A process that was spawned and is not buried yet.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -120,11 +121,24 @@ pub(crate) fn watch_readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd
 
 /// Whether a write(2) of up to `PIPE_BUF` bytes would go through without blocking.
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
+    is_writable_within(fd, Duration::ZERO)
+}
+
+/// Whether that is so now or becomes so in this time.
+pub(crate) fn is_writable_within(fd: impl AsFd, patience: Duration) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, patience), Ok(1))
         && fds[0]
             .revents()
             .is_some_and(|events| events.contains(PollFlags::POLLOUT))
+}
+
+/// Whether the other end of a pipe is closed, now or within this time.
+pub(crate) fn is_ended_within(fd: impl AsFd, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, patience), Ok(1))
 }
 
 /// write(2), the whole of it, retried when a signal interrupts it.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use nix::sys::socket::{SockFlag, accept4};
+use nix::sys::socket::{SockFlag, SockType, accept4, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
@@ -130,6 +130,32 @@ impl Drop for UnixFile {
     }
 }
 
+/// Makes a listener that somebody else made one of ours: non-blocking, and its connections without
+/// delay as those of [`tcp`]. Fails if it is not a listening stream socket with an address.
+pub(crate) fn inherited(listener: &OwnedFd) -> io::Result<Address> {
+    let refuse = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    match getsockopt(listener, sockopt::SockType) {
+        Ok(SockType::Stream) => {}
+        Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),
+        Err(error) => return Err(error.into()),
+    }
+    if !getsockopt(listener, sockopt::AcceptConn)? {
+        return Err(refuse(
+            "it does not listen (SO_ACCEPTCONN); the unit needs ListenStream= and Accept=no",
+        ));
+    }
+    let address = address(listener).map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
+        _ => error,
+    })?;
+    let socket = SockRef::from(listener);
+    socket.set_nonblocking(true)?;
+    if let Address::Tcp(_) = address {
+        socket.set_tcp_nodelay(true)?;
+    }
+    Ok(address)
+}
+
 /// The address a listener is bound to (getsockname(2)).
 pub(crate) fn address(listener: impl AsFd) -> io::Result<Address> {
     let address = SockRef::from(&listener).local_addr()?;
@@ -238,6 +264,23 @@ mod tests {
         assert_eq!(queued(&listener), Some(3));
         let (unix, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         assert_eq!(queued(&unix), None);
+    }
+
+    #[test]
+    fn what_is_inherited_must_listen() {
+        let listener = std::net::TcpListener::bind(ANY).expect("a free port");
+        let local = listener.local_addr().expect("bound");
+        let listener = OwnedFd::from(listener);
+        assert_eq!(inherited(&listener).expect("it listens"), local.into());
+        assert!(SockRef::from(&listener).nonblocking().expect("a socket"));
+        let datagram = std::net::UdpSocket::bind(ANY).expect("a free port");
+        let error = inherited(&datagram.into()).expect_err("no stream");
+        assert!(error.to_string().contains("SOCK_STREAM"), "{error}");
+        let connection = std::net::TcpStream::connect(local).expect("it listens");
+        let error = inherited(&connection.into()).expect_err("a connection");
+        assert!(error.to_string().contains("SO_ACCEPTCONN"), "{error}");
+        let (reader, _writer) = io::pipe().expect("a pipe");
+        inherited(&reader.into()).expect_err("no socket");
     }
 
     #[test]

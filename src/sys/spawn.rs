@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 
 use crate::hooks::Limit;
+use crate::sys::credentials::Credentials;
 
 /// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
@@ -24,6 +25,8 @@ pub(crate) struct Inherit {
     /// These descriptors keep their numbers; every other one is closed, whoever opened it.
     pub(crate) fds: Vec<RawFd>,
     pub(crate) limits: Vec<(Limit, u64)>,
+    /// Whom it runs as, if not as its master.
+    pub(crate) credentials: Option<Credentials>,
 }
 
 /// Starts `command` with standard input from /dev/null, `inherit` in place, and `SIGTERM` as the
@@ -52,6 +55,11 @@ fn prepare(master: Pid, last: RawFd, inherit: &Inherit) -> io::Result<()> {
     }
     for &(limit, value) in &inherit.limits {
         setrlimit(resource(limit), value, value)?;
+    }
+    // After the limits, since only root may raise one; before the line below, since the kernel
+    // forgets that signal when credentials change.
+    if let Some(credentials) = inherit.credentials {
+        credentials.take_on()?;
     }
     prctl::set_pdeathsig(Signal::SIGTERM)?;
     // The master may have died before the line above.

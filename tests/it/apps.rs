@@ -47,6 +47,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("blocks") => server()
             .drain_timeout(Duration::ZERO)
             .serve(async |_| Ok(service_fn(block))),
+        Some("nobody") => nobody(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -305,5 +306,15 @@ fn panics() -> Result<(), Error> {
         });
         incoming.accept().await;
         panic!("out of cheese");
+    })
+}
+
+/// Tells which signal a worker of another user gets when its master dies.
+fn nobody() -> Result<(), Error> {
+    server().user("nobody").serve(async |_worker| {
+        Ok(service_fn(async |_request: Request| {
+            let signal = nix::sys::prctl::get_pdeathsig()?;
+            Ok::<Response, BoxError>(Response::new(format!("{signal:?}").into()))
+        }))
     })
 }

@@ -10,6 +10,7 @@ mod client;
 mod control;
 mod crash;
 mod drain;
+mod init;
 mod lifecycle;
 mod master_death;
 mod recycle;
@@ -77,8 +78,22 @@ tests! {
     startup:
         bad_settings_exit_2_and_name_the_flag,
         a_taken_port_exits_5_though_it_could_be_shared,
+        notices_go_to_any_descriptor_that_the_master_has,
         a_worker_inherits_nothing_else,
         a_master_as_pid_1_reaps_strangers;
+    init:
+        a_service_manager_hears_the_life_of_a_server,
+        a_watchdog_hears_only_the_master_it_was_set_for,
+        a_manager_in_the_abstract_namespace_is_heard_too,
+        an_inherited_listener_is_served_with_what_waits_in_its_queue,
+        an_inherited_unix_listener_keeps_its_file,
+        listeners_of_another_process_are_ignored,
+        what_is_no_listener_is_refused_by_its_number,
+        listeners_that_the_manager_keeps_come_back_with_their_queues,
+        a_kept_listener_of_an_address_that_is_not_wanted_is_given_up,
+        workers_run_as_the_user_they_are_given,
+        a_program_that_the_user_may_not_execute_is_named,
+        root_is_not_taken_for_a_workers_user_unless_it_is_named;
     api:
         a_server_in_this_process_serves_and_stops,
         nobody_waits_for_a_server_that_cannot_start,

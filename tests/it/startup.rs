@@ -45,6 +45,24 @@ pub(crate) fn a_taken_port_exits_5_though_it_could_be_shared() {
     assert!(said.contains(&address), "{said}");
 }
 
+pub(crate) fn notices_go_to_any_descriptor_that_the_master_has() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" 9>&1 >/dev/null", "sh"]);
+    let server = binary();
+    command.arg(server.get_program());
+    for (name, value) in server.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.args(["--listen", "127.0.0.1:0", "--announce-fd", "9"]);
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
 pub(crate) fn a_worker_inherits_nothing_else() {
     let mut server = Server::start_app("leaks");
     server.address();

@@ -61,10 +61,14 @@ impl Server {
     }
 
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::spawn_with_input(command, Stdio::null())
+    }
+
+    pub(crate) fn spawn_with_input(command: &mut Command, input: Stdio) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let log = File::create(dir.path().join("log")).expect("a file");
         let mut process = command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(log)
             // So that all of them can be ended by one call, whatever they have become.

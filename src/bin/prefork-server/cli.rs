@@ -10,7 +10,8 @@ use std::{
 
 use bytes::Bytes;
 use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, ValueEnum, builder::BoolishValueParser,
+    Args, CommandFactory, FromArgMatches, Parser, ValueEnum,
+    builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
 use prefork_server::{Address, CrashLimit};
@@ -27,7 +28,8 @@ Examples:
   prefork-server --respond hello --delay 20ms              something for a load test to hit
 
 Each option but DIR can be set by the environment too: PREFORK_WORKERS=4, PREFORK_ECHO=true.
-PREFORK_LISTEN takes several addresses with commas between. The command line wins.
+PREFORK_LISTEN takes several addresses with commas between. The command line wins; but what
+systemd hands in (LISTEN_FDS) wins over every --listen.
 
 Signals to the master: TERM, QUIT and the first INT drain, a second stops now; HUP replaces every
 worker; USR1 opens the logs anew; TTIN and TTOU add and remove a slot.
@@ -148,6 +150,16 @@ pub(crate) struct Processes {
     )]
     #[arg(value_parser = value::crash_limit)]
     pub(crate) crash_limit: CrashLimit,
+
+    /// Whom the workers run as, by name or number; root has to say it, if it means root
+    #[arg(long, value_name = "USER", env = "PREFORK_USER")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) user: Option<String>,
+
+    /// The group the workers run as [default: the user's own]
+    #[arg(long, value_name = "GROUP", env = "PREFORK_GROUP")]
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) group: Option<String>,
 
     /// Write the master's process id to this file
     #[arg(long, value_name = "PATH", env = "PREFORK_PID_FILE")]

@@ -9,7 +9,8 @@ mod site;
 use std::num::NonZeroU64;
 use std::process::ExitCode;
 
-use prefork_server::{Http, Prefork, usable_cpus};
+use nix::unistd::geteuid;
+use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
 use self::answer::Answering;
 use self::cli::{Options, Workers};
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
     if let Err(error) = answering.check() {
         return console::refuse(&*error, 2);
     }
+    if let Err(error) = check_user(&options) {
+        return console::refuse(&*error, 2);
+    }
     let console = Console::new(&options, answering.log());
     match server(&options)
         .hooks(console)
@@ -34,6 +38,24 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => console::refuse(&error, error.exit_code()),
     }
+}
+
+/// Who starts a server as root for the port's sake seldom wants its handlers to be root too. One
+/// that nobody can reach from another machine is let be: somebody is trying something out.
+fn check_user(options: &Options) -> Result<(), BoxError> {
+    let unasked = options.processes.user.is_none() && geteuid().is_root();
+    let is_local = |address: &Address| match address {
+        Address::Tcp(address) => address.ip().is_loopback(),
+        Address::Unix(_) => true,
+    };
+    let handed_in = std::env::var_os("LISTEN_FDS").is_some();
+    let reachable = handed_in || !options.serving.listen.iter().all(is_local);
+    if unasked && reachable && role() == Role::Master {
+        let way_out = "workers would run as root: name whom they run as, such as --user www-data, \
+                       or say that it is meant: --user root (or PREFORK_USER=root)";
+        return Err(way_out.into());
+    }
+    Ok(())
 }
 
 fn server(options: &Options) -> Prefork {
@@ -60,6 +82,12 @@ fn server(options: &Options) -> Prefork {
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
         .crash_limit(processes.crash_limit);
+    if let Some(user) = &processes.user {
+        server = server.user(user);
+    }
+    if let Some(group) = &processes.group {
+        server = server.group(group);
+    }
     if let Some(path) = &processes.pid_file {
         server = server.pid_file(path);
     }

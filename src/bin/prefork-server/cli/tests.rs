@@ -40,6 +40,7 @@ fn nothing_asked_for_gives_the_documented_defaults() {
             per: Duration::from_secs(60)
         }
     );
+    assert_eq!((processes.user, processes.group), (None, None));
     assert_eq!(processes.pid_file, None);
     assert_eq!(limits.header_timeout, Duration::from_secs(10));
     assert_eq!(limits.body_timeout, Duration::from_secs(30));
@@ -75,7 +76,8 @@ fn values_are_read_with_their_units() {
                 --listeners shared --drain-timeout 5m --reload-batch 2 --crash-limit 0/1h \
                 --header-timeout 1ms \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
-                --announce-fd 2 --pid-file p --access-log - --log-format json --log-level trace";
+                --announce-fd 2 --pid-file p --user www --group 33 --access-log - \
+                --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
         serving,
@@ -101,6 +103,8 @@ fn values_are_read_with_their_units() {
         }
     );
     assert_eq!(processes.pid_file, Some("p".into()));
+    assert_eq!(processes.user.as_deref(), Some("www"));
+    assert_eq!(processes.group.as_deref(), Some("33"));
     assert_eq!(limits.header_timeout, Duration::from_millis(1));
     assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));
     assert_eq!(limits.max_connections, NonZeroUsize::new(7));

@@ -1,0 +1,281 @@
+//! Listeners that the service manager hands in (sd_listen_fds(3)): those of its own units, and
+//! those that an earlier master gave it to keep, known by their names.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+use std::str::FromStr;
+
+use nix::unistd::Pid;
+
+use crate::address::Address;
+use crate::config::MAX_WORKERS;
+use crate::error::Error;
+use crate::id::Slot;
+use crate::sys::{fds, listener};
+
+/// The first inherited descriptor (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
+const FIRST: RawFd = 3;
+
+/// How the names of what we let the manager keep begin.
+const OURS: &str = "prefork-server/";
+
+/// All that was handed in. It is close-on-exec and non-blocking.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    /// From `.socket` units: what to listen on is decided there, not by us.
+    pub(crate) activated: Vec<Activated>,
+    /// From an earlier master of ours. Used for the addresses it was made for.
+    pub(crate) stored: Vec<Stored>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Activated {
+    pub(crate) address: Address,
+    pub(crate) listener: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) name: Name,
+    pub(crate) address: SocketAddr,
+    pub(crate) listener: OwnedFd,
+}
+
+/// What the manager calls a listener that it keeps for us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// As the user wrote it: with port 0, if that is what was asked for.
+    pub(crate) asked: SocketAddr,
+    pub(crate) seat: Seat,
+}
+
+/// Who accepts from a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Seat {
+    Slot(Slot),
+    Shared,
+}
+
+impl Inherited {
+    /// Takes what was meant for this process. To be called once, before anything else is opened.
+    pub(crate) fn take() -> Result<Self, Error> {
+        let variable = |name| std::env::var(name).ok();
+        let pid = variable("LISTEN_PID");
+        let names = variable("LISTEN_FDNAMES");
+        let handed = match variable("LISTEN_FDS") {
+            Some(count) if is_ours(pid.as_deref(), Pid::this()) => {
+                parse(&count, names.as_deref()).map_err(Error::Config)?
+            }
+            _ => Vec::new(),
+        };
+        let mut inherited = Self::default();
+        for (fd, name) in handed {
+            let refuse = |error| {
+                Error::Config(format!(
+                    "descriptor {fd} ({name}) of LISTEN_FDS is no listener: {error}"
+                ))
+            };
+            let listener = fds::adopt(fd).map_err(refuse)?;
+            let address = listener::inherited(&listener).map_err(refuse)?;
+            match (name.parse(), address) {
+                (Ok(name), Address::Tcp(address)) => inherited.stored.push(Stored {
+                    name,
+                    address,
+                    listener,
+                }),
+                (_, address) => inherited.activated.push(Activated { address, listener }),
+            }
+        }
+        Ok(inherited)
+    }
+
+    /// Lets go of what is kept for addresses that are not wanted any more, or for any if there are
+    /// activated ones, and gives the names that the manager should forget.
+    pub(crate) fn give_up_all_but(&mut self, wanted: &[Address]) -> Vec<String> {
+        let activated = !self.activated.is_empty();
+        self.stored
+            .extract_if(.., |stored| {
+                activated || !wanted.contains(&Address::Tcp(stored.name.asked))
+            })
+            .map(|stored| stored.name.to_string())
+            .collect()
+    }
+
+    /// What is kept for this address, with the one it is really bound to. What was asked for twice,
+    /// each time with port 0, has one name for two addresses: the first is taken.
+    pub(crate) fn take_stored(&mut self, asked: SocketAddr) -> Option<(SocketAddr, Vec<Stored>)> {
+        let first = self
+            .stored
+            .iter()
+            .find(|stored| stored.name.asked == asked)?;
+        let address = first.address;
+        let taken = self
+            .stored
+            .extract_if(.., |stored| {
+                stored.name.asked == asked && stored.address == address
+            })
+            .collect();
+        Some((address, taken))
+    }
+}
+
+/// A program that was started by the one that was meant has its environment and not its
+/// descriptors.
+fn is_ours(pid: Option<&str>, this: Pid) -> bool {
+    pid.is_some_and(|pid| pid.parse() == Ok(this.as_raw()))
+}
+
+fn parse(count: &str, names: Option<&str>) -> Result<Vec<(RawFd, String)>, String> {
+    let refuse = || format!("LISTEN_FDS is `{count}`, which is no number of descriptors");
+    let count: u16 = count.parse().map_err(|_| refuse())?;
+    let names: Vec<_> = names.map_or(Vec::new(), |names| names.split(':').collect());
+    let name = |index: u16| names.get(usize::from(index)).copied().unwrap_or("unknown");
+    Ok((0..count)
+        .map(|index| (FIRST + RawFd::from(index), name(index).to_owned()))
+        .collect())
+}
+
+/// The address's colons, which a name must not have, become commas.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.asked.to_string().replace(':', ",");
+        match self.seat {
+            Seat::Slot(slot) => write!(f, "{OURS}slot-{slot}/{address}"),
+            Seat::Shared => write!(f, "{OURS}shared/{address}"),
+        }
+    }
+}
+
+/// A name that somebody else gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotOurs;
+
+impl FromStr for Name {
+    type Err = NotOurs;
+
+    fn from_str(name: &str) -> Result<Self, NotOurs> {
+        let (seat, address) = name
+            .strip_prefix(OURS)
+            .and_then(|name| name.split_once('/'))
+            .ok_or(NotOurs)?;
+        let seat = match seat.strip_prefix("slot-") {
+            Some(slot) => Seat::Slot(slot_number(slot).ok_or(NotOurs)?),
+            None if seat == "shared" => Seat::Shared,
+            None => return Err(NotOurs),
+        };
+        let asked = address.replace(',', ":").parse().map_err(|_| NotOurs)?;
+        Ok(Self { asked, seat })
+    }
+}
+
+/// Bounded, since the slots below it will be made too.
+fn slot_number(text: &str) -> Option<Slot> {
+    let slot = text.parse().ok()?;
+    (usize::from(slot) < MAX_WORKERS).then_some(Slot(slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// sd_pid_notify_with_fds(3): up to 255 printable ASCII characters and no colon.
+    fn may_be_a_name(name: &str) -> bool {
+        let allowed = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b':';
+        !name.is_empty() && name.len() <= 255 && name.bytes().all(allowed)
+    }
+
+    #[test]
+    fn a_name_survives_the_way_through_the_manager() {
+        let longest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
+        for asked in ["127.0.0.1:0", "0.0.0.0:80", "[::]:80", longest] {
+            for seat in [Seat::Shared, Seat::Slot(Slot(0)), Seat::Slot(Slot(1023))] {
+                let asked = asked.parse().expect("an address");
+                let name = Name { asked, seat };
+                let text = name.to_string();
+                assert!(may_be_a_name(&text), "{text}");
+                assert_eq!(text.parse(), Ok(name), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_others_gave_is_not_ours() {
+        for name in [
+            "unknown",
+            "app.socket",
+            "prefork-server",
+            "prefork-server/shared",
+            "prefork-server/slot-1024/127.0.0.1,80",
+            "prefork-server/slot-/127.0.0.1,80",
+            "prefork-server/shared/here",
+        ] {
+            assert_eq!(name.parse::<Name>(), Err(NotOurs), "{name}");
+        }
+    }
+
+    #[test]
+    fn descriptors_are_numbered_from_3_and_named_in_order() {
+        let named = |count, names| parse(count, names).expect("a number");
+        assert_eq!(named("0", None), []);
+        let unknown = [(3, "unknown".to_owned()), (4, "unknown".to_owned())];
+        assert_eq!(named("2", None), unknown);
+        let some = [(3, "a".to_owned()), (4, "unknown".to_owned())];
+        assert_eq!(named("2", Some("a")), some);
+        for count in ["", "-1", "two", "65536"] {
+            let error = parse(count, None).expect_err(count);
+            assert!(error.contains("LISTEN_FDS"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_for_another_process_is_left_alone() {
+        let this = Pid::from_raw(7);
+        assert!(is_ours(Some("7"), this));
+        for pid in [None, Some("8"), Some(""), Some("7 ")] {
+            assert!(!is_ours(pid, this), "{pid:?}");
+        }
+    }
+
+    fn stored(asked: &str, slot: u16) -> Stored {
+        let any = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Stored {
+            name: Name {
+                asked: asked.parse().expect("an address"),
+                seat: Seat::Slot(Slot(slot)),
+            },
+            address: any.local_addr().expect("bound"),
+            listener: any.into(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_asked_for_any_more_is_given_up() {
+        let mut inherited = Inherited {
+            activated: Vec::new(),
+            stored: vec![stored("0.0.0.0:80", 0), stored("0.0.0.0:81", 0)],
+        };
+        let wanted = ["0.0.0.0:81".parse().expect("an address")];
+        let given_up = inherited.give_up_all_but(&wanted);
+        assert_eq!(given_up, ["prefork-server/slot-0/0.0.0.0,80"]);
+        let other = "0.0.0.0:80".parse().expect("an address");
+        assert!(inherited.take_stored(other).is_none());
+        let kept = "0.0.0.0:81".parse().expect("an address");
+        let (_, taken) = inherited.take_stored(kept).expect("kept");
+        assert_eq!((taken.len(), inherited.stored.len()), (1, 0));
+    }
+
+    #[test]
+    fn two_listeners_kept_under_one_name_are_two_addresses() {
+        let asked = "127.0.0.1:0";
+        let mut inherited = Inherited {
+            activated: Vec::new(),
+            stored: vec![stored(asked, 0), stored(asked, 0)],
+        };
+        let asked = asked.parse().expect("an address");
+        let (first, _) = inherited.take_stored(asked).expect("one");
+        let (second, _) = inherited.take_stored(asked).expect("another");
+        assert_ne!(first, second);
+        assert!(inherited.take_stored(asked).is_none());
+    }
+}

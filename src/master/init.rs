@@ -1,0 +1,234 @@
+//! The line to the service manager (sd_notify(3)): its socket, its watchdog, its store of
+//! descriptors. What is said on it is decided in [`report`].
+
+mod report;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+use crate::hooks::Notice;
+use crate::master::init::report::{Report, message};
+use crate::master::listeners::Listeners;
+use crate::supervisor::Time;
+use crate::sys::fds;
+
+/// What a service manager sets for the process it started and for nobody else. Workers are spawned
+/// without: none may speak for the master or take its listeners for its own.
+pub(crate) const VARIABLES: [&str; 8] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_PIDFDID",
+    "LISTEN_FDNAMES",
+    FD_STORE,
+];
+
+/// How many descriptors the service manager keeps for us (`FileDescriptorStoreMax=`), which systemd
+/// tells since version 254. An older one is asked for it by `Environment=FDSTORE=64` in the unit.
+const FD_STORE: &str = "FDSTORE";
+
+/// A manager that reads nothing for so long loses a line; the workers need the master more.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What sd_notify_barrier(3) is mostly given by others.
+const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The line to the service manager, if there is one.
+#[derive(Debug)]
+pub(crate) struct Init {
+    report: Report,
+    manager: Option<Manager>,
+    watchdog: Option<Watchdog>,
+    store: Store,
+}
+
+impl Init {
+    pub(crate) fn of_this_process() -> Self {
+        let manager =
+            std::env::var_os("NOTIFY_SOCKET").and_then(|address| Manager::at(address.as_os_str()));
+        let max = std::env::var(FD_STORE).ok();
+        Self {
+            report: Report::default(),
+            watchdog: manager.as_ref().and(Watchdog::of_this_process()),
+            store: Store {
+                max: max.and_then(|max| max.parse().ok()).unwrap_or(0),
+                kept: BTreeSet::new(),
+            },
+            manager,
+        }
+    }
+
+    pub(crate) fn tell(&mut self, notice: &Notice) {
+        let Some(manager) = &mut self.manager else {
+            return;
+        };
+        // clock_gettime(2) does not fail for a clock that exists.
+        let now = NotifyState::monotonic_usec_now().unwrap_or(NotifyState::MonotonicUsec(0));
+        if let Some(lines) = self.report.hear(notice, now) {
+            manager.send(&lines, &[]);
+        }
+    }
+
+    /// When [`tick`](Self::tick) has to be called next.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.watchdog.map(|watchdog| watchdog.next)
+    }
+
+    /// Tells the manager's watchdog, if it is due, that the master's loop turns.
+    pub(crate) fn tick(&mut self, now: Time) {
+        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog)
+            && watchdog.is_due(now)
+        {
+            manager.send(&message(&[NotifyState::Watchdog]), &[]);
+        }
+    }
+
+    /// Gives the manager those of the listeners that it does not have yet, so that they outlive the
+    /// master. Nothing is done unless the manager offers it.
+    pub(crate) fn store(&mut self, listeners: &Listeners) {
+        let Some(manager) = self.manager.as_mut().filter(|_| self.store.max > 0) else {
+            return;
+        };
+        for (name, listener) in listeners.storable() {
+            let fd = listener.as_raw_fd();
+            if self.store.has_room_for(fd) {
+                manager.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd]);
+            }
+        }
+    }
+
+    /// Takes names out of the manager's store, which has done so when this returns: what is kept
+    /// there is still bound and would be in the way.
+    pub(crate) fn forget(&mut self, names: &[String]) {
+        let Some(manager) = self.manager.as_mut().filter(|_| !names.is_empty()) else {
+            return;
+        };
+        for name in names {
+            tracing::info!("{name} is not listened on any more");
+            manager.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}\n"), &[]);
+        }
+        manager.synchronize();
+    }
+}
+
+/// Half the time after which the manager takes the master for hung (sd_watchdog_enabled(3)).
+#[derive(Clone, Copy, Debug)]
+struct Watchdog {
+    every: Duration,
+    next: Time,
+}
+
+impl Watchdog {
+    fn of_this_process() -> Option<Self> {
+        let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero())?;
+        Some(Self {
+            every: limit / 2,
+            next: Time::ZERO,
+        })
+    }
+
+    fn is_due(&mut self, now: Time) -> bool {
+        let due = self.next <= now;
+        if due {
+            self.next = now + self.every;
+        }
+        due
+    }
+}
+
+/// The manager's store of descriptors.
+#[derive(Debug)]
+struct Store {
+    max: usize,
+    /// They stay open, and so keep their numbers, until the end.
+    kept: BTreeSet<RawFd>,
+}
+
+impl Store {
+    /// Whether `listener` is not kept and can be, which it is from now on.
+    fn has_room_for(&mut self, listener: RawFd) -> bool {
+        if self.kept.contains(&listener) {
+            return false;
+        }
+        if self.kept.len() >= self.max {
+            let max = std::mem::take(&mut self.max);
+            tracing::warn!(
+                max,
+                "the service manager keeps fewer descriptors than there are listeners; raise \
+                 FileDescriptorStoreMax"
+            );
+            return false;
+        }
+        self.kept.insert(listener)
+    }
+}
+
+/// The manager's socket.
+#[derive(Debug)]
+struct Manager {
+    address: SocketAddr,
+    lost: u64,
+}
+
+impl Manager {
+    /// A path, or a name in the abstract namespace with an `@` before it.
+    fn at(name: &OsStr) -> Option<Self> {
+        let address = match name.as_bytes() {
+            [b'/', ..] => SocketAddr::from_pathname(name),
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match address {
+            Ok(address) => Some(Self { address, lost: 0 }),
+            Err(error) => {
+                tracing::warn!(?name, %error, "NOTIFY_SOCKET cannot be used");
+                None
+            }
+        }
+    }
+
+    /// Sends one message. A manager that does not read loses it; it never stops the master.
+    fn send(&mut self, lines: &str, fds: &[RawFd]) {
+        let Err(error) = self.try_send(lines, fds) else {
+            return;
+        };
+        self.lost += 1;
+        // At 1, 2, 4, 8, ... lost ones.
+        if self.lost.is_power_of_two() {
+            tracing::warn!(lost = self.lost, %error, "the service manager does not hear");
+        }
+    }
+
+    /// Waits until the manager has taken in what was sent (sd_notify_barrier(3)): it closes what
+    /// comes with the last message.
+    fn synchronize(&mut self) {
+        let taken_in = io::pipe().map(|(reader, writer)| {
+            self.send("BARRIER=1\n", &[writer.as_raw_fd()]);
+            drop(writer);
+            fds::is_ended_within(&reader, BARRIER_PATIENCE)
+        });
+        if !matches!(taken_in, Ok(true)) {
+            tracing::warn!("the service manager may still listen where we do not any more");
+        }
+    }
+
+    /// A socket for each message: the manager may have been replaced since the last.
+    fn try_send(&self, lines: &str, fds: &[RawFd]) -> io::Result<()> {
+        let socket = UnixDatagram::unbound()?;
+        socket.connect_addr(&self.address)?;
+        if !fds::is_writable_within(&socket, PATIENCE) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        fds::send(&socket, lines.as_bytes(), fds)
+    }
+}

@@ -1,0 +1,253 @@
+//! What the service manager is told: pure, from notices to the lines of sd_notify(3).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use sd_notify::NotifyState;
+
+use crate::address::Address;
+use crate::hooks::{Notice, WorkerInfo};
+use crate::id::{Generation, Slot};
+
+/// What the manager knows of the server.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    stage: Stage,
+    addresses: Vec<Address>,
+    workers: u16,
+    /// Who serves a slot, by pid: in a reload its old worker ends after the new one is ready.
+    serving: BTreeMap<Slot, u32>,
+    /// Why the latest reload came to nothing.
+    abandoned: Option<String>,
+    /// The latest `STATUS=`, so that nothing is said twice.
+    status: String,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Starting,
+    Serving,
+    Reloading(Generation),
+    Draining,
+    Finished(String),
+}
+
+impl Report {
+    /// The lines that a notice is worth, if any. `now` is the time that goes with a reload.
+    pub(super) fn hear(&mut self, notice: &Notice, now: NotifyState<'static>) -> Option<String> {
+        match notice {
+            Notice::Serving {
+                addresses, workers, ..
+            } => {
+                self.stage = Stage::Serving;
+                self.addresses.clone_from(addresses);
+                self.workers = *workers;
+                Some(self.say(&[NotifyState::Ready]))
+            }
+            Notice::ReloadStarted { generation } if self.is_up() => {
+                self.stage = Stage::Reloading(*generation);
+                self.abandoned = None;
+                Some(self.say(&[NotifyState::Reloading, now]))
+            }
+            Notice::ReloadFinished { .. } if self.is_up() => Some(self.serve_on(None)),
+            Notice::ReloadAbandoned { generation, why } if self.is_up() => {
+                let why = format!("the reload to generation {generation} was abandoned: {why}");
+                Some(self.serve_on(Some(why)))
+            }
+            Notice::Draining => {
+                self.stage = Stage::Draining;
+                Some(self.say(&[NotifyState::Stopping]))
+            }
+            Notice::Finished { outcome } => {
+                self.stage = Stage::Finished(outcome.clone());
+                Some(self.say(&[NotifyState::Stopping]))
+            }
+            Notice::WorkerReady(worker) => {
+                self.serving.insert(worker.slot, worker.pid);
+                self.say_if_new()
+            }
+            Notice::WorkerDraining(worker) | Notice::WorkerExited { worker, .. } => {
+                self.lose(worker);
+                self.say_if_new()
+            }
+            Notice::Resized { workers } => {
+                self.workers = *workers;
+                self.say_if_new()
+            }
+            Notice::WorkerSpawned(_)
+            | Notice::WorkerHung(_)
+            | Notice::Adopted { .. }
+            | Notice::Released { .. }
+            | Notice::BackingOff { .. }
+            | Notice::ReloadStarted { .. }
+            | Notice::ReloadFinished { .. }
+            | Notice::ReloadAbandoned { .. } => None,
+        }
+    }
+
+    /// Whether the manager has been told of the start and not of the end.
+    fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Serving | Stage::Reloading(_))
+    }
+
+    /// The end of a reload, whatever came of it, is that the service is ready again.
+    fn serve_on(&mut self, abandoned: Option<String>) -> String {
+        self.stage = Stage::Serving;
+        self.abandoned = abandoned;
+        self.say(&[NotifyState::Ready])
+    }
+
+    fn lose(&mut self, worker: &WorkerInfo) {
+        if self.serving.get(&worker.slot) == Some(&worker.pid) {
+            self.serving.remove(&worker.slot);
+        }
+    }
+
+    fn say(&mut self, states: &[NotifyState<'_>]) -> String {
+        self.status = self.to_string();
+        let mut lines = message(states);
+        lines.push_str(&message(&[NotifyState::Status(&self.status)]));
+        lines
+    }
+
+    fn say_if_new(&mut self) -> Option<String> {
+        (self.is_up() && self.status != self.to_string()).then(|| self.say(&[]))
+    }
+}
+
+/// The status, on one line.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stage {
+            Stage::Starting => return f.write_str("starting"),
+            Stage::Draining => return f.write_str("draining"),
+            Stage::Finished(outcome) => return write!(f, "ended: {outcome}"),
+            Stage::Reloading(generation) => write!(f, "reloading to generation {generation}: ")?,
+            Stage::Serving => {}
+        }
+        let (serving, workers) = (self.serving.len(), usize::from(self.workers));
+        if serving < workers {
+            write!(f, "{serving} of ")?;
+        }
+        let plural = if workers == 1 { "" } else { "s" };
+        write!(f, "{workers} worker{plural} serving on ")?;
+        for (index, address) in self.addresses.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{address}")?;
+        }
+        if let Some(why) = &self.abandoned {
+            write!(f, "; {}", why.replace('\n', " "))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn message(states: &[NotifyState<'_>]) -> String {
+    states.iter().map(|state| format!("{state}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: NotifyState<'static> = NotifyState::MonotonicUsec(5);
+
+    fn worker(slot: u16, pid: u32) -> WorkerInfo {
+        WorkerInfo {
+            slot: Slot(slot),
+            generation: Generation(1),
+            pid,
+        }
+    }
+
+    fn exited(slot: u16, pid: u32) -> Notice {
+        Notice::WorkerExited {
+            worker: worker(slot, pid),
+            status: crate::ExitStatus::Code(1),
+            cut: 0,
+        }
+    }
+
+    /// A report on two workers, and what was said until they served.
+    fn serving() -> (Report, Vec<String>) {
+        let mut report = Report::default();
+        let notices = [
+            Notice::WorkerSpawned(worker(0, 10)),
+            Notice::WorkerReady(worker(0, 10)),
+            Notice::WorkerReady(worker(1, 11)),
+            Notice::Serving {
+                addresses: vec!["127.0.0.1:80".parse().unwrap(), "unix:/a".parse().unwrap()],
+                workers: 2,
+                pid: 1,
+            },
+        ];
+        let said = notices
+            .iter()
+            .filter_map(|notice| report.hear(notice, NOW))
+            .collect();
+        (report, said)
+    }
+
+    #[test]
+    fn it_is_ready_once_when_it_serves() {
+        let (_, said) = serving();
+        let status = "STATUS=2 workers serving on 127.0.0.1:80, unix:/a\n";
+        assert_eq!(said, [format!("READY=1\n{status}")]);
+    }
+
+    #[test]
+    fn a_reload_is_told_from_its_start_to_either_end() {
+        let (mut report, _) = serving();
+        let generation = Generation(2);
+        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
+        let started = hear(Notice::ReloadStarted { generation });
+        assert_eq!(
+            started,
+            "RELOADING=1\nMONOTONIC_USEC=5\nSTATUS=reloading to generation 2: 2 workers serving on \
+             127.0.0.1:80, unix:/a\n"
+        );
+        // The new worker is ready before the old one leaves: as many as before.
+        assert_eq!(hear(Notice::WorkerReady(worker(0, 20))), "");
+        assert_eq!(hear(exited(0, 10)), "");
+        assert!(hear(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
+        hear(Notice::ReloadStarted { generation });
+        let why = "no\nREADY=0".to_owned();
+        let abandoned = hear(Notice::ReloadAbandoned { generation, why });
+        assert!(abandoned.starts_with("READY=1\nSTATUS=2 w"), "{abandoned}");
+        assert!(
+            abandoned.ends_with("was abandoned: no READY=0\n"),
+            "{abandoned}"
+        );
+        assert_eq!(abandoned.lines().count(), 2);
+    }
+
+    #[test]
+    fn the_status_follows_the_workers() {
+        let (mut report, _) = serving();
+        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
+        let on = "serving on 127.0.0.1:80, unix:/a\n";
+        assert_eq!(hear(exited(1, 11)), format!("STATUS=1 of 2 workers {on}"));
+        assert_eq!(hear(Notice::WorkerSpawned(worker(1, 12))), "");
+        assert_eq!(
+            hear(Notice::WorkerReady(worker(1, 12))),
+            format!("STATUS=2 workers {on}")
+        );
+        let resized = hear(Notice::Resized { workers: 1 });
+        assert_eq!(resized, format!("STATUS=1 worker {on}"));
+    }
+
+    #[test]
+    fn the_end_is_told_and_nothing_after_it_but_how() {
+        let (mut report, _) = serving();
+        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
+        assert_eq!(hear(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");
+        assert_eq!(hear(exited(1, 11)), "");
+        let generation = Generation(2);
+        assert_eq!(hear(Notice::ReloadStarted { generation }), "");
+        assert_eq!(hear(Notice::ReloadFinished { generation }), "");
+        let outcome = "drained".to_owned();
+        let finished = hear(Notice::Finished { outcome });
+        assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");
+    }
+}

@@ -1,0 +1,161 @@
+//! Whom a worker runs as: a user and a group by name or number (passwd(5), group(5)), taken on by
+//! the new process before exec.
+
+use std::fmt;
+
+use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, setuid};
+
+/// A user and a group that a process may take on, once and for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    uid: Uid,
+    gid: Gid,
+}
+
+/// Whether this process is root.
+pub(crate) fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+impl Credentials {
+    /// What `user` and `group` ask for; `None` if that is what this process already is. Without a
+    /// group it is the user's own, without a user only the group changes.
+    pub(crate) fn choose(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, String> {
+        let mine = Self {
+            uid: geteuid(),
+            gid: getegid(),
+        };
+        let entry = user.map(look_up_user).transpose()?;
+        let group = group.map(look_up_group).transpose()?;
+        let uid = entry.map_or(mine.uid, |entry| entry.uid);
+        let gid = match (group, entry) {
+            (Some(gid), _) => gid,
+            (None, None) => mine.gid,
+            (None, Some(Entry { gid: Some(gid), .. })) => gid,
+            (None, Some(_)) => {
+                return Err(format!(
+                    "workers cannot run as user {uid} (--user): it has no entry in passwd(5), so \
+                     its group must be named too (--group)"
+                ));
+            }
+        };
+        Self { uid, gid }.unlike(mine)
+    }
+
+    fn unlike(self, mine: Self) -> Result<Option<Self>, String> {
+        if self == mine {
+            Ok(None)
+        } else if mine.uid.is_root() {
+            Ok(Some(self))
+        } else if self.uid == mine.uid {
+            Err(format!(
+                "workers cannot run as group {} (--group): only root may choose another than its \
+                 own",
+                self.gid
+            ))
+        } else {
+            Err(format!(
+                "workers cannot run as user {} (--user): only root may choose another than its own",
+                self.uid
+            ))
+        }
+    }
+
+    /// Makes the calling process this user and nobody else: no supplementary groups, and no way to
+    /// more rights by a set-user-ID program (prctl(2), `PR_SET_NO_NEW_PRIVS`).
+    ///
+    /// For the time between fork and exec: it neither allocates nor takes a lock.
+    pub(super) fn take_on(self) -> nix::Result<()> {
+        setgroups(&[])?;
+        setgid(self.gid)?;
+        setuid(self.uid)?;
+        nix::sys::prctl::set_no_new_privs()
+    }
+}
+
+impl fmt::Display for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}, group {}", self.uid, self.gid)
+    }
+}
+
+/// What passwd(5) knows of a user.
+#[derive(Clone, Copy)]
+struct Entry {
+    uid: Uid,
+    /// A number without an entry has no group of its own.
+    gid: Option<Gid>,
+}
+
+fn look_up_user(user: &str) -> Result<Entry, String> {
+    let refuse = |why: &str| format!("workers cannot run as user `{user}` (--user): {why}");
+    let number = user.parse().map(Uid::from_raw).ok();
+    let found = match number {
+        Some(uid) => User::from_uid(uid),
+        None => User::from_name(user),
+    };
+    match (found, number) {
+        (Ok(Some(found)), _) => Ok(Entry {
+            uid: found.uid,
+            gid: Some(found.gid),
+        }),
+        // A container's user needs no entry.
+        (Ok(None), Some(uid)) => Ok(Entry { uid, gid: None }),
+        (Ok(None), None) => Err(refuse("there is no such user")),
+        (Err(error), _) => Err(refuse(error.desc())),
+    }
+}
+
+fn look_up_group(group: &str) -> Result<Gid, String> {
+    if let Ok(gid) = group.parse() {
+        return Ok(Gid::from_raw(gid));
+    }
+    let refuse = |why: &str| format!("workers cannot run as group `{group}` (--group): {why}");
+    match Group::from_name(group) {
+        Ok(Some(found)) => Ok(found.gid),
+        Ok(None) => Err(refuse("there is no such group")),
+        Err(error) => Err(refuse(error.desc())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(uid: u32, gid: u32) -> Credentials {
+        Credentials {
+            uid: Uid::from_raw(uid),
+            gid: Gid::from_raw(gid),
+        }
+    }
+
+    #[test]
+    fn only_root_may_choose_and_who_is_it_already_need_not_change() {
+        assert_eq!(of(0, 0).unlike(of(0, 0)), Ok(None));
+        assert_eq!(of(33, 33).unlike(of(0, 0)), Ok(Some(of(33, 33))));
+        assert_eq!(of(0, 33).unlike(of(0, 0)), Ok(Some(of(0, 33))));
+        assert_eq!(of(33, 33).unlike(of(33, 33)), Ok(None));
+        let error = of(0, 0).unlike(of(33, 33)).expect_err("not root");
+        assert!(error.contains("--user"), "{error}");
+        let error = of(33, 0).unlike(of(33, 33)).expect_err("not root");
+        assert!(error.contains("--group"), "{error}");
+    }
+
+    #[test]
+    fn who_is_unknown_is_refused_by_the_name_of_the_setting() {
+        let error = Credentials::choose(Some("no-such-user"), None).expect_err("unknown");
+        assert!(error.contains("`no-such-user` (--user)"), "{error}");
+        let error = Credentials::choose(None, Some("no-such-group")).expect_err("unknown");
+        assert!(error.contains("`no-such-group` (--group)"), "{error}");
+        let error = Credentials::choose(Some("4294967294"), None).expect_err("no entry");
+        assert!(error.contains("--group"), "{error}");
+    }
+
+    #[test]
+    fn nothing_asked_for_changes_nothing() {
+        assert_eq!(Credentials::choose(None, None), Ok(None));
+        let me = geteuid().to_string();
+        let group = getegid().to_string();
+        assert_eq!(Credentials::choose(Some(&me), Some(&group)), Ok(None));
+    }
+}

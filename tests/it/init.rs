@@ -1,0 +1,418 @@
+//! Under a service manager: what it is told, what it hands in, and whom the workers run as.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, UnixDatagram};
+use std::process::{Command, Stdio};
+
+use nix::cmsg_space;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::{Pid, User, close, geteuid};
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use crate::client::{Client, get};
+use crate::support::{CEILING, Server, binary, proc_file, until};
+
+pub(crate) fn a_service_manager_hears_the_life_of_a_server() {
+    let manager = Manager::new();
+    let mut server =
+        Server::spawn(respond(&["--workers", "2"]).env("NOTIFY_SOCKET", manager.path()));
+    let address = server.address();
+    let up = |workers| format!("STATUS={workers} serving on {address}\n");
+    assert_eq!(manager.hear(), format!("READY=1\n{}", up("2 workers")));
+    for pid in server.workers() {
+        let environment = proc_file(pid, "environ").expect("it lives");
+        assert!(
+            !environment.contains("NOTIFY_SOCKET"),
+            "a worker could speak for its master"
+        );
+    }
+    server.signal(Signal::SIGHUP);
+    let reloading = manager.hear();
+    let since = reloading
+        .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+        .and_then(|rest| rest.split('\n').next()?.parse::<u64>().ok());
+    assert!(since.is_some_and(|since| since > 0), "{reloading}");
+    assert_eq!(manager.hear(), format!("READY=1\n{}", up("2 workers")));
+    server.signal(Signal::SIGTTIN);
+    assert_eq!(manager.hear(), up("2 of 3 workers"));
+    assert_eq!(manager.hear(), up("3 workers"));
+    server.signal(Signal::SIGTERM);
+    assert_eq!(manager.hear(), "STOPPING=1\nSTATUS=draining\n");
+    assert_eq!(manager.hear(), "STOPPING=1\nSTATUS=ended: drained\n");
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn a_watchdog_hears_only_the_master_it_was_set_for() {
+    let manager = Manager::new();
+    let mut command = respond(&[]);
+    command
+        .env("NOTIFY_SOCKET", manager.path())
+        .env("WATCHDOG_USEC", "20000");
+    let server = Server::spawn(&mut command);
+    // More than start, ready and status together: it goes on while nothing happens.
+    manager.hear_until("READY=1");
+    for _ in 0..5 {
+        manager.hear_until("WATCHDOG=1");
+    }
+    drop(server);
+
+    let manager = Manager::new();
+    let mut server = Server::spawn(
+        command
+            .env("NOTIFY_SOCKET", manager.path())
+            .env("WATCHDOG_PID", "1"),
+    );
+    server.address();
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    let said = manager.hear_until("STATUS=ended");
+    assert!(!said.contains("WATCHDOG"), "{said}");
+}
+
+pub(crate) fn a_manager_in_the_abstract_namespace_is_heard_too() {
+    let name = format!("prefork-server-test-{}", std::process::id());
+    let address = net::SocketAddr::from_abstract_name(&name).expect("a short name");
+    let socket = UnixDatagram::bind_addr(&address).expect("a new name");
+    socket
+        .set_read_timeout(Some(CEILING))
+        .expect("a sane timeout");
+    let _server = Server::spawn(respond(&[]).env("NOTIFY_SOCKET", format!("@{name}")));
+    let mut bytes = [0; 1024];
+    let len = socket.recv(&mut bytes).expect("a message");
+    assert!(bytes[..len].starts_with(b"READY=1\n"));
+}
+
+pub(crate) fn an_inherited_listener_is_served_with_what_waits_in_its_queue() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut early: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    early.iter_mut().for_each(|client| client.ask("/"));
+    // It wins over the address that `respond` asks for.
+    let mut command = activated(
+        &respond(&["--worker-header", "--workers", "2"]),
+        "$$",
+        "app.socket",
+    );
+    let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
+    assert_eq!(server.address(), address);
+    for client in &mut early {
+        assert_eq!(client.answer().body, "hi");
+    }
+    for pid in server.workers() {
+        let environment = proc_file(pid, "environ").expect("it lives");
+        assert!(!environment.contains("LISTEN_"), "{environment}");
+    }
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| get(address, "/").worker("generation") == 2);
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0));
+    assert!(
+        ended.log.contains("inherited (LISTEN_FDS)"),
+        "{}",
+        ended.log
+    );
+    // The manager has it still: the next server finds what comes meanwhile.
+    Client::connect(address);
+}
+
+pub(crate) fn an_inherited_unix_listener_keeps_its_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.sock");
+    let listener = net::UnixListener::bind(&path).expect("a new path");
+    let mut command = activated(&respond(&[]), "$$", "app.socket");
+    let mut server = Server::spawn_with_input(&mut command, input(listener));
+    assert_eq!(server.addresses(), [format!("unix:{}", path.display())]);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(path.exists(), "the file is the manager's");
+}
+
+pub(crate) fn listeners_of_another_process_are_ignored() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut command = activated(&respond(&[]), "1", "app.socket");
+    let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
+    assert_ne!(server.address(), address);
+    let environment = proc_file(server.workers()[0], "environ").expect("it lives");
+    assert!(!environment.contains("LISTEN_"), "{environment}");
+}
+
+pub(crate) fn what_is_no_listener_is_refused_by_its_number() {
+    let bound = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let connection = std::net::TcpStream::connect(address).expect("it listens");
+    for (descriptor, why) in [
+        (OwnedFd::from(bound), "SOCK_STREAM"),
+        (OwnedFd::from(connection), "SO_ACCEPTCONN"),
+    ] {
+        let output = activated(&respond(&[]), "$$", "app.socket")
+            .stdin(descriptor)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("descriptor 3 (app.socket)") && said.contains(why),
+            "{said}"
+        );
+    }
+}
+
+pub(crate) fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
+    let manager = Manager::new();
+    let mut command = respond(&["--workers", "2"]);
+    command
+        .env("NOTIFY_SOCKET", manager.path())
+        .env("FDSTORE", "8");
+    let mut server = Server::spawn(&mut command);
+    let address = server.address();
+    let (first, second) = (manager.hear(), manager.hear());
+    assert_eq!(
+        first,
+        "FDSTORE=1\nFDNAME=prefork-server/slot-0/127.0.0.1,0\nfds=1"
+    );
+    assert_eq!(
+        second,
+        "FDSTORE=1\nFDNAME=prefork-server/slot-1/127.0.0.1,0\nfds=1"
+    );
+    manager.hear_until("READY=1");
+    server.signal(Signal::SIGTTIN);
+    let third = manager.hear_until("FDSTORE=1");
+    assert!(third.contains("slot-2/127.0.0.1,0"), "{third}");
+    kill(server.pid, Signal::SIGKILL).expect("it lives");
+    server.end();
+
+    // What the manager has, and a client that came while nobody was there.
+    let kept = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
+    kept.set_reuse_address(true).expect("an option");
+    kept.set_reuse_port(true).expect("an option");
+    kept.bind(&address.into()).expect("nobody has it");
+    kept.listen(128).expect("it is bound");
+    let mut client = Client::connect(address);
+    client.ask("/");
+    let name = "prefork-server/slot-2/127.0.0.1,0";
+    let arguments = ["--workers", "1", "--worker-header"];
+    let mut command = activated(&respond(&arguments), "$$", name);
+    let mut server = Server::spawn_with_input(&mut command, input(kept));
+    assert_eq!(server.wait("resized")["workers"], 1);
+    assert_eq!(server.address(), address, "the port that was chosen once");
+    // Slot 2 has no worker any more: slot 0 accepts for it.
+    assert_eq!(client.answer().body, "hi");
+    until(|| server.workers().len() == 1);
+    for _ in 0..50 {
+        assert_eq!(get(address, "/").worker("slot"), 0);
+    }
+}
+
+pub(crate) fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
+    let manager = Manager::new();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let name = format!("prefork-server/shared/127.0.0.1,{}", address.port());
+    let mut command = activated(&respond(&[]), "$$", &name);
+    command.env("NOTIFY_SOCKET", manager.path());
+    let mut server = Server::spawn_with_input(&mut command, input(listener));
+    drop(command);
+    assert_eq!(manager.hear(), format!("FDSTOREREMOVE=1\nFDNAME={name}\n"));
+    assert_eq!(manager.hear(), "BARRIER=1\nfds=1");
+    assert_ne!(server.address(), address);
+    let refused = Client::try_connect(address)
+        .map(drop)
+        .expect_err("nobody has it any more");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+}
+
+/// Only root can try it; anybody else is told so by the server.
+pub(crate) fn workers_run_as_the_user_they_are_given() {
+    if !geteuid().is_root() {
+        println!("not root: only the refusal is tested");
+        let mut command = respond(&["--user", "root"]);
+        let output = command.output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("--user") && said.contains("only root"),
+            "{said}"
+        );
+        return;
+    }
+    let nobody = User::from_name("nobody")
+        .expect("passwd(5)")
+        .expect("an entry");
+    let mut server = Server::spawn(&mut respond(&["--user", "nobody"]));
+    let address = server.address();
+    let status = |pid: Pid| proc_file(pid, "status").expect("it lives");
+    for pid in server.workers() {
+        let status = status(pid);
+        let (uid, gid) = (nobody.uid, nobody.gid);
+        let line = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("proc(5) has it").trim().replace('\t', " ")
+        };
+        assert_eq!(line("Uid:"), format!("{uid} {uid} {uid} {uid}"));
+        assert_eq!(line("Gid:"), format!("{gid} {gid} {gid} {gid}"));
+        assert_eq!(line("Groups:"), "");
+        assert_eq!(line("NoNewPrivs:"), "1");
+        assert_eq!(line("CapEff:"), "0000000000000000");
+    }
+    assert!(status(server.pid).contains("Uid:\t0\t0\t0\t0"));
+    assert_eq!(get(address, "/").body, "hi");
+    // The kernel forgets that signal when a process becomes another user.
+    let mut app = Server::start_app("nobody");
+    assert_eq!(get(app.address(), "/").body, "Some(SIGTERM)");
+    app.signal(Signal::SIGTERM);
+    assert_eq!(app.end().code, Some(0));
+}
+
+pub(crate) fn a_program_that_the_user_may_not_execute_is_named() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("server");
+    // Not by this process: what another test starts meanwhile would have it open for writing.
+    let installed = Command::new("install")
+        .args(["--mode=700", env!("CARGO_BIN_EXE_prefork-server")])
+        .arg(&program)
+        .status();
+    assert!(installed.expect("coreutils are there").success());
+    let output = Command::new(&program)
+        .args(["--listen", "127.0.0.1:0", "--user", "nobody"])
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let named = format!("may not execute {}", program.display());
+    assert!(said.contains(&named), "{said}");
+}
+
+pub(crate) fn root_is_not_taken_for_a_workers_user_unless_it_is_named() {
+    // Nobody can reach this one from elsewhere.
+    Server::spawn(respond(&[]).env_remove("PREFORK_USER")).address();
+    let mut command = respond(&["--listen", "0.0.0.0:0"]);
+    command.env_remove("PREFORK_USER");
+    if !geteuid().is_root() {
+        Server::spawn(&mut command).address();
+        return;
+    }
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--user root"), "{said}");
+    Server::spawn(command.args(["--user", "root"])).address();
+}
+
+/// The binary on a port of the kernel's choice, announcing.
+fn respond(arguments: &[&str]) -> Command {
+    let mut command = binary();
+    command
+        // Root has to say it, where a manager hands the listeners in.
+        .env("PREFORK_USER", geteuid().to_string())
+        .args([
+            "--listen",
+            "127.0.0.1:0",
+            "--announce-fd",
+            "1",
+            "--respond",
+            "hi",
+        ])
+        .args(arguments);
+    command
+}
+
+/// The same with its standard input as descriptor 3, handed in under `name`. The shell becomes the
+/// server, so that its pid is the one that is meant.
+fn activated(command: &Command, pid: &str, name: &str) -> Command {
+    let script = format!("LISTEN_PID={pid} exec \"$@\" 3<&0 </dev/null");
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &script, "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env("LISTEN_FDS", "1")
+        .env("LISTEN_FDNAMES", name);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+/// To be handed in. The command keeps it open until it is dropped.
+fn input(descriptor: impl Into<OwnedFd>) -> Stdio {
+    descriptor.into().into()
+}
+
+fn copy(listener: &TcpListener) -> TcpListener {
+    listener.try_clone().expect("a descriptor is free")
+}
+
+/// A service manager's end of the line.
+struct Manager {
+    socket: UnixDatagram,
+    dir: TempDir,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = UnixDatagram::bind(dir.path().join("notify")).expect("a new path");
+        socket
+            .set_read_timeout(Some(CEILING))
+            .expect("a sane timeout");
+        Self { socket, dir }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.dir.path().join("notify")
+    }
+
+    /// The next message. The descriptors that came with it are counted and closed, as a manager
+    /// without a store does.
+    fn hear(&self) -> String {
+        let mut bytes = [0; 4096];
+        let mut control = cmsg_space!([i32; 8]);
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let fd = self.socket.as_raw_fd();
+        let message = recvmsg::<()>(fd, &mut slices, Some(&mut control), MsgFlags::empty())
+            .expect("the server says something");
+        let mut fds = 0;
+        for part in message.cmsgs().expect("room for all") {
+            if let ControlMessageOwned::ScmRights(received) = part {
+                fds += received.len();
+                received
+                    .into_iter()
+                    .for_each(|fd| close(fd).expect("it was just received"));
+            }
+        }
+        let len = message.bytes;
+        let mut text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        if fds > 0 {
+            text.push_str(&format!("fds={fds}"));
+        }
+        text
+    }
+
+    /// All messages up to the first that begins like this.
+    fn hear_until(&self, wanted: &str) -> String {
+        let mut said = String::new();
+        loop {
+            let message = self.hear();
+            said.push_str(&message);
+            if message.lines().any(|line| line.starts_with(wanted)) {
+                return said;
+            }
+        }
+    }
+}
