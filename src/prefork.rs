@@ -250,7 +250,8 @@ impl Prefork {
         let http = std::mem::take(&mut self.http);
         self.run(async move |worker, incoming| {
             let service = app(worker.clone()).await?;
-            serve_incoming(Server::new(http), service, worker, incoming).await;
+            let server = Server::new(http, worker.row().clone());
+            serve_incoming(server, service, worker, incoming).await;
             Ok(())
         })
     }

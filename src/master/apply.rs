@@ -14,9 +14,10 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::Master;
-use crate::master::process::{Asked, Process};
+use crate::master::process::{Asked, Ours, Process};
 use crate::protocol::channel::{Channel, ToWorker};
 use crate::protocol::inheritance::{MARKER, Marker};
+use crate::protocol::scoreboard::RowNumber;
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::spawn::{Inherit, spawn};
 
@@ -86,10 +87,28 @@ impl Master {
 
     fn start(&mut self, slot: Slot, generation: Generation) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
+        let row = self.scoreboard.take(slot, generation).ok_or_else(|| {
+            // As fork(2) fails that finds the table of processes full.
+            NotSpawned::Failed(Error::system("scoreboard", Errno::EAGAIN))
+        })?;
+        let started = self.start_with(row, slot, generation);
+        if started.is_err() {
+            self.scoreboard.give_back(row);
+        }
+        started
+    }
+
+    fn start_with(
+        &mut self,
+        row: RowNumber,
+        slot: Slot,
+        generation: Generation,
+    ) -> Result<Process, NotSpawned> {
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
-        let mut fds = vec![theirs.as_raw_fd()];
+        let scoreboard = self.scoreboard.number();
+        let mut fds = vec![theirs.as_raw_fd(), scoreboard];
         fds.extend(&listeners);
         let marker = Marker {
             master: Pid::this(),
@@ -98,6 +117,8 @@ impl Master {
             workers: self.workers,
             nesting: self.nesting,
             channel: theirs.as_raw_fd(),
+            scoreboard,
+            row,
             listeners,
         };
         let mut asked = WorkerCommand {
@@ -123,6 +144,7 @@ impl Master {
         command.env(MARKER, marker.encode());
         let pid = spawn(&mut command, Inherit { fds, limits })
             .map_err(|error| NotSpawned::Failed(Error::system("execve(2)", error)))?;
+        let ours = Ours { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
     }
 

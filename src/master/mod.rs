@@ -27,6 +27,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::signal_map::Order;
 use crate::protocol::channel::ToMaster;
+use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::signals::Signals;
 use crate::sys::{limits, reap};
@@ -52,6 +53,7 @@ struct Master {
     signals: Signals,
     asks: UnixDatagram,
     listeners: Listeners,
+    scoreboard: Scoreboard,
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
@@ -81,6 +83,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let listeners = Listeners::bind(&config, workers.get())?;
+    let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
     let pid_file = config.pid_file.as_deref().map(|path| {
         PidFile::write(path).map_err(|error| {
             Error::Config(format!(
@@ -98,6 +101,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         signals,
         asks,
         listeners,
+        scoreboard,
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
@@ -255,6 +259,7 @@ impl Master {
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        self.scoreboard.give_back(process.row);
         let obituary = process.obituary(status);
         let exit = match status {
             ExitStatus::Code(0) => Exit::Clean,
@@ -302,8 +307,11 @@ impl Master {
             Outcome::Misconfigured => "misconfigured",
             Outcome::HookRefused => "hook-refused",
         };
+        let totals = self.scoreboard.totals();
+        tracing::info!("{name}: {totals}");
         self.notify(&Notice::Finished {
             outcome: name.to_owned(),
+            totals,
         });
         let deaths = self.deaths.drain(..).collect();
         match outcome {

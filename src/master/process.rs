@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, Received, ToMaster};
+use crate::protocol::scoreboard::RowNumber;
 
 /// A process that was spawned and is not reaped yet.
 #[derive(Debug)]
@@ -15,9 +16,18 @@ pub(crate) struct Process {
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) asked: Asked,
+    /// Its row of the scoreboard, which is given back when it is reaped.
+    pub(crate) row: RowNumber,
     spawned: Instant,
     line: Line,
     last_words: LastWords,
+}
+
+/// What the master keeps of what it shares with a worker.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) channel: Channel,
+    pub(crate) row: RowNumber,
 }
 
 /// Whether the master wanted this process to end.
@@ -42,12 +52,14 @@ struct LastWords {
 }
 
 impl Process {
-    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, channel: Channel) -> Self {
+    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: Ours) -> Self {
+        let Ours { channel, row } = ours;
         Self {
             pid,
             slot,
             generation,
             asked: Asked::Nothing,
+            row,
             spawned: Instant::now(),
             line: Line::Open(channel),
             last_words: LastWords::default(),

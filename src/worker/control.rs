@@ -20,6 +20,7 @@ use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
+use crate::row::{Row, State};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
@@ -31,6 +32,7 @@ pub(crate) struct Controls {
     pub(crate) switch: DrainSwitch,
     pub(crate) asks: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
+    pub(crate) row: Row,
 }
 
 /// Starts them, inside the worker's runtime.
@@ -41,6 +43,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
         switch,
         asks,
         mut hooks,
+        row,
     } = controls;
     handle_signals(&switch)?;
     let asks = UnixDatagram::from_std(asks)?;
@@ -54,6 +57,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
     let accepting = Arc::clone(&queue);
     spawn_local(async move {
         accepting.accepting().await;
+        row.set_state(State::Serving);
         if let Err(error) = ready.tell_master(&ToMaster::Ready) {
             tracing::debug!(%error, "the master did not hear that the worker is ready");
         }

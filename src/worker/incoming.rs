@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
+use crate::row::Row;
 use crate::sys::listener;
 use crate::worker::connection::{Connection, Stream};
 
@@ -45,6 +46,7 @@ pub(crate) struct Queue {
     max_connections: usize,
     accepting: AtomicBool,
     first_poll: Notify,
+    row: Row,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
     address: Option<Address>,
@@ -137,7 +139,11 @@ impl axum::serve::Listener for Incoming {
 
 impl Queue {
     /// Takes the slot's own listeners over. To be called inside the worker's runtime.
-    pub(crate) fn new(listeners: Vec<OwnedFd>, max_connections: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        listeners: Vec<OwnedFd>,
+        max_connections: usize,
+        row: Row,
+    ) -> io::Result<Arc<Self>> {
         let listeners: Vec<_> = listeners
             .into_iter()
             .map(|fd| Listener::new(fd, None))
@@ -158,6 +164,7 @@ impl Queue {
             max_connections,
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
+            row,
             address,
         }))
     }
@@ -232,6 +239,7 @@ impl Queue {
 
     fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
         self.active.fetch_add(1, Ordering::Relaxed);
+        self.row.connection_begins();
         let (stream, peer, local) = accepted;
         Connection::new(
             stream,
@@ -253,6 +261,7 @@ pub(crate) struct Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
+        self.queue.row.connection_ends();
         if before >= self.queue.max_connections {
             self.queue.state().wake();
             return;

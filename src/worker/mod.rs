@@ -26,6 +26,8 @@ use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inheritance::Marker;
+use crate::protocol::scoreboard;
+use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
@@ -49,6 +51,7 @@ pub struct Worker {
     workers: u16,
     drain: Drain,
     handle: Handle,
+    row: Row,
 }
 
 impl Worker {
@@ -86,6 +89,11 @@ impl Worker {
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Where it counts.
+    pub(crate) fn row(&self) -> &Row {
+        &self.row
     }
 
     /// What the notices call this worker.
@@ -144,6 +152,15 @@ where
             return EXIT_NOT_READY;
         }
     };
+    let row = match scoreboard::join(inheritance.scoreboard, inheritance.marker.row) {
+        Ok(row) => row,
+        Err(error) => {
+            tracing::warn!(%error, "what this worker counts will not be seen");
+            Row::own()
+        }
+    };
+    row.set(Gauge::Pid, std::process::id().into());
+    row.set_state(State::Starting);
     let (switch, drain) = DrainSwitch::new();
     let worker = Worker {
         slot: inheritance.marker.slot,
@@ -151,18 +168,20 @@ where
         workers: inheritance.marker.workers,
         drain,
         handle,
+        row: row.clone(),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
     let result = runtime().and_then(|runtime| {
         let end = runtime.block_on(async {
-            let queue = queue(inheritance.listeners, &config)?;
+            let queue = queue(inheritance.listeners, &config, row.clone())?;
             control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
                 asks,
                 hooks,
+                row,
             })?;
             Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
         });
@@ -219,9 +238,10 @@ async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
-    let drain = worker.drain();
+    let (drain, row) = (worker.drain(), worker.row.clone());
     let deadline = async {
         drain.await;
+        row.set_state(State::Draining);
         queue.drain();
         tokio::time::sleep(timeout).await;
     };
@@ -272,10 +292,12 @@ where
         workers: 1,
         drain,
         handle: handle.clone(),
+        row: Row::own(),
     };
+    let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = runtime.block_on(async {
-        let queue = queue(listeners, &config)?;
+        let queue = queue(listeners, &config, row)?;
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
             switch,
@@ -307,7 +329,7 @@ fn runtime() -> io::Result<LocalRuntime> {
         .build_local(LocalOptions::default())
 }
 
-fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
+fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Queue>> {
     let cap = match config.max_connections {
         Some(cap) => cap,
         None => {
@@ -315,5 +337,5 @@ fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
             usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
-    Queue::new(listeners, cap)
+    Queue::new(listeners, cap, row)
 }

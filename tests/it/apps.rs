@@ -143,7 +143,7 @@ impl Hooks for Told {
     }
 
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::Finished { outcome } = notice {
+        if let Notice::Finished { outcome, .. } = notice {
             Self::tell("notice", json!(outcome));
         }
     }

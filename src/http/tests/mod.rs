@@ -87,7 +87,7 @@ impl Host {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
-            server: Server::new(http),
+            server: Server::new(http, crate::row::Row::own()),
             address: listener.local_addr().expect("an address"),
             sends: Arc::default(),
             connections: Rc::default(),
