@@ -40,6 +40,7 @@ impl Master {
                 generation,
             } => self.spawn(worker, slot, generation),
             Action::Drain(worker) => self.drain(worker),
+            Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
             Action::Adopt { slot, by } => self.adopt(slot, by),
             Action::Release { slot, by } => self.tell(by, &ToWorker::Release(slot)),
@@ -155,14 +156,20 @@ impl Master {
         self.tell(worker, &ToWorker::Drain);
     }
 
-    /// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+    fn abort(&mut self, worker: WorkerId) {
+        if let Some(process) = self.processes.get_mut(&worker) {
+            process.asked = Asked::ToDie;
+            signal(process, Signal::SIGABRT);
+        }
+    }
+
     fn kill(&mut self, worker: WorkerId) {
-        let Some(process) = self.processes.get_mut(&worker) else {
-            return;
-        };
-        process.asked = Asked::Killed;
-        if let Err(error) = kill(process.pid, Signal::SIGKILL) {
-            tracing::error!(pid = %process.pid, %error, "kill(2) failed");
+        if let Some(process) = self.processes.get_mut(&worker) {
+            // That it hung is the reason, even if it has to be killed in the end.
+            if process.asked != Asked::ToDie {
+                process.asked = Asked::Killed;
+            }
+            signal(process, Signal::SIGKILL);
         }
     }
 
@@ -299,6 +306,13 @@ impl Master {
 
     fn slot_of(&self, worker: WorkerId) -> Option<Slot> {
         self.processes.get(&worker).map(|process| process.slot)
+    }
+}
+
+/// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+fn signal(process: &Process, signal: Signal) {
+    if let Err(error) = kill(process.pid, signal) {
+        tracing::error!(pid = %process.pid, %signal, %error, "kill(2) failed");
     }
 }
 

@@ -269,14 +269,14 @@ impl Master {
         let info = process.info();
         match (process.asked, exit) {
             (Asked::Nothing, Exit::Clean) => tracing::info!("{obituary}"),
-            (Asked::Nothing, _) => tracing::warn!("{obituary}"),
+            (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
             (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
         }
         if process.cut() > 0 {
             let (slot, cut) = (info.slot, process.cut());
             tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
         }
-        if process.asked == Asked::Nothing {
+        if matches!(process.asked, Asked::Nothing | Asked::ToDie) {
             self.respawning.insert(info.slot, (info, status));
         }
         if exit != Exit::Clean {

@@ -35,6 +35,8 @@ pub(crate) struct Ours {
 pub(crate) enum Asked {
     Nothing,
     ToDrain,
+    /// It hung. Nobody wanted it to end, but for that.
+    ToDie,
     Killed,
 }
 

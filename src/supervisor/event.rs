@@ -32,10 +32,6 @@ pub(crate) enum Event {
     /// The process is gone and reaped.
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of hang detection come next")
-    )]
     Hung(WorkerId),
     /// A hook that may refuse has refused: the server must not go on.
     HookRefused,

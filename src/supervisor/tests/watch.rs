@@ -22,6 +22,8 @@ pub(super) struct Watch {
     resting: BTreeMap<Slot, Time>,
     adopters: BTreeMap<Slot, WorkerId>,
     hung: BTreeSet<WorkerId>,
+    /// Until when those that were aborted may take to die.
+    aborted: BTreeMap<WorkerId, Time>,
     newest_worker: WorkerId,
     /// The reload that this very event ended.
     given_up: Option<Generation>,
@@ -88,6 +90,7 @@ impl Watch {
             resting: BTreeMap::new(),
             adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
+            aborted: BTreeMap::new(),
             newest_worker: WorkerId(0),
             given_up: None,
             crashes: 0,
@@ -194,6 +197,7 @@ impl Watch {
             return;
         };
         self.hung.remove(&id);
+        self.aborted.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
         }
@@ -227,6 +231,12 @@ impl Watch {
                 self.started(worker, slot, generation, Role::Canary)
             }
             Action::Drain(id) => self.told_to_drain(id),
+            Action::Abort(id) => {
+                rule(self.hung.contains(&id), || format!("worker {id} aborted"))?;
+                self.killed(id)?;
+                self.aborted.insert(id, self.now + self.policy.abort_grace);
+                Ok(())
+            }
             Action::Kill(id) => self.killed(id),
             Action::Adopt { slot, by } => {
                 self.adopters.insert(slot, by);
@@ -342,6 +352,11 @@ impl Watch {
         let drainers = |(_, other): &(WorkerId, &Seen)| other.life == Life::Draining;
         let crowded = self.slot_workers(seen.slot).filter(drainers).count() > DRAINING_MAX;
         let hastened = self.stops >= 2;
+        if let Some(due) = self.aborted.remove(&id) {
+            return rule(due <= self.now || hastened, || {
+                format!("worker {id} had no time to die")
+            });
+        }
         let (may, life) = match seen.life {
             Life::Starting => (overdue || hastened, Life::Killed),
             Life::Serving => (self.hung.contains(&id) || hastened, Life::Killed),
@@ -421,7 +436,8 @@ impl Watch {
         let all = self
             .live()
             .filter_map(|(_, seen)| self.deadline(seen))
-            .chain(resting);
+            .chain(resting)
+            .chain(self.aborted.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
             format!("waits for {next_deadline:?}, not {least:?}")
