@@ -10,7 +10,7 @@ use hyper::service::Service;
 use tokio::task::spawn_local;
 
 use crate::address::{Address, AddressError};
-use crate::config::{Backoff, Config, CrashLimit, Listeners, MAX_WORKERS};
+use crate::config::{Backoff, Config, CrashLimit, HANG_TIMEOUT_MIN, Listeners, MAX_WORKERS};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
@@ -152,6 +152,18 @@ impl Prefork {
     #[must_use]
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.config.ready_timeout = timeout;
+        self
+    }
+
+    /// A worker whose event loop stands still for so long while work waits for it is aborted
+    /// (`SIGABRT`, so that it leaves a core; after a second `SIGKILL`) and replaced, which counts
+    /// as a crash. Work is a request that was begun or a connection in the queue of the slot's own
+    /// TCP listener: with [`run`](Self::run), whose requests are not seen, or on Unix and shared
+    /// listeners, whose queues are not, less is noticed. An idle worker, or one that is merely
+    /// busy, is left alone. At least 1 s; `None` is never. Default: 30 s.
+    #[must_use]
+    pub fn hang_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
+        self.config.hang_timeout = timeout.into();
         self
     }
 
@@ -356,6 +368,13 @@ impl Prefork {
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
+        }
+        if let Some(timeout) = self.config.hang_timeout
+            && timeout < HANG_TIMEOUT_MIN
+        {
+            return Err(Error::Config(format!(
+                "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
+            )));
         }
         let workers = self
             .config

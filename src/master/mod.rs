@@ -3,7 +3,9 @@
 
 mod announce;
 mod apply;
+mod hang;
 pub(crate) mod listeners;
+mod patrol;
 mod pid_file;
 mod process;
 mod signal_map;
@@ -22,6 +24,7 @@ use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::announce::Announcer;
+use crate::master::hang::HangWatch;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
@@ -30,7 +33,7 @@ use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::signals::Signals;
-use crate::sys::{limits, reap};
+use crate::sys::{clock, limits, reap};
 
 /// How many deaths an error tells of.
 const DEATHS_TOLD: usize = 3;
@@ -54,6 +57,8 @@ struct Master {
     asks: UnixDatagram,
     listeners: Listeners,
     scoreboard: Scoreboard,
+    /// `None` if workers are never taken for hung.
+    hang_watch: Option<HangWatch>,
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
@@ -102,6 +107,9 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         asks,
         listeners,
         scoreboard,
+        hang_watch: config
+            .hang_timeout
+            .map(|timeout| HangWatch::new(timeout, clock::monotonic())),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
@@ -147,6 +155,7 @@ impl Master {
             self.hear_workers();
             self.hear_handles();
             self.hear_signals();
+            self.patrol();
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
@@ -163,10 +172,11 @@ impl Master {
 
     /// Sleeps until a descriptor has something to say or a deadline comes.
     fn wait(&self) -> Result<(), Error> {
-        let timeout = match self.supervisor.next_deadline() {
+        let deadline = self.supervisor.next_deadline();
+        let left = deadline.map(|deadline| deadline.since(self.now()));
+        let timeout = match left.into_iter().chain(self.until_patrol()).min() {
             None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.since(self.now());
+            Some(left) => {
                 // Rounded up: waking a moment early would mean to spin until the deadline.
                 let left = left + Duration::from_micros(999);
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -260,6 +270,9 @@ impl Master {
             .remove(&worker)
             .expect("the worker was found a moment ago");
         self.scoreboard.give_back(process.row);
+        if let Some(watch) = &mut self.hang_watch {
+            watch.forget(worker);
+        }
         let obituary = process.obituary(status);
         let exit = match status {
             ExitStatus::Code(0) => Exit::Clean,

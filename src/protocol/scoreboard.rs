@@ -125,7 +125,11 @@ impl Scoreboard {
         let row = self.row(number);
         Vitals {
             heartbeat: Duration::from_millis(row.gauge(Gauge::HeartbeatMillis)),
-            requests: row.gauge(Gauge::Requests),
+            // Without a connection there is no heartbeat either.
+            requests: match row.gauge(Gauge::Connections) {
+                0 => 0,
+                _ => row.gauge(Gauge::Requests),
+            },
         }
     }
 
@@ -230,6 +234,7 @@ mod tests {
     fn the_master_reads_what_a_worker_writes() {
         let mut scoreboard = scoreboard();
         let (number, row) = take(&mut scoreboard, 3, 7);
+        row.connection_begins();
         row.request_begins();
         row.add(Count::BytesOut, 100);
         row.set(Gauge::HeartbeatMillis, 1500);

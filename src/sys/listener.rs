@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{SockFlag, accept4};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -150,6 +152,27 @@ pub(crate) fn accept_queued(listener: impl AsFd) -> io::Result<Option<OwnedFd>> 
     }
 }
 
+/// How many connections wait in the queue of a TCP listener (tcp(7), `TCP_INFO`: of a listening
+/// socket `tcpi_unacked` is the length of its accept queue).
+pub(crate) fn queued(listener: impl AsFd) -> io::Result<u32> {
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = libc::socklen_t::try_from(size_of::<libc::tcp_info>())
+        .expect("a tcp_info is a few hundred bytes");
+    // SAFETY: `info` is valid for writes of `len` bytes, and the kernel writes no more than that.
+    let result = unsafe {
+        libc::getsockopt(
+            listener.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    Errno::result(result)?;
+    // SAFETY: it was zeroed, and is made of integers; an older kernel fills less of it.
+    Ok(unsafe { info.assume_init() }.tcpi_unacked)
+}
+
 /// What the kernel makes of a wished backlog: at most `net.core.somaxconn` (listen(2)).
 pub(crate) fn clamped_backlog(wished: u32) -> Option<u32> {
     let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
@@ -174,6 +197,21 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop((first, _second));
         probe(taken).expect("free again");
+    }
+
+    #[test]
+    fn a_queue_has_a_length() {
+        let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
+        let Ok(Address::Tcp(at)) = address(&listener) else {
+            panic!("a TCP address")
+        };
+        assert_eq!(queued(&listener).expect("TCP"), 0);
+        let _clients = [at, at].map(|at| std::net::TcpStream::connect(at).expect("room"));
+        assert_eq!(queued(&listener).expect("TCP"), 2);
+        accept_queued(&listener).expect("one").expect("one");
+        assert_eq!(queued(&listener).expect("TCP"), 1);
+        let (unix, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        queued(&unix).expect_err("not TCP");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::row::{Row, State};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
+use crate::worker::pulse;
 
 /// What the tasks of a worker with a master work on.
 pub(crate) struct Controls {
@@ -53,11 +54,13 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
             pass_on(command, &forward);
         }
     });
+    spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
     let accepting = Arc::clone(&queue);
     spawn_local(async move {
         accepting.accepting().await;
         row.set_state(State::Serving);
+        pulse::stamp(&row);
         if let Err(error) = ready.tell_master(&ToMaster::Ready) {
             tracing::debug!(%error, "the master did not hear that the worker is ready");
         }

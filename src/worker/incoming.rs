@@ -20,6 +20,7 @@ use crate::id::Slot;
 use crate::row::Row;
 use crate::sys::listener;
 use crate::worker::connection::{Connection, Stream};
+use crate::worker::pulse;
 
 /// How long accepting rests when the process or the system has run out of descriptors or memory.
 /// A connection that closes ends the rest at once.
@@ -46,6 +47,7 @@ pub(crate) struct Queue {
     max_connections: usize,
     accepting: AtomicBool,
     first_poll: Notify,
+    first_came: Notify,
     row: Row,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
@@ -164,6 +166,7 @@ impl Queue {
             max_connections,
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
+            first_came: Notify::new(),
             row,
             address,
         }))
@@ -210,6 +213,13 @@ impl Queue {
         self.active.load(Ordering::Relaxed)
     }
 
+    /// Resolves when a connection is open.
+    pub(crate) async fn occupied(&self) {
+        while self.active() == 0 {
+            self.first_came.notified().await;
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,6 +240,8 @@ impl Queue {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
+            // What waits in the queue is not forgotten, be there no connection to beat for.
+            pulse::stamp(&self.row);
             state.pause = None;
         }
         state
@@ -238,8 +250,12 @@ impl Queue {
     }
 
     fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
-        self.active.fetch_add(1, Ordering::Relaxed);
         self.row.connection_begins();
+        if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Its handler may block before the heartbeat's task has had a turn.
+            pulse::stamp(&self.row);
+            self.first_came.notify_one();
+        }
         let (stream, peer, local) = accepted;
         Connection::new(
             stream,

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+mod pulse;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};

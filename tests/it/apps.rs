@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Notice, Prefork, Request,
-    Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
+    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Limit, Notice, Prefork,
+    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
 };
 use serde_json::json;
 
@@ -30,6 +30,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("role") => return print!("{:?}", role()),
         Some("starts_programs") => starts_programs(),
         Some("leaks") => leaks(),
+        Some("hangs") => hangs(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -214,6 +215,41 @@ fn starts_programs() -> Result<(), Error> {
             Ok::<Response, BoxError>(Response::new(said.into()))
         }))
     })
+}
+
+/// Stands still when it is asked to, for ever.
+fn hangs() -> Result<(), Error> {
+    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    server.serve(async |worker: Worker| {
+        let pid = worker.info().pid;
+        Ok(service_fn(move |request: Request| async move {
+            if request.uri().path() == "/hang" {
+                println!("{}", json!({ "notice": "blocked", "pid": pid }));
+                loop {
+                    std::thread::park();
+                }
+            }
+            Ok::<Response, Infallible>(Response::new(pid.to_string().into()))
+        }))
+    })
+}
+
+/// Of [`hangs`].
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Workers that are aborted on purpose leave no cores about.
+struct NoCores;
+
+impl Hooks for NoCores {
+    fn worker_command(
+        &mut self,
+        _slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        command.limit(Limit::Core, 0);
+        Ok(())
+    }
 }
 
 /// Has a descriptor open that is not close-on-exec, as careless code in a program may.

@@ -9,8 +9,10 @@ mod apps;
 mod client;
 mod crash;
 mod drain;
+mod hang;
 mod lifecycle;
 mod master_death;
+mod scoreboard;
 mod startup;
 mod support;
 
@@ -50,6 +52,12 @@ tests! {
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
         a_second_signal_stops_at_once;
+    hang:
+        a_worker_that_stands_still_is_replaced_and_its_queue_answered,
+        a_worker_that_waits_for_others_is_left_alone,
+        a_stopped_worker_is_left_alone_until_work_waits;
+    scoreboard:
+        totals_outlive_crash_and_reload;
     master_death:
         workers_finish_and_leave_when_the_master_is_killed,
         a_program_that_a_worker_starts_is_nobodys_worker;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use prefork_server::{Http, Prefork, usable_cpus};
 
 use self::answer::Answering;
-use self::cli::{Options, Workers};
+use self::cli::{HangTimeout, Options, Workers};
 use self::console::Console;
 
 #[global_allocator]
@@ -57,6 +57,10 @@ fn server(options: &Options) -> Prefork {
         })
         .listeners(processes.listeners.into())
         .drain_timeout(processes.drain_timeout)
+        .hang_timeout(match processes.hang_timeout {
+            HangTimeout::Never => None,
+            HangTimeout::After(timeout) => Some(timeout),
+        })
         .crash_limit(processes.crash_limit);
     if let Some(path) = &processes.pid_file {
         server = server.pid_file(path);

@@ -40,6 +40,10 @@ fn nothing_asked_for_gives_the_documented_defaults() {
             per: Duration::from_secs(60)
         }
     );
+    assert_eq!(
+        processes.hang_timeout,
+        HangTimeout::After(Duration::from_secs(30))
+    );
     assert_eq!(processes.pid_file, None);
     assert_eq!(limits.header_timeout, Duration::from_secs(10));
     assert_eq!(limits.body_timeout, Duration::from_secs(30));
@@ -72,8 +76,8 @@ fn each_thing_to_serve_is_understood() {
 #[test]
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
-                --listeners shared --drain-timeout 5m --crash-limit 0/1h --header-timeout 1ms \
-                --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
+                --listeners shared --drain-timeout 5m --crash-limit 0/1h --hang-timeout 0 \
+                --header-timeout 1ms --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --access-log - --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
@@ -98,6 +102,7 @@ fn values_are_read_with_their_units() {
             per: Duration::from_secs(3600)
         }
     );
+    assert_eq!(processes.hang_timeout, HangTimeout::Never);
     assert_eq!(processes.pid_file, Some("p".into()));
     assert_eq!(limits.header_timeout, Duration::from_millis(1));
     assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));
@@ -139,6 +144,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--listeners", "both", "per-slot"),
         ("--drain-timeout", "0s", "30s"),
         ("--drain-timeout", "30", "30s"),
+        ("--hang-timeout", "999ms", "1s"),
+        ("--hang-timeout", "off", "30s"),
         ("--crash-limit", "10", "10/60s"),
         ("--crash-limit", "-1/60s", "10/60s"),
         ("--crash-limit", "10/0s", "30s"),
