@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::activity::{Activity, Clock, ConnectionInfo};
-use super::counters::{Counters, Timing};
+use super::counters::Counters;
 use super::options::Http;
 use super::timeouts::{Deadline, Order, Timeouts};
 use super::wheel::{Tick, Wheel};
 use crate::address::Peer;
-use crate::row::Row;
+use crate::row::{Row, Timing};
 
 /// See the module's head.
 pub(super) struct Registry {

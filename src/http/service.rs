@@ -19,9 +19,9 @@ use pin_project_lite::pin_project;
 
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
-use super::counters::Timing;
 use super::registry::Registry;
 use super::{Http, Request};
+use crate::row::Timing;
 
 /// See the module's head.
 pub(super) struct Guarded<S> {

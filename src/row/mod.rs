@@ -6,6 +6,7 @@
 //! guards another. Each word has one writer, so to count costs a load and a store.
 
 mod latency;
+mod stopwatch;
 mod totals;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub(crate) use self::latency::Latencies;
+pub(crate) use self::stopwatch::{Stopwatch, Timing};
 pub(crate) use self::totals::Sum;
 pub use self::totals::Totals;
 
@@ -174,14 +176,17 @@ impl Row {
 
     /// One request fewer.
     #[inline]
-    pub(crate) fn request_ends(&self) {
+    pub(crate) fn request_ends(&self, timing: Timing) {
         let word = self.gauge_word(Gauge::Requests);
         word.store(word.load(Relaxed).saturating_sub(1), Relaxed);
+        if let Timing::Timed { begun, weight } = timing {
+            self.note_latency(begun.elapsed(), weight);
+        }
     }
 
-    /// A request took so long, and as many others like it were not timed as make up `weight`.
-    pub(crate) fn note_latency(&self, took: Duration, weight: u64) {
-        add(&self.words()[LATENCIES + latency::bucket(took)], weight);
+    /// So many requests took so long.
+    pub(crate) fn note_latency(&self, took: Duration, requests: u64) {
+        add(&self.words()[LATENCIES + latency::bucket(took)], requests);
     }
 
     fn count_word(&self, count: Count) -> &AtomicU64 {
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn what_has_ended_is_not_below_zero() {
         let row = Row::own();
-        row.request_ends();
+        row.request_ends(Timing::Untimed);
         assert_eq!(row.gauge(Gauge::Requests), 0);
         row.connection_begins();
         row.connection_ends();

@@ -77,7 +77,8 @@ fn each_thing_to_serve_is_understood() {
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
                 --listeners shared --drain-timeout 5m --crash-limit 0/1h --hang-timeout 0 \
-                --header-timeout 1ms --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
+                --header-timeout 1ms --max-header-size 8KiB --max-body-size 0 \
+                --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --access-log - --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
