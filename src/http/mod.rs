@@ -27,8 +27,6 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::row::Row;
-
 pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 pub(crate) use counters::Counts;
@@ -36,6 +34,8 @@ pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 use service::Guarded;
 use stream::Stream;
+
+use crate::row::Row;
 
 /// A request as handlers get it.
 pub type Request = http::Request<Body>;

@@ -189,6 +189,14 @@ impl Row {
         add(&self.words()[LATENCIES + latency::bucket(took)], requests);
     }
 
+    /// Of this row alone.
+    #[cfg(test)]
+    pub(crate) fn totals(&self) -> Totals {
+        let mut sum = Sum::new();
+        sum.add(RowView(self.words()));
+        sum.totals()
+    }
+
     fn count_word(&self, count: Count) -> &AtomicU64 {
         &self.words()[COUNTS + count as usize]
     }

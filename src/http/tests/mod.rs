@@ -3,6 +3,7 @@
 //! Responses carry no `Date` here, so each is known to the byte. Tests wait for bytes, for the end
 //! of file, or for the server to be empty; a ceiling ends those that wait in vain.
 
+mod counting;
 mod deadlines;
 mod draining;
 mod failures;
