@@ -190,7 +190,7 @@ impl Master {
         }
     }
 
-    fn tell(&mut self, worker: WorkerId, message: &ToWorker) {
+    pub(super) fn tell(&mut self, worker: WorkerId, message: &ToWorker) {
         let Some(process) = self.processes.get(&worker) else {
             return;
         };

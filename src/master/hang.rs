@@ -48,6 +48,9 @@ pub(crate) enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Well,
+    /// An event loop with nothing to do does not go round, be there connections that the app does
+    /// not want yet. It is to be asked for a sign of life.
+    Doubtful,
     Hung,
 }
 
@@ -114,7 +117,10 @@ impl HangWatch {
         }
         // Not a moment later than it is due.
         self.next = self.next.min(since + self.timeout);
-        Verdict::Well
+        match work {
+            Work::Queued => Verdict::Doubtful,
+            Work::None | Work::Begun => Verdict::Well,
+        }
     }
 
     pub(crate) fn forget(&mut self, worker: WorkerId) {
@@ -166,7 +172,7 @@ mod tests {
         }
         for now in 2000..3000 {
             assert_eq!(judge(&mut watch, now, now - 7, Work::Begun), Verdict::Well);
-            assert_eq!(judge(&mut watch, now, now - 1, Work::Queued), Verdict::Well);
+            assert_ne!(judge(&mut watch, now, now - 1, Work::Queued), Verdict::Hung);
         }
         assert_eq!(judge(&mut watch, 3000, 2992, Work::Begun), Verdict::Hung);
     }
@@ -174,21 +180,27 @@ mod tests {
     #[test]
     fn an_old_heartbeat_does_not_date_what_has_just_been_queued() {
         let mut watch = watch();
-        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1009, 10, Work::Queued), Verdict::Well);
+        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Doubtful);
+        assert_eq!(judge(&mut watch, 1009, 10, Work::Queued), Verdict::Doubtful);
         // It has accepted them all, if late.
         assert_eq!(judge(&mut watch, 1010, 10, Work::None), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1011, 10, Work::Queued), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1018, 10, Work::Queued), Verdict::Well);
+        assert_eq!(judge(&mut watch, 1011, 10, Work::Queued), Verdict::Doubtful);
+        assert_eq!(judge(&mut watch, 1018, 10, Work::Queued), Verdict::Doubtful);
         assert_eq!(judge(&mut watch, 1019, 10, Work::Queued), Verdict::Hung);
     }
 
     #[test]
     fn one_that_has_moved_is_given_its_time_again() {
         let mut watch = watch();
-        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1010, 1005, Work::Queued), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1017, 1005, Work::Queued), Verdict::Well);
+        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Doubtful);
+        assert_eq!(
+            judge(&mut watch, 1010, 1005, Work::Queued),
+            Verdict::Doubtful
+        );
+        assert_eq!(
+            judge(&mut watch, 1017, 1005, Work::Queued),
+            Verdict::Doubtful
+        );
         assert_eq!(judge(&mut watch, 1018, 1005, Work::Queued), Verdict::Hung);
     }
 
@@ -210,7 +222,7 @@ mod tests {
         // Everybody stood still from here on for as long as makes a worker hung.
         assert_eq!(watch.round(seconds(1010)), Round::Skipped);
         assert_eq!(watch.round(seconds(1012)), Round::Due);
-        assert_eq!(judge(&mut watch, 1012, 10, Work::Queued), Verdict::Well);
+        assert_eq!(judge(&mut watch, 1012, 10, Work::Queued), Verdict::Doubtful);
         // One that has not moved since is hung all the same.
         assert_eq!(judge(&mut watch, 1012, 1002, Work::Begun), Verdict::Hung);
     }

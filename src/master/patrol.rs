@@ -7,6 +7,7 @@ use crate::id::WorkerId;
 use crate::master::Master;
 use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
 use crate::master::process::{Asked, Process};
+use crate::protocol::channel::ToWorker;
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
@@ -31,31 +32,36 @@ impl Master {
             }
             Round::Due => {}
         }
-        for worker in self.hung_workers(now) {
-            self.tell_supervisor(Event::Hung(worker));
+        for (worker, verdict) in self.judge_workers(now) {
+            match verdict {
+                Verdict::Well => {}
+                Verdict::Doubtful => self.tell(worker, &ToWorker::Beat),
+                Verdict::Hung => self.tell_supervisor(Event::Hung(worker)),
+            }
         }
     }
 
-    fn hung_workers(&mut self, now: Duration) -> Vec<WorkerId> {
+    fn judge_workers(&mut self, now: Duration) -> Vec<(WorkerId, Verdict)> {
         let Some(mut watch) = self.hang_watch.take() else {
             return Vec::new();
         };
-        let mut hung = Vec::new();
+        let mut verdicts = Vec::new();
         for (&worker, process) in &self.processes {
             // One that was asked to leave has a deadline for that.
             if process.asked != Asked::Nothing {
                 continue;
             }
             let sample = self.sample(process, &watch, now);
-            if watch.judge(worker, sample, now) == Verdict::Hung {
+            let verdict = watch.judge(worker, sample, now);
+            if verdict == Verdict::Hung {
                 let stale = now.saturating_sub(sample.heartbeat);
                 let (slot, pid, work) = (process.slot, process.pid, sample.work);
                 tracing::warn!(%slot, %pid, ?work, "a worker has stood still for {stale:.1?}");
-                hung.push(worker);
             }
+            verdicts.push((worker, verdict));
         }
         self.hang_watch = Some(watch);
-        hung
+        verdicts
     }
 
     /// The kernel is asked only about a worker that is stale and has nothing else to do.

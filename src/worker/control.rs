@@ -43,7 +43,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
         queue,
         switch,
         asks,
-        mut hooks,
+        hooks,
         row,
     } = controls;
     handle_signals(&switch)?;
@@ -56,23 +56,29 @@ pub(crate) fn start(controls: Controls) -> io::Result<()> {
     });
     spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
-    let accepting = Arc::clone(&queue);
+    let (accepting, accepts) = (Arc::clone(&queue), row.clone());
     spawn_local(async move {
         accepting.accepting().await;
-        row.set_state(State::Serving);
-        pulse::stamp(&row);
+        accepts.set_state(State::Serving);
+        pulse::stamp(&accepts);
         if let Err(error) = ready.tell_master(&ToMaster::Ready) {
             tracing::debug!(%error, "the master did not hear that the worker is ready");
         }
     });
     let watch = channel.watch()?;
+    let mut ears = Ears {
+        queue,
+        switch,
+        hooks,
+        row,
+    };
     spawn_local(async move {
         loop {
             let Ok(mut readable) = watch.readable().await else {
                 return;
             };
             readable.clear_ready();
-            if follow(&channel, &queue, &switch, &mut *hooks) == Lifeline::Cut {
+            if ears.follow(&channel) == Lifeline::Cut {
                 return;
             }
         }
@@ -116,38 +122,44 @@ enum Lifeline {
     Cut,
 }
 
-/// Does what the master has said. Its end is a cause to drain as well.
-fn follow(
-    channel: &Channel,
-    queue: &Queue,
-    switch: &DrainSwitch,
-    hooks: &mut dyn Hooks,
-) -> Lifeline {
-    loop {
-        match channel.hear_master() {
-            Ok(Received::Nothing) => return Lifeline::Held,
-            Ok(Received::Message(message)) => obey(message, queue, switch, hooks),
-            Ok(Received::End) => {
-                tracing::warn!("the master is gone; draining");
-                hooks.master_died();
-                switch.turn();
-                return Lifeline::Cut;
-            }
-            Err(error) => tracing::error!(%error, "the control channel does not work"),
-        }
-    }
+/// What the master's messages work on.
+struct Ears {
+    queue: Arc<Queue>,
+    switch: DrainSwitch,
+    hooks: Box<dyn Hooks>,
+    row: Row,
 }
 
-fn obey(message: ToWorker, queue: &Queue, switch: &DrainSwitch, hooks: &mut dyn Hooks) {
-    match message {
-        ToWorker::Drain => switch.turn(),
-        ToWorker::Adopt { slot, listeners } => {
-            if let Err(error) = queue.adopt(slot, listeners) {
-                tracing::error!(%slot, %error, "cannot accept from adopted listeners");
+impl Ears {
+    /// Does what the master has said. Its end is a cause to drain as well.
+    fn follow(&mut self, channel: &Channel) -> Lifeline {
+        loop {
+            match channel.hear_master() {
+                Ok(Received::Nothing) => return Lifeline::Held,
+                Ok(Received::Message(message)) => self.obey(message),
+                Ok(Received::End) => {
+                    tracing::warn!("the master is gone; draining");
+                    self.hooks.master_died();
+                    self.switch.turn();
+                    return Lifeline::Cut;
+                }
+                Err(error) => tracing::error!(%error, "the control channel does not work"),
             }
         }
-        ToWorker::Release(slot) => queue.release(slot),
-        ToWorker::ReopenLogs => hooks.reopen_logs(),
+    }
+
+    fn obey(&mut self, message: ToWorker) {
+        match message {
+            ToWorker::Drain => self.switch.turn(),
+            ToWorker::Adopt { slot, listeners } => {
+                if let Err(error) = self.queue.adopt(slot, listeners) {
+                    tracing::error!(%slot, %error, "cannot accept from adopted listeners");
+                }
+            }
+            ToWorker::Release(slot) => self.queue.release(slot),
+            ToWorker::ReopenLogs => self.hooks.reopen_logs(),
+            ToWorker::Beat => drop(pulse::stamp(&self.row)),
+        }
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("starts_programs") => starts_programs(),
         Some("leaks") => leaks(),
         Some("hangs") => hangs(),
+        Some("rests") => rests(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -234,7 +235,21 @@ fn hangs() -> Result<(), Error> {
     })
 }
 
-/// Of [`hangs`].
+/// Accepts nobody: in one slot because it waits for something else, in the other because it hangs.
+fn rests() -> Result<(), Error> {
+    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    server.run(async |worker, mut incoming| {
+        // Nobody connects yet; the first poll makes it ready.
+        let _ = tokio::time::timeout(Duration::ZERO, incoming.accept()).await;
+        while worker.slot() == Slot(1) {
+            std::thread::park();
+        }
+        worker.drain().await;
+        Ok(())
+    })
+}
+
+/// Of [`hangs`] and [`rests`].
 pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Workers that are aborted on purpose leave no cores about.

@@ -61,6 +61,16 @@ pub(crate) fn a_worker_that_waits_for_others_is_left_alone() {
     assert_eq!(ended.code, Some(0));
 }
 
+/// Its queue fills as that of a worker that hangs does.
+pub(crate) fn an_app_that_does_not_accept_is_left_alone() {
+    let mut server = Server::start_app("rests");
+    let address = server.address();
+    let _clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    assert_eq!(server.wait("worker_hung")["slot"], 1);
+    // Looked at in the same round, and in the order of their slots.
+    assert_eq!(server.wait("worker_exited")["slot"], 1);
+}
+
 pub(crate) fn a_stopped_worker_is_left_alone_until_work_waits() {
     let mut server = Server::start_app("hangs");
     let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));

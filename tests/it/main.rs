@@ -55,6 +55,7 @@ tests! {
     hang:
         a_worker_that_stands_still_is_replaced_and_its_queue_answered,
         a_worker_that_waits_for_others_is_left_alone,
+        an_app_that_does_not_accept_is_left_alone,
         a_stopped_worker_is_left_alone_until_work_waits;
     scoreboard:
         totals_outlive_crash_and_reload;
