@@ -284,8 +284,10 @@ impl Master {
     }
 
     fn tell_worker(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
-        if let Some(process) = self.processes.get(&worker) {
-            let notice = notice(process.info());
+        let departing = self.departing.filter(|&(departing, _)| departing == worker);
+        let living = self.processes.get(&worker).map(Process::info);
+        if let Some(info) = living.or(departing.map(|(_, info)| info)) {
+            let notice = notice(info);
             tracing::debug!(?notice);
             self.notify(&notice);
         }

@@ -60,6 +60,8 @@ struct Master {
     /// `None` if workers are never taken for hung.
     hang_watch: Option<HangWatch>,
     processes: BTreeMap<WorkerId, Process>,
+    /// The worker that is being buried: it has no process any more, and perhaps last words.
+    departing: Option<(WorkerId, WorkerInfo)>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     deaths: VecDeque<String>,
@@ -111,6 +113,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
             .hang_timeout
             .map(|timeout| HangWatch::new(timeout, clock::monotonic())),
         processes: BTreeMap::new(),
+        departing: None,
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
         refused: None,
@@ -146,10 +149,8 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 impl Master {
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
-            while let Some(action) = self.supervisor.next_action() {
-                if let Some(outcome) = self.apply(action) {
-                    return self.finish(outcome);
-                }
+            if let Some(outcome) = self.carry_out() {
+                return self.finish(outcome);
             }
             self.wait()?;
             self.hear_workers();
@@ -159,6 +160,16 @@ impl Master {
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
+    }
+
+    /// Does all that the supervisor has said; the last of it gives the outcome.
+    fn carry_out(&mut self) -> Option<Outcome> {
+        while let Some(action) = self.supervisor.next_action() {
+            if let Some(outcome) = self.apply(action) {
+                return Some(outcome);
+            }
+        }
+        None
     }
 
     fn now(&self) -> Time {
@@ -227,12 +238,16 @@ impl Master {
         let workers: Vec<_> = self.processes.keys().copied().collect();
         for worker in workers {
             while let Some(message) = self.processes.get_mut(&worker).and_then(Process::hear) {
-                match message {
-                    ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
-                    ToMaster::Asked(command) => self.obey(command),
-                    ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
-                }
+                self.heed(worker, message);
             }
+        }
+    }
+
+    fn heed(&mut self, worker: WorkerId, message: ToMaster) {
+        match message {
+            ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
+            ToMaster::Asked(command) => self.obey(command),
+            ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
         }
     }
 
@@ -263,12 +278,19 @@ impl Master {
     }
 
     fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        // What it said before it died may still wait in the channel.
-        self.hear_workers();
-        let process = self
+        // Out of the table first: its pid may be another process's by now.
+        let mut process = self
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        // What it said before it died may still wait in the channel, and is told before its end.
+        self.departing = Some((worker, process.info()));
+        while let Some(message) = process.hear() {
+            self.heed(worker, message);
+        }
+        let end = self.carry_out();
+        debug_assert!(end.is_none(), "the supervisor waits for this worker's exit");
+        self.departing = None;
         self.scoreboard.give_back(process.row);
         if let Some(watch) = &mut self.hang_watch {
             watch.forget(worker);
