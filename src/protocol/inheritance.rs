@@ -97,7 +97,7 @@ impl Seat {
 impl Marker {
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "2 {} {} {} {} {} {} {} {}",
+            "1 {} {} {} {} {} {} {} {}",
             self.master,
             self.slot,
             self.generation,
@@ -114,7 +114,7 @@ impl Marker {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.strip_prefix("2 ")?.split(' ');
+        let mut fields = text.strip_prefix("1 ")?.split(' ');
         let marker = Self {
             master: Pid::from_raw(fields.next()?.parse().ok()?),
             slot: Slot(fields.next()?.parse().ok()?),
@@ -180,13 +180,13 @@ mod tests {
     fn a_marker_that_is_none_is_not_believed() {
         for text in [
             "",
-            "2",
-            "1 100 3 7 4 0 9",
-            "2 100 3 7 4 0 9 10",
-            "2 100 3 7 4 0 9 10 70000",
-            "2 100 3 7 4 0 9 10 4 x",
-            "2 100 3 7 4 0 9 2 4",
-            "2 1 1 1 1 1 2 10 4",
+            "1",
+            "2 100 3 7 4 0 9 10 4",
+            "1 100 3 7 4 0 9 10",
+            "1 100 3 7 4 0 9 10 70000",
+            "1 100 3 7 4 0 9 10 4 x",
+            "1 100 3 7 4 0 9 2 4",
+            "1 1 1 1 1 1 2 10 4",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

@@ -19,6 +19,8 @@ pub struct Totals {
     /// Requests whose head was complete and well-formed.
     pub requests: u64,
     /// Answers by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
+    /// Those of handlers, and ours in their stead; not what a client gets for bytes that are no
+    /// request.
     pub responses: [u64; 5],
     /// Bytes that were read from clients.
     pub bytes_in: u64,

@@ -20,7 +20,13 @@ const WORD: usize = size_of::<AtomicU64>();
 /// A file in memory of `words` zeroes, close-on-exec, whose size can never change again. Pages that
 /// nobody has touched cost nothing.
 pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
-    let fd = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    // The sysctl vm.memfd_noexec may demand it; Linux before 6.3 does not know it.
+    let never_run = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    let fd = match memfd_create(name, flags | never_run) {
+        Err(Errno::EINVAL) => memfd_create(name, flags),
+        result => result,
+    }?;
     let bytes = i64::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
     ftruncate(&fd, bytes)?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;

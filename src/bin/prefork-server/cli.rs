@@ -129,8 +129,8 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) drain_timeout: Duration,
 
-    /// How long a worker may stand still while work waits before it is replaced: at least 1s, or 0
-    /// for ever
+    /// How long a worker may stand still while work waits before it is replaced, at least 1s; 0 is
+    /// no limit
     #[arg(
         long,
         value_name = "DURATION",

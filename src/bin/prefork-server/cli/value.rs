@@ -81,7 +81,9 @@ pub(super) fn hang_timeout(text: &str) -> Result<HangTimeout, String> {
         duration(text)
     }? {
         Duration::ZERO => Ok(HangTimeout::Never),
-        short if short < HANG_TIMEOUT_MIN => Err("it must be 1s or longer, or 0 for ever".into()),
+        short if short < HANG_TIMEOUT_MIN => {
+            Err("it must be 1s or longer, or 0 for no limit".into())
+        }
         timeout => Ok(HangTimeout::After(timeout)),
     }
 }
