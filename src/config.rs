@@ -10,6 +10,9 @@ use crate::address::Address;
 /// beyond this a typing error is likelier than a machine with as many CPUs.
 pub const MAX_WORKERS: usize = 1024;
 
+/// The shortest hang timeout: ten heartbeats.
+pub(crate) const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// How the workers share an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listeners {
@@ -74,6 +77,8 @@ pub(crate) struct Config {
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
     pub(crate) reload_batch: NonZeroU16,
+    /// `None`: workers are never taken for hung.
+    pub(crate) hang_timeout: Option<Duration>,
     pub(crate) crash_limit: CrashLimit,
     pub(crate) backoff: Backoff,
     /// Per worker. `None`: from `RLIMIT_NOFILE`.
@@ -99,6 +104,7 @@ impl Default for Config {
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),
             reload_batch: NonZeroU16::MIN,
+            hang_timeout: Some(Duration::from_secs(30)),
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),
             max_connections: None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
+use crate::row::Totals;
 
 mod timed;
 
@@ -127,6 +128,8 @@ pub enum Notice {
     Finished {
         /// How it came to that: `drained`, `stopped`, `never-ready`, `crash-limit`, ...
         outcome: String,
+        /// What all workers have done.
+        totals: Totals,
     },
 }
 

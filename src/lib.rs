@@ -107,6 +107,7 @@ mod id;
 mod master;
 mod prefork;
 mod protocol;
+mod row;
 mod supervisor;
 mod sys;
 mod worker;
@@ -123,6 +124,7 @@ pub use crate::http::{
 };
 pub use crate::id::{Generation, Slot, WorkerId};
 pub use crate::prefork::{Prefork, Role, role};
+pub use crate::row::Totals;
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;
 pub use crate::worker::connection::Connection;

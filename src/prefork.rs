@@ -1,19 +1,19 @@
 //! The builder: collects settings, finds out which process this is, and opens the right door.
 
+mod settings;
+
 use std::fmt;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use hyper::service::Service;
 use tokio::task::spawn_local;
 
 use crate::address::{Address, AddressError};
-use crate::config::{Backoff, Config, CrashLimit, Listeners, MAX_WORKERS};
+use crate::config::{Config, HANG_TIMEOUT_MIN, MAX_WORKERS};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
-use crate::hooks::{Hooks, NoHooks, Timed};
+use crate::hooks::{Hooks, NoHooks};
 use crate::http::{ConnectionInfo, Http, Request, Server};
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
@@ -122,154 +122,6 @@ impl Prefork {
         self
     }
 
-    /// How many worker processes, 1 to [`MAX_WORKERS`]. Default: the CPUs that this process may
-    /// use, see [`usable_cpus`].
-    #[must_use]
-    pub fn workers(mut self, workers: usize) -> Self {
-        self.config.workers = Some(workers);
-        self
-    }
-
-    /// How workers share an address. Default: [`Listeners::PerSlot`].
-    #[must_use]
-    pub fn listeners(mut self, listeners: Listeners) -> Self {
-        self.config.listeners = listeners;
-        self
-    }
-
-    /// How many connections may wait in each listener's queue (listen(2)); the kernel takes at
-    /// most `net.core.somaxconn`. Default: 4096.
-    #[must_use]
-    pub fn backlog(mut self, connections: u32) -> Self {
-        self.config.backlog = connections;
-        self
-    }
-
-    /// How long a draining worker may take to finish what is open; the rest is cut and counted.
-    /// Default: 30 s.
-    #[must_use]
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.config.drain_timeout = timeout;
-        self
-    }
-
-    /// How long a new worker may take until it accepts. Default: 60 s.
-    #[must_use]
-    pub fn ready_timeout(mut self, timeout: Duration) -> Self {
-        self.config.ready_timeout = timeout;
-        self
-    }
-
-    /// How many slots a reload replaces at a time. More is faster, and needs memory for so many
-    /// workers more. Default: 1.
-    #[must_use]
-    pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
-        self.config.reload_batch = slots;
-        self
-    }
-
-    /// More crashes than this end the server. Default: 10 per 60 s.
-    #[must_use]
-    pub fn crash_limit(mut self, limit: CrashLimit) -> Self {
-        self.config.crash_limit = limit;
-        self
-    }
-
-    /// How long a slot rests between its crashes; its listeners are attended by another worker
-    /// meanwhile. Default: see [`Backoff`].
-    #[must_use]
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.config.backoff = backoff;
-        self
-    }
-
-    /// How many connections a worker holds; further ones wait in the listener's queue. At least 1.
-    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors.
-    #[must_use]
-    pub fn max_connections(mut self, connections: usize) -> Self {
-        self.config.max_connections = Some(connections);
-        self
-    }
-
-    /// Replaces a worker that has answered this many requests, and up to a quarter more so that
-    /// not all workers reach it together: against leaks in the app. See [`Worker::recycle`] for
-    /// how. Counts what [`serve`](Self::serve) answers; in [`run`](Self::run) the app counts and
-    /// calls `recycle` itself. Default: never.
-    #[must_use]
-    pub fn max_requests(mut self, requests: impl Into<Option<u64>>) -> Self {
-        self.config.max_requests = requests.into();
-        self
-    }
-
-    /// Replaces a worker that is this old, or up to a quarter older. See [`Worker::recycle`] for
-    /// how. Default: never.
-    #[must_use]
-    pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
-        self.config.max_worker_age = age.into();
-        self
-    }
-
-    /// Workers run as this user, by name or number (passwd(5)), without supplementary groups and
-    /// without a way to more rights (prctl(2), `PR_SET_NO_NEW_PRIVS`); the master binds and stays
-    /// what it is. Only root may name another than itself. Default: as the master; if that is root
-    /// a warning is logged, and `"root"` says that it is meant. Of no effect
-    /// [in process](Self::in_process).
-    ///
-    /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
-    /// program's file must be executable for it.
-    #[must_use]
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.config.user = Some(user.into());
-        self
-    }
-
-    /// Workers run as this group, by name or number (group(5)). Only root may name another than
-    /// its own. Default: that of the [`user`](Self::user) in passwd(5).
-    #[must_use]
-    pub fn group(mut self, group: impl Into<String>) -> Self {
-        self.config.group = Some(group.into());
-        self
-    }
-
-    /// Writes the master's pid there when the addresses are bound and removes the file at the end.
-    /// Default: none.
-    #[must_use]
-    pub fn pid_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.config.pid_file = Some(path.into());
-        self
-    }
-
-    /// Writes each [notice](crate::Notice) to this open descriptor, as one JSON object a line. A
-    /// reader that lags loses notices. Default: none.
-    #[must_use]
-    pub fn announce_fd(mut self, fd: i32) -> Self {
-        self.config.announce_fd = Some(fd);
-        self
-    }
-
-    /// The HTTP options that [`serve`](Self::serve) works by. Default: [`Http::default`].
-    #[must_use]
-    pub fn http(mut self, http: Http) -> Self {
-        self.http = http;
-        self
-    }
-
-    /// Who hears what happens. Default: nobody.
-    #[must_use]
-    pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
-        self.hooks = Box::new(Timed::new(Box::new(hooks)));
-        self
-    }
-
-    /// Serves in this very process instead of in workers: no master, no respawn, no signals, one
-    /// thread. For tests (a re-executed test binary would run its tests again) and debuggers. It
-    /// is ended by its [`handle`](Self::handle). Default: workers.
-    #[must_use]
-    pub fn in_process(mut self) -> Self {
-        self.processes = Processes::ThisOne;
-        self
-    }
-
     /// A handle on the server to be.
     ///
     /// # Errors
@@ -304,7 +156,7 @@ impl Prefork {
         let max_requests = self.config.max_requests;
         self.run(async move |worker, incoming| {
             let service = app(worker.clone()).await?;
-            let server = Server::new(http);
+            let server = Server::new(http, worker.row().clone());
             if let Some(max) = max_requests {
                 let counted = server.clone();
                 let answered = move || counted.counts().requests;
@@ -420,6 +272,13 @@ impl Prefork {
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
+        }
+        if let Some(timeout) = self.config.hang_timeout
+            && timeout < HANG_TIMEOUT_MIN
+        {
+            return Err(Error::Config(format!(
+                "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
+            )));
         }
         let workers = self
             .config

@@ -1,8 +1,10 @@
-//! What a worker counts while it serves. One thread writes and reads them, so they are plain.
+//! What a worker counts while it serves: words of its row.
 
-use std::cell::Cell;
+use http::StatusCode;
 
 use super::timeouts::Deadline;
+use super::wheel::Tick;
+use crate::row::{Count, Row, Stopwatch, Timing};
 
 /// The figures so far; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,44 +27,84 @@ pub(crate) struct Counts {
     pub(crate) cut: u64,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Counters(Cell<Counts>);
+#[derive(Debug)]
+pub(super) struct Counters {
+    row: Row,
+    stopwatch: Stopwatch,
+}
 
 impl Counters {
-    pub(super) fn get(&self) -> Counts {
-        self.0.get()
+    pub(super) fn new(row: Row) -> Self {
+        Self {
+            row,
+            stopwatch: Stopwatch::new(),
+        }
     }
 
-    pub(super) fn request(&self) {
-        self.update(|counts| counts.requests += 1);
+    pub(super) fn row(&self) -> Row {
+        self.row.clone()
+    }
+
+    pub(super) fn get(&self) -> Counts {
+        let count = |count| self.row.count(count);
+        Counts {
+            requests: count(Count::Requests),
+            panics: count(Count::Panics),
+            broken_responses: count(Count::BrokenResponses),
+            header_timeouts: count(Count::HeaderTimeouts),
+            body_timeouts: count(Count::BodyTimeouts),
+            write_timeouts: count(Count::WriteTimeouts),
+            idle_timeouts: count(Count::IdleTimeouts),
+            cut: count(Count::Cut),
+        }
+    }
+
+    #[inline]
+    pub(super) fn request_begins(&self, now: Tick) -> Timing {
+        self.row.request_begins();
+        self.stopwatch.start(now.0)
+    }
+
+    /// The handler has answered, or we have for it.
+    #[inline]
+    pub(super) fn answer(&self, status: StatusCode) {
+        let class = match status.as_u16() / 100 {
+            1 => Count::Informational,
+            2 => Count::Success,
+            3 => Count::Redirection,
+            4 => Count::ClientError,
+            5 => Count::ServerError,
+            // A number from 600 on is nothing that a client could understand (RFC 9110 15).
+            _ => return,
+        };
+        self.row.add(class, 1);
+    }
+
+    /// The answer has been given to its end, or the client has left.
+    #[inline]
+    pub(super) fn request_ends(&self, timing: Timing) {
+        self.row.request_ends(timing);
     }
 
     pub(super) fn panic(&self) {
-        self.update(|counts| counts.panics += 1);
+        self.row.add(Count::Panics, 1);
     }
 
     pub(super) fn broken_response(&self) {
-        self.update(|counts| counts.broken_responses += 1);
+        self.row.add(Count::BrokenResponses, 1);
     }
 
     pub(super) fn timeout(&self, deadline: Deadline) {
-        self.update(|counts| {
-            *match deadline {
-                Deadline::Header => &mut counts.header_timeouts,
-                Deadline::Body => &mut counts.body_timeouts,
-                Deadline::Write => &mut counts.write_timeouts,
-                Deadline::Idle => &mut counts.idle_timeouts,
-            } += 1;
-        });
+        let count = match deadline {
+            Deadline::Header => Count::HeaderTimeouts,
+            Deadline::Body => Count::BodyTimeouts,
+            Deadline::Write => Count::WriteTimeouts,
+            Deadline::Idle => Count::IdleTimeouts,
+        };
+        self.row.add(count, 1);
     }
 
     pub(super) fn cut(&self, connections: usize) {
-        self.update(|counts| counts.cut += connections as u64);
-    }
-
-    fn update(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.0.get();
-        change(&mut counts);
-        self.0.set(counts);
+        self.row.add(Count::Cut, connections as u64);
     }
 }

@@ -35,6 +35,8 @@ use service::Guarded;
 pub(crate) use stream::Socket;
 use stream::Stream;
 
+use crate::row::Row;
+
 /// A request as handlers get it.
 pub type Request = http::Request<Body>;
 
@@ -50,8 +52,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(http: Http) -> Self {
-        let registry = Registry::new(&http);
+    /// `row` is where it counts.
+    pub(crate) fn new(http: Http, row: Row) -> Self {
+        let registry = Registry::new(&http, row);
         Self {
             protocol: Rc::new(protocol(&http)),
             http: Rc::new(http),
@@ -75,7 +78,8 @@ impl Server {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let member = self.registry.join(info);
-        let stream = Stream::new(io, Arc::clone(&member.activity));
+        let row = self.registry.counters.row();
+        let stream = Stream::new(io, Arc::clone(&member.activity), row);
         let service = Guarded {
             inner: service,
             http: Rc::clone(&self.http),

@@ -23,6 +23,7 @@ use super::options::Http;
 use super::timeouts::{Deadline, Order, Timeouts};
 use super::wheel::{Tick, Wheel};
 use crate::address::Peer;
+use crate::row::{Row, Timing};
 
 /// See the module's head.
 pub(super) struct Registry {
@@ -49,9 +50,9 @@ struct Entry {
 }
 
 impl Registry {
-    pub(super) fn new(http: &Http) -> Rc<Self> {
+    pub(super) fn new(http: &Http, row: Row) -> Rc<Self> {
         Rc::new(Self {
-            counters: Counters::default(),
+            counters: Counters::new(row),
             members: RefCell::new(Members {
                 entries: Slab::new(),
                 wheel: Wheel::new(),
@@ -86,6 +87,11 @@ impl Registry {
             key,
             activity,
         }
+    }
+
+    /// A request has begun; `Counters::request_ends` is told what this returns.
+    pub(super) fn request_begins(&self) -> Timing {
+        self.counters.request_begins(self.clock.now())
     }
 
     /// How many connections are live.
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again() {
-        let registry = Registry::new(&Http::new());
+        let registry = Registry::new(&Http::new(), Row::own());
         for _ in 0..100 {
             let members = [registry.join(info()), registry.join(info())];
             assert!(members.iter().all(|member| member.key < 2));
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn a_turn_comes_within_the_shortest_timeout() {
         let http = Http::new().header_timeout(Duration::from_secs(2));
-        let registry = Registry::new(&http);
+        let registry = Registry::new(&http, Row::own());
         let member = registry.join(info());
         let mut ticks = 0;
         for _ in 0..3 {

@@ -21,6 +21,7 @@ use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
 use super::registry::Registry;
 use super::{Http, Request};
+use crate::row::Timing;
 
 /// See the module's head.
 pub(super) struct Guarded<S> {
@@ -43,12 +44,12 @@ where
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         self.activity.begin_request();
-        self.registry.counters.request();
         let tunnel = request.method() == Method::CONNECT;
         let exchange = Exchange {
             http: Rc::clone(&self.http),
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&self.activity),
+            timing: self.registry.request_begins(),
             tunnel,
         };
         let limit = self.http.max_body_size.unwrap_or(u64::MAX);
@@ -157,6 +158,7 @@ pub(super) struct Exchange {
     http: Rc<Http>,
     registry: Rc<Registry>,
     activity: Arc<Activity>,
+    timing: Timing,
     /// Whether the request asked for a tunnel (CONNECT), which any 2xx grants.
     tunnel: bool,
 }
@@ -169,6 +171,7 @@ impl Exchange {
         author: Author,
     ) -> Response<ResponseBody<B>> {
         let status = response.status();
+        self.registry.counters.answer(status);
         let headers = response.headers_mut();
         if let Some(server) = &self.http.server_header
             && !headers.contains_key(SERVER)
@@ -230,5 +233,6 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.activity.enter(Stage::Idle);
+        self.registry.counters.request_ends(self.timing);
     }
 }

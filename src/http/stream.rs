@@ -22,6 +22,7 @@ use hyper::rt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::Activity;
+use crate::row::{Count, Row};
 
 /// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
 /// send(2) is a small part of the work.
@@ -54,6 +55,7 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 pub(super) struct Stream<I> {
     io: I,
     activity: Arc<Activity>,
+    row: Row,
     held: Vec<u8>,
     /// How much of `held` is sent already.
     sent: usize,
@@ -75,10 +77,11 @@ enum LastCall {
 }
 
 impl<I> Stream<I> {
-    pub(super) fn new(io: I, activity: Arc<Activity>) -> Self {
+    pub(super) fn new(io: I, activity: Arc<Activity>, row: Row) -> Self {
         Self {
             io,
             activity,
+            row,
             held: Vec::new(),
             sent: 0,
             last_read: LastRead::Nothing,
@@ -106,6 +109,16 @@ impl<I> Stream<I> {
     /// Whether bytes that hyper writes go with those that are held.
     fn gathers(&self, len: usize) -> bool {
         (self.holds_back() || !self.held.is_empty()) && self.held.len() + len <= HOLD_BACK
+    }
+
+    /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
+    /// on.
+    fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
+        if self.activity.may_hold() {
+            self.row.add(direct, bytes as u64);
+        } else {
+            self.row.add_shared(after_upgrade, bytes as u64);
+        }
     }
 
     fn check_cut(&self) -> io::Result<()> {
@@ -168,7 +181,10 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
                 self.activity.write_blocked();
                 self.activity.park_write(cx.waker());
             }
-            Poll::Ready(Ok(1..)) => self.activity.has_written(),
+            Poll::Ready(Ok(bytes @ 1..)) => {
+                self.activity.has_written();
+                self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
+            }
             Poll::Ready(_) => {}
         }
         written
@@ -199,7 +215,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
             _ => LastRead::Nothing,
         };
         match read {
-            Poll::Ready(Ok(1..)) => this.activity.has_read(),
+            Poll::Ready(Ok(bytes @ 1..)) => {
+                this.activity.has_read();
+                this.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
+            }
             Poll::Pending => this.activity.park_read(cx.waker()),
             Poll::Ready(_) => {}
         }

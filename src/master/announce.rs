@@ -87,7 +87,16 @@ fn fields(notice: &Notice) -> Value {
         }
         Notice::Resized { workers } => json!({ "workers": workers }),
         Notice::Draining => json!({}),
-        Notice::Finished { outcome } => json!({ "outcome": outcome }),
+        Notice::Finished { outcome, totals } => {
+            let [.., server_errors] = totals.responses;
+            json!({
+                "outcome": outcome,
+                "requests": totals.requests,
+                "connections": totals.connections,
+                "bytes_out": totals.bytes_out,
+                "answers_5xx": server_errors,
+            })
+        }
     }
 }
 

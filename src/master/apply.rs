@@ -15,10 +15,11 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::outbox::Message;
-use crate::master::process::{Asked, Process};
+use crate::master::process::{Asked, Ours, Process};
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker};
+use crate::protocol::scoreboard::RowNumber;
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
@@ -42,6 +43,7 @@ impl Master {
                 generation,
             } => self.spawn(worker, slot, generation),
             Action::Drain(worker) => self.drain(worker),
+            Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
             Action::Adopt { slot, by } if self.can_be_adopted(slot) => {
                 self.tell(by, Message::Adopt(slot));
@@ -95,10 +97,28 @@ impl Master {
     fn start(&mut self, slot: Slot, generation: Generation) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
         self.init.store(&self.listeners);
+        let row = self.scoreboard.take(slot, generation).ok_or_else(|| {
+            // As fork(2) fails that finds the table of processes full.
+            NotSpawned::Failed(Error::system("scoreboard", Errno::EAGAIN))
+        })?;
+        let started = self.start_with(row, slot, generation);
+        if started.is_err() {
+            self.scoreboard.give_back(row);
+        }
+        started
+    }
+
+    fn start_with(
+        &mut self,
+        row: RowNumber,
+        slot: Slot,
+        generation: Generation,
+    ) -> Result<Process, NotSpawned> {
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
-        let mut fds = vec![theirs.as_raw_fd()];
+        let scoreboard = self.scoreboard.number();
+        let mut fds = vec![theirs.as_raw_fd(), scoreboard];
         fds.extend(&listeners);
         let marker = Marker {
             master: Pid::this(),
@@ -107,6 +127,8 @@ impl Master {
             workers: self.workers,
             nesting: self.nesting,
             channel: theirs.as_raw_fd(),
+            scoreboard,
+            row,
             listeners,
         };
         let mut asked = WorkerCommand {
@@ -140,6 +162,7 @@ impl Master {
         };
         let pid = spawn(&mut command, inherit)
             .map_err(|error| NotSpawned::Failed(spawn_error(error, self.credentials)))?;
+        let ours = Ours { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
     }
 
@@ -150,14 +173,20 @@ impl Master {
         self.tell(worker, Message::Drain);
     }
 
-    /// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+    fn abort(&mut self, worker: WorkerId) {
+        if let Some(process) = self.processes.get_mut(&worker) {
+            process.asked = Asked::ToDie;
+            signal(process, Signal::SIGABRT);
+        }
+    }
+
     fn kill(&mut self, worker: WorkerId) {
-        let Some(process) = self.processes.get_mut(&worker) else {
-            return;
-        };
-        process.asked = Asked::Killed;
-        if let Err(error) = kill(process.pid, Signal::SIGKILL) {
-            tracing::error!(pid = %process.pid, %error, "kill(2) failed");
+        if let Some(process) = self.processes.get_mut(&worker) {
+            // That it hung is the reason, even if it has to be killed in the end.
+            if process.asked != Asked::ToDie {
+                process.asked = Asked::Killed;
+            }
+            signal(process, Signal::SIGKILL);
         }
     }
 
@@ -166,7 +195,7 @@ impl Master {
         !self.listeners.of_alone(slot).is_empty()
     }
 
-    fn tell(&mut self, worker: WorkerId, message: Message) {
+    pub(super) fn tell(&mut self, worker: WorkerId, message: Message) {
         if let Some(process) = self.processes.get_mut(&worker) {
             let result = process.tell(message, &self.listeners);
             log_unheard(process, result);
@@ -283,6 +312,13 @@ impl Master {
 
     fn slot_of(&self, worker: WorkerId) -> Option<Slot> {
         self.processes.get(&worker).map(|process| process.slot)
+    }
+}
+
+/// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+fn signal(process: &Process, signal: Signal) {
+    if let Err(error) = kill(process.pid, signal) {
+        tracing::error!(pid = %process.pid, %signal, %error, "kill(2) failed");
     }
 }
 

@@ -3,10 +3,12 @@
 
 mod announce;
 mod apply;
+mod hang;
 pub(crate) mod inherited;
 mod init;
 pub(crate) mod listeners;
 mod outbox;
+mod patrol;
 mod pid_file;
 mod process;
 mod signal_map;
@@ -25,6 +27,7 @@ use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::announce::Announcer;
+use crate::master::hang::HangWatch;
 use crate::master::inherited::Inherited;
 use crate::master::init::Init;
 use crate::master::listeners::Listeners;
@@ -32,10 +35,11 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::signal_map::Order;
 use crate::protocol::channel::ToMaster;
+use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::signals::Signals;
-use crate::sys::{limits, reap};
+use crate::sys::{clock, limits, reap};
 
 /// How many deaths an error tells of.
 const DEATHS_TOLD: usize = 3;
@@ -60,6 +64,9 @@ struct Master {
     signals: Signals,
     asks: UnixDatagram,
     listeners: Listeners,
+    scoreboard: Scoreboard,
+    /// `None` if workers are never taken for hung.
+    hang_watch: Option<HangWatch>,
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
@@ -98,6 +105,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
     init.forget(&inherited.give_up_all_but(&config.addresses));
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
+    let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
     let pid_file = config.pid_file.as_deref().map(|path| {
         PidFile::write(path).map_err(|error| {
             Error::Config(format!(
@@ -117,6 +125,10 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         signals,
         asks,
         listeners,
+        scoreboard,
+        hang_watch: config
+            .hang_timeout
+            .map(|timeout| HangWatch::new(timeout, clock::monotonic())),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
@@ -185,6 +197,7 @@ impl Master {
         self.hear_workers();
         self.hear_handles();
         self.hear_signals();
+        self.patrol();
         Ok(())
     }
 
@@ -200,10 +213,11 @@ impl Master {
     /// Sleeps until a descriptor has something to say or a deadline comes.
     fn wait(&self) -> Result<(), Error> {
         let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
-        let timeout = match deadlines.into_iter().flatten().min() {
+        let deadline = deadlines.into_iter().flatten().min();
+        let left = deadline.map(|deadline| deadline.since(self.now()));
+        let timeout = match left.into_iter().chain(self.until_patrol()).min() {
             None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.since(self.now());
+            Some(left) => {
                 // Rounded up: waking a moment early would mean to spin until the deadline.
                 let left = left.saturating_add(Duration::from_micros(999));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -252,14 +266,18 @@ impl Master {
         let workers: Vec<_> = self.processes.keys().copied().collect();
         for worker in workers {
             while let Some(message) = self.processes.get_mut(&worker).and_then(Process::hear) {
-                match message {
-                    ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
-                    ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
-                    ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
-                    ToMaster::Asked(command) => self.obey(command),
-                    ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
-                }
+                self.heed(worker, message);
             }
+        }
+    }
+
+    fn heed(&mut self, worker: WorkerId, message: ToMaster) {
+        match message {
+            ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
+            ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
+            ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
+            ToMaster::Asked(command) => self.obey(command),
+            ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
         }
     }
 
@@ -306,6 +324,10 @@ impl Master {
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        self.scoreboard.give_back(process.row);
+        if let Some(watch) = &mut self.hang_watch {
+            watch.forget(worker);
+        }
         let obituary = process.obituary(status);
         let exit = match status {
             ExitStatus::Code(0) => Exit::Clean,
@@ -315,14 +337,14 @@ impl Master {
         let info = process.info();
         match (process.asked, exit) {
             (Asked::Nothing, Exit::Clean) => tracing::info!("{obituary}"),
-            (Asked::Nothing, _) => tracing::warn!("{obituary}"),
+            (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
             (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
         }
         if process.cut() > 0 {
             let (slot, cut) = (info.slot, process.cut());
             tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
         }
-        if process.asked == Asked::Nothing {
+        if matches!(process.asked, Asked::Nothing | Asked::ToDie) {
             self.respawning.insert(info.slot, (info, status));
         }
         if exit != Exit::Clean {
@@ -353,8 +375,11 @@ impl Master {
             Outcome::Misconfigured => "misconfigured",
             Outcome::HookRefused => "hook-refused",
         };
+        let totals = self.scoreboard.totals();
+        tracing::info!("{name}: {totals}");
         self.notify(&Notice::Finished {
             outcome: name.to_owned(),
+            totals,
         });
         let deaths = self.deaths.drain(..).collect();
         match outcome {

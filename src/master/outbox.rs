@@ -25,6 +25,7 @@ pub(crate) enum Message {
     Adopt(Slot),
     Release(Slot),
     ReopenLogs,
+    Beat,
 }
 
 impl Outbox {
@@ -33,7 +34,7 @@ impl Outbox {
         let undone = match message {
             Message::Adopt(slot) => Some(Message::Release(slot)),
             Message::Release(slot) => Some(Message::Adopt(slot)),
-            Message::Drain | Message::ReopenLogs => None,
+            Message::Drain | Message::ReopenLogs | Message::Beat => None,
         };
         let undone = |waiting: &Message| Some(*waiting) == undone;
         if let Some(at) = self.messages.iter().position(undone) {
@@ -68,6 +69,7 @@ impl Message {
             Self::Drain => (ToWorker::Drain, Vec::new()),
             Self::Release(slot) => (ToWorker::Release(slot), Vec::new()),
             Self::ReopenLogs => (ToWorker::ReopenLogs, Vec::new()),
+            Self::Beat => (ToWorker::Beat, Vec::new()),
             Self::Adopt(slot) => {
                 let message = ToWorker::Adopt {
                     slot,

@@ -10,6 +10,7 @@ use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
 use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
+use crate::protocol::scoreboard::RowNumber;
 
 /// A process that was spawned and is not buried yet.
 #[derive(Debug)]
@@ -18,10 +19,19 @@ pub(crate) struct Process {
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) asked: Asked,
+    /// Its row of the scoreboard, which is given back when it is reaped.
+    pub(crate) row: RowNumber,
     spawned: Instant,
     line: Line,
     outbox: Outbox,
     last_words: LastWords,
+}
+
+/// What the master keeps of what it shares with a worker.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    pub(crate) channel: Channel,
+    pub(crate) row: RowNumber,
 }
 
 /// Whether the master wanted this process to end.
@@ -29,6 +39,8 @@ pub(crate) struct Process {
 pub(crate) enum Asked {
     Nothing,
     ToDrain,
+    /// It hung. Nobody wanted it to end, but for that.
+    ToDie,
     Killed,
 }
 
@@ -46,12 +58,14 @@ struct LastWords {
 }
 
 impl Process {
-    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, channel: Channel) -> Self {
+    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: Ours) -> Self {
+        let Ours { channel, row } = ours;
         Self {
             pid,
             slot,
             generation,
             asked: Asked::Nothing,
+            row,
             spawned: Instant::now(),
             line: Line::Open(channel),
             outbox: Outbox::default(),

@@ -31,6 +31,8 @@ pub(crate) enum ToWorker {
     Release(Slot),
     /// Call the hook that reopens logs.
     ReopenLogs,
+    /// Stamp your heartbeat: you look as if you hung.
+    Beat,
 }
 
 /// What a worker says.
@@ -141,6 +143,7 @@ impl ToWorker {
             Self::Adopt { slot, .. } => with_slot(b'A', *slot),
             Self::Release(slot) => with_slot(b'R', *slot),
             Self::ReopenLogs => vec![b'L'],
+            Self::Beat => vec![b'B'],
         }
     }
 
@@ -154,6 +157,7 @@ impl ToWorker {
             }),
             [b'R', low, high] => Some(Self::Release(slot(low, high))),
             [b'L'] => Some(Self::ReopenLogs),
+            [b'B'] => Some(Self::Beat),
             _ => None,
         }
     }
@@ -256,6 +260,26 @@ mod tests {
             panic!("an adoption")
         };
         assert_eq!((slot, listeners.len()), (Slot(300), 1));
+    }
+
+    #[test]
+    fn what_the_master_says_without_listeners_arrives() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        let said = [
+            ToWorker::Drain,
+            ToWorker::Release(Slot(300)),
+            ToWorker::ReopenLogs,
+            ToWorker::Beat,
+        ];
+        for message in &said {
+            master.tell_worker(message, &[]).expect("room for one");
+        }
+        for message in said {
+            let Received::Message(heard) = worker.hear_master().expect("heard") else {
+                panic!("{message:?} is missing")
+            };
+            assert_eq!(format!("{heard:?}"), format!("{message:?}"));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use nix::unistd::{Pid, getppid};
 
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::Channel;
+use crate::protocol::scoreboard::RowNumber;
 use crate::sys::fds;
 
 /// The variable's name.
@@ -33,6 +34,9 @@ pub(crate) struct Marker {
     /// 0 for a worker whose master is nobody's worker.
     pub(crate) nesting: u8,
     pub(crate) channel: RawFd,
+    pub(crate) scoreboard: RawFd,
+    /// The worker's own row there.
+    pub(crate) row: RowNumber,
     pub(crate) listeners: Vec<RawFd>,
 }
 
@@ -53,6 +57,7 @@ pub(crate) enum Seat {
 pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
+    pub(crate) scoreboard: OwnedFd,
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
@@ -92,8 +97,15 @@ impl Seat {
 impl Marker {
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "1 {} {} {} {} {} {}",
-            self.master, self.slot, self.generation, self.workers, self.nesting, self.channel
+            "1 {} {} {} {} {} {} {} {}",
+            self.master,
+            self.slot,
+            self.generation,
+            self.workers,
+            self.nesting,
+            self.channel,
+            self.scoreboard,
+            self.row.0
         );
         for fd in &self.listeners {
             write!(text, " {fd}").expect("a String takes everything");
@@ -114,6 +126,8 @@ impl Marker {
                 .ok()
                 .filter(|&nesting| nesting < u8::MAX)?,
             channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
+            scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
+            row: RowNumber(fields.next()?.parse().ok()?),
             listeners: fields
                 .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
                 .collect::<Option<_>>()?,
@@ -124,6 +138,7 @@ impl Marker {
     /// Takes the descriptors over. To be called once in a process.
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
+        let scoreboard = fds::adopt(self.scoreboard)?;
         let listeners = self
             .listeners
             .iter()
@@ -132,6 +147,7 @@ impl Marker {
         Ok(Inheritance {
             marker: self,
             channel,
+            scoreboard,
             listeners,
         })
     }
@@ -149,6 +165,8 @@ mod tests {
             workers: 4,
             nesting: 0,
             channel: 9,
+            scoreboard: 10,
+            row: RowNumber(4000),
             listeners: vec![5, 6],
         }
     }
@@ -163,10 +181,12 @@ mod tests {
         for text in [
             "",
             "1",
-            "2 100 3 7 4 0 9",
-            "1 100 3 7 4 0",
-            "1 100 3 7 4 0 9 x",
-            "1 1 1 1 1 1 2",
+            "2 100 3 7 4 0 9 10 4",
+            "1 100 3 7 4 0 9 10",
+            "1 100 3 7 4 0 9 10 70000",
+            "1 100 3 7 4 0 9 10 4 x",
+            "1 100 3 7 4 0 9 2 4",
+            "1 1 1 1 1 1 2 10 4",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

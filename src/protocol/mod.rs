@@ -2,3 +2,4 @@
 
 pub(crate) mod channel;
 pub(crate) mod inheritance;
+pub(crate) mod scoreboard;

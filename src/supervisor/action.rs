@@ -18,6 +18,9 @@ pub(crate) enum Action {
     },
     /// Tell the worker to accept no more, to finish its open work and to exit.
     Drain(WorkerId),
+    /// SIGABRT, so that a core tells where it stood still. Answered by `Exited`, or followed by
+    /// `Kill`.
+    Abort(WorkerId),
     /// SIGKILL. Answered by `Exited`, as every end of a process is.
     Kill(WorkerId),
     /// Hand the slot's listeners to a worker of another slot, to accept from until `Release`.
@@ -51,7 +54,7 @@ pub(crate) enum Change {
     WorkerReady(WorkerId, Slot, Generation),
     /// The worker was told to drain.
     WorkerDraining(WorkerId, Slot, Generation),
-    /// The worker stood still with work waiting; it is killed.
+    /// The worker stood still with work waiting; it is aborted.
     WorkerHung(WorkerId, Slot, Generation),
     /// The end has begun and open work is being finished.
     Draining,

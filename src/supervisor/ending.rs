@@ -76,7 +76,9 @@ impl Supervisor {
             }
         }
         self.actions.retain(|action| match action {
-            Action::Drain(worker) | Action::Kill(worker) => !unspawned.contains(worker),
+            Action::Drain(worker) | Action::Abort(worker) | Action::Kill(worker) => {
+                !unspawned.contains(worker)
+            }
             Action::Notify(Change::WorkerDraining(worker, ..)) => !unspawned.contains(worker),
             Action::Notify(Change::Adopted { .. } | Change::Released { .. }) => false,
             Action::Notify(_) | Action::CloseListeners | Action::Finish(_) => true,

@@ -34,10 +34,6 @@ pub(crate) enum Event {
     /// The process is gone and reaped.
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of hang detection come next")
-    )]
     Hung(WorkerId),
     /// The worker has served its share (so many requests, so long a time) and wants to be replaced.
     Spent(WorkerId),

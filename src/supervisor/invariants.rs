@@ -68,12 +68,12 @@ fn check_workers(supervisor: &Supervisor) {
             Holder::Held(worker) => !worker.is_draining(),
             Holder::Replacing { old, new } => {
                 new.is_starting()
-                    && (old.is_serving() || old.is_killed())
+                    && (old.is_serving() || old.is_condemned())
                     && (old.generation < new.generation || old.spent)
             }
         };
         assert!(fits, "1: no such holder: {supervisor:#?}");
-        let leaves = |worker: &Worker| worker.is_draining() || worker.is_killed();
+        let leaves = |worker: &Worker| worker.is_draining() || worker.is_condemned();
         assert!(
             seat.leaving.iter().all(leaves),
             "1: one stays: {supervisor:#?}"

@@ -27,6 +27,9 @@ pub(crate) struct Policy {
     /// How long after `drain_timeout` the worker may still take to report what it cut and exit,
     /// before the master kills it. Default: 1 s.
     pub(crate) kill_grace: Duration,
+    /// How long a worker that stood still may take to die of SIGABRT, and to leave its core, before
+    /// it is killed. One that was stopped (SIGSTOP) never would. Default: 1 s.
+    pub(crate) abort_grace: Duration,
     /// How long a worker may take from `Spawn` to `Ready`. Default: 60 s.
     pub(crate) ready_timeout: Duration,
     /// Crashes beyond this end the server. Default: 10 per 60 s.
@@ -68,6 +71,7 @@ impl Default for Policy {
             workers: NonZeroU16::MIN,
             drain_timeout: Duration::from_secs(30),
             kill_grace: Duration::from_secs(1),
+            abort_grace: Duration::from_secs(1),
             ready_timeout: Duration::from_secs(60),
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),

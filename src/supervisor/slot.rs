@@ -13,8 +13,10 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// |---|---|---|---|
 /// | Starting | Serving, notify | crash, whatever the code | Killed |
 /// | Serving | ignore | code 0: respawn at once; else crash | (has none) |
+/// | Aborted, still the holder | ignore | crash | Killed |
 /// | Killed, still the holder | ignore | crash | (has none) |
 /// | Draining | ignore | forget | Killed |
+/// | Aborted, leaving | ignore | forget | Killed |
 /// | Killed, leaving | ignore | forget | (has none) |
 /// | Starting, successor | Serving, the holder drains | the holder stays, (1, 3) | Killed, (1, 3) |
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
@@ -27,9 +29,11 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
 /// | Starting, in any role | ignore | ignore | Draining | Killed |
-/// | Serving | Killed, notify | Draining, respawn at once | Draining | Killed |
+/// | Serving | Aborted, notify | Draining, respawn at once | Draining | Killed |
+/// | Aborted, still the holder | ignore | ignore | leaves, stays Aborted | leaves, Killed |
 /// | Killed, still the holder | ignore | ignore | leaves, stays Killed | leaves, stays Killed |
 /// | Draining | ignore | ignore | no change | Killed |
+/// | Aborted, leaving | ignore | ignore | no change | Killed |
 /// | Killed, leaving | ignore | ignore | no change | no change |
 /// | slot in Backoff | (no worker) | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
 ///
@@ -43,7 +47,8 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     pub(super) holder: Holder,
-    /// Workers that were told to leave, the oldest first; Draining or Killed.
+    /// Workers that were told to leave, the oldest first; Draining, Aborted
+    /// or Killed.
     pub(super) leaving: Vec<Worker>,
     /// The sibling that was told to attend to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
@@ -51,7 +56,7 @@ pub(super) struct Seat {
     debut: Debut,
 }
 
-/// Who has the slot: Starting, Serving or Killed, never Draining.
+/// Who has the slot: Starting, Serving, Aborted or Killed, never Draining.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
     /// Nobody. If the slot is wanted, `settle` spawns.
@@ -109,9 +114,9 @@ impl Supervisor {
         self.proven = self.proven.max(generation);
         self.notify(Change::WorkerReady(id, slot, generation));
         if let Some(old) = old {
-            let was_killed = old.is_killed();
+            let was_condemned = old.is_condemned();
             self.dismiss(slot, old);
-            if was_killed {
+            if was_condemned {
                 self.crashed(slot);
             }
         }
@@ -171,6 +176,7 @@ impl Supervisor {
         let Some((slot, Role::Holder)) = self.locate(id) else {
             return;
         };
+        let deadline = self.now + self.policy.abort_grace;
         let Some(worker) = self.seat_mut(slot).holder_mut() else {
             return;
         };
@@ -178,10 +184,10 @@ impl Supervisor {
             return;
         }
         let hung = worker.clone();
-        worker.state = State::Killed;
+        worker.state = State::Aborted { deadline };
         self.note_service(slot, &hung);
         self.notify(Change::WorkerHung(id, slot, hung.generation));
-        self.actions.push_back(Action::Kill(id));
+        self.actions.push_back(Action::Abort(id));
     }
 
     /// Acts on the slot's deadlines that have passed.
@@ -194,6 +200,13 @@ impl Supervisor {
             }
         }
         let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
+        if let Some(worker) = self.seats[usize::from(slot.0)].holder_mut()
+            && worker.is_condemned()
+            && overdue(worker)
+        {
+            worker.state = State::Killed;
+            self.actions.push_back(Action::Kill(worker.id));
+        }
         match &self.seat(slot).holder {
             Holder::Backoff { until } if *until <= now => {
                 self.seat_mut(slot).holder = Holder::Vacant;
@@ -286,7 +299,7 @@ impl Supervisor {
 
     /// Drains a worker that holds its slot no more.
     pub(super) fn dismiss(&mut self, slot: Slot, mut worker: Worker) {
-        if !worker.is_killed() {
+        if !worker.is_condemned() {
             self.drain(slot, &mut worker);
         }
         self.seat_mut(slot).leaving.push(worker);

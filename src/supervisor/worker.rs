@@ -22,6 +22,8 @@ pub(super) enum State {
     Serving { since: Time },
     /// Told to drain, and to be gone by `deadline`.
     Draining { deadline: Time },
+    /// Stood still, and told to leave a core and die; killed at `deadline` if it does not.
+    Aborted { deadline: Time },
     /// Killed. It has no deadline: what SIGKILL cannot end, we cannot either.
     Killed,
 }
@@ -39,13 +41,20 @@ impl Worker {
         matches!(self.state, State::Draining { .. })
     }
 
+    /// Whether it was told to die, by whichever signal.
+    pub(super) fn is_condemned(&self) -> bool {
+        matches!(self.state, State::Aborted { .. } | State::Killed)
+    }
+
     pub(super) fn is_killed(&self) -> bool {
         self.state == State::Killed
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
         match self.state {
-            State::Starting { deadline } | State::Draining { deadline } => Some(deadline),
+            State::Starting { deadline }
+            | State::Draining { deadline }
+            | State::Aborted { deadline } => Some(deadline),
             State::Serving { .. } | State::Killed => None,
         }
     }

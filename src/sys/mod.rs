@@ -2,10 +2,12 @@
 //! of the crate is here.
 #![allow(unsafe_code)]
 
+pub(crate) mod clock;
 pub(crate) mod credentials;
 pub(crate) mod fds;
 pub(crate) mod limits;
 pub(crate) mod listener;
+pub(crate) mod memory;
 pub(crate) mod reap;
 pub(crate) mod signals;
 pub(crate) mod spawn;

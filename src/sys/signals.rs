@@ -117,8 +117,9 @@ pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the inherited block off, in a worker whose handlers stand.
+/// Takes the inherited block off, in a worker whose handlers stand. `SIGABRT`, by which the master
+/// asks a worker that hangs for a core, the one who started the master may have blocked.
 pub(crate) fn unblock() -> io::Result<()> {
-    let set: SigSet = MASTER.into_iter().collect();
+    let set: SigSet = MASTER.into_iter().chain([Signal::SIGABRT]).collect();
     Ok(set.thread_unblock()?)
 }

@@ -22,9 +22,11 @@ use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
+use crate::row::{Row, State};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
+use crate::worker::pulse;
 
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
 const KILL_GRACE: Duration = Duration::from_secs(1);
@@ -37,6 +39,7 @@ pub(crate) struct Controls {
     pub(crate) asks: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
+    pub(crate) row: Row,
 }
 
 /// Starts them, inside the worker's runtime. The task that is returned tells the master once that
@@ -47,8 +50,9 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         queue,
         switch,
         asks,
-        mut hooks,
+        hooks,
         drain_timeout,
+        row,
     } = controls;
     // What the drain itself cannot end, because the loop does not turn.
     signals::end_after_term(drain_timeout + KILL_GRACE)?;
@@ -60,20 +64,29 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
             pass_on(command, &forward);
         }
     });
+    spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
-    let accepting = Arc::clone(&queue);
+    let (accepting, accepts) = (Arc::clone(&queue), row.clone());
     let ready = spawn_local(async move {
         accepting.accepting().await;
+        accepts.set_state(State::Serving);
+        pulse::stamp(&accepts);
         tell_ready(&ready);
     });
     let watch = channel.watch()?;
+    let mut ears = Ears {
+        queue,
+        switch,
+        hooks,
+        row,
+    };
     spawn_local(async move {
         loop {
             let Ok(mut readable) = watch.readable().await else {
                 return;
             };
             readable.clear_ready();
-            if follow(&channel, &queue, &switch, &mut *hooks) == Lifeline::Cut {
+            if ears.follow(&channel) == Lifeline::Cut {
                 return;
             }
         }
@@ -126,24 +139,43 @@ enum Lifeline {
     Cut,
 }
 
-/// Does what the master has said. Its end is a cause to drain as well.
-fn follow(
-    channel: &Channel,
-    queue: &Queue,
-    switch: &DrainSwitch,
-    hooks: &mut dyn Hooks,
-) -> Lifeline {
-    loop {
-        match channel.hear_master() {
-            Ok(Received::Nothing) => return Lifeline::Held,
-            Ok(Received::Message(message)) => obey(message, queue, switch, hooks),
-            Ok(Received::End) => {
-                tracing::warn!("the master is gone; draining");
-                call(|| hooks.master_died());
-                switch.turn();
-                return Lifeline::Cut;
+/// What the master's messages work on.
+struct Ears {
+    queue: Arc<Queue>,
+    switch: DrainSwitch,
+    hooks: Box<dyn Hooks>,
+    row: Row,
+}
+
+impl Ears {
+    /// Does what the master has said. Its end is a cause to drain as well.
+    fn follow(&mut self, channel: &Channel) -> Lifeline {
+        loop {
+            match channel.hear_master() {
+                Ok(Received::Nothing) => return Lifeline::Held,
+                Ok(Received::Message(message)) => self.obey(message),
+                Ok(Received::End) => {
+                    tracing::warn!("the master is gone; draining");
+                    call(|| self.hooks.master_died());
+                    self.switch.turn();
+                    return Lifeline::Cut;
+                }
+                Err(error) => tracing::error!(%error, "the control channel does not work"),
             }
-            Err(error) => tracing::error!(%error, "the control channel does not work"),
+        }
+    }
+
+    fn obey(&mut self, message: ToWorker) {
+        match message {
+            ToWorker::Drain => self.switch.turn(),
+            ToWorker::Adopt { slot, listeners } => {
+                if let Err(error) = self.queue.adopt(slot, listeners) {
+                    tracing::error!(%slot, %error, "cannot accept from adopted listeners");
+                }
+            }
+            ToWorker::Release(slot) => self.queue.release(slot),
+            ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
+            ToWorker::Beat => drop(pulse::stamp(&self.row)),
         }
     }
 }
@@ -152,19 +184,6 @@ fn follow(
 fn call(hook: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
         tracing::error!("a hook panicked");
-    }
-}
-
-fn obey(message: ToWorker, queue: &Queue, switch: &DrainSwitch, hooks: &mut dyn Hooks) {
-    match message {
-        ToWorker::Drain => switch.turn(),
-        ToWorker::Adopt { slot, listeners } => {
-            if let Err(error) = queue.adopt(slot, listeners) {
-                tracing::error!(%slot, %error, "cannot accept from adopted listeners");
-            }
-        }
-        ToWorker::Release(slot) => queue.release(slot),
-        ToWorker::ReopenLogs => call(|| hooks.reopen_logs()),
     }
 }
 

@@ -17,8 +17,10 @@ use tokio::time::Sleep;
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
+use crate::row::Row;
 use crate::sys::listener;
 use crate::worker::connection::{Connection, Stream};
+use crate::worker::pulse;
 
 /// How long accepting rests when the process or the system has run out of descriptors or memory.
 /// A connection that closes ends the rest at once.
@@ -46,6 +48,8 @@ pub(crate) struct Queue {
     max_connections: usize,
     accepting: AtomicBool,
     first_poll: Notify,
+    first_came: Notify,
+    row: Row,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
     address: Option<Address>,
@@ -141,7 +145,11 @@ impl axum::serve::Listener for Incoming {
 
 impl Queue {
     /// Takes the slot's own listeners over. To be called inside the worker's runtime.
-    pub(crate) fn new(listeners: Vec<OwnedFd>, max_connections: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        listeners: Vec<OwnedFd>,
+        max_connections: usize,
+        row: Row,
+    ) -> io::Result<Arc<Self>> {
         let listeners: Vec<_> = listeners
             .into_iter()
             .map(|fd| Listener::new(fd, None))
@@ -162,6 +170,8 @@ impl Queue {
             max_connections,
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
+            first_came: Notify::new(),
+            row,
             address,
         }))
     }
@@ -210,6 +220,13 @@ impl Queue {
         self.active.load(Ordering::Relaxed)
     }
 
+    /// Resolves when a connection is open.
+    pub(crate) async fn occupied(&self) {
+        while self.active() == 0 {
+            self.first_came.notified().await;
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,6 +247,8 @@ impl Queue {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
+            // What waits in the queue is not forgotten, be there no connection to beat for.
+            pulse::stamp(&self.row);
             state.pause = None;
         }
         if state.draining {
@@ -242,7 +261,12 @@ impl Queue {
     }
 
     fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
-        self.active.fetch_add(1, Ordering::Relaxed);
+        self.row.connection_begins();
+        if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Its handler may block before the heartbeat's task has had a turn.
+            pulse::stamp(&self.row);
+            self.first_came.notify_one();
+        }
         let (stream, peer, local) = accepted;
         Connection::new(
             stream,
@@ -264,6 +288,7 @@ pub(crate) struct Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
+        self.queue.row.connection_ends();
         if before >= self.queue.max_connections {
             self.queue.state().wake();
             return;
@@ -448,7 +473,7 @@ mod tests {
         socket2::SockRef::from(&fd)
             .shutdown(std::net::Shutdown::Both)
             .expect("it listens");
-        let queue = Queue::new(vec![fd.into()], 8).expect("a runtime");
+        let queue = Queue::new(vec![fd.into()], 8, Row::own()).expect("a runtime");
         let mut incoming = Incoming::new(Arc::clone(&queue));
         let pause = EXHAUSTED_PAUSE * 3;
         let ended = tokio::time::timeout(pause, incoming.accept()).await;

@@ -5,6 +5,7 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+mod pulse;
 pub(crate) mod recycle;
 
 use std::ffi::CString;
@@ -28,6 +29,8 @@ use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inheritance::Marker;
+use crate::protocol::scoreboard;
+use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
@@ -53,6 +56,7 @@ pub struct Worker {
     handle: Handle,
     /// To the master, if there is one.
     channel: Option<Channel>,
+    row: Row,
 }
 
 impl Worker {
@@ -102,6 +106,11 @@ impl Worker {
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Where it counts.
+    pub(crate) fn row(&self) -> &Row {
+        &self.row
     }
 
     /// What the notices call this worker.
@@ -160,6 +169,15 @@ where
             return EXIT_NOT_READY;
         }
     };
+    let row = match scoreboard::join(inheritance.scoreboard, inheritance.marker.row) {
+        Ok(row) => row,
+        Err(error) => {
+            tracing::warn!(%error, "what this worker counts will not be seen");
+            Row::own()
+        }
+    };
+    row.set(Gauge::Pid, std::process::id().into());
+    row.set_state(State::Starting);
     let (switch, drain) = DrainSwitch::new();
     let worker = Worker {
         slot: inheritance.marker.slot,
@@ -168,12 +186,13 @@ where
         drain,
         handle,
         channel: Some(inheritance.channel.clone()),
+        row: row.clone(),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
-            let queue = queue(inheritance.listeners, &config)?;
+            let queue = queue(inheritance.listeners, &config, row.clone())?;
             let ready = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
@@ -181,6 +200,7 @@ where
                 asks,
                 hooks,
                 drain_timeout: config.drain_timeout,
+                row,
             })?;
             if let Some(age) = config.max_worker_age {
                 spawn_local(recycle::by_age(worker.clone(), age));
@@ -243,9 +263,10 @@ async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
-    let drain = worker.drain();
+    let (drain, row) = (worker.drain(), worker.row.clone());
     let deadline = async {
         drain.await;
+        row.set_state(State::Draining);
         queue.drain();
         tokio::time::sleep(timeout).await;
     };
@@ -297,10 +318,12 @@ where
         drain,
         handle: handle.clone(),
         channel: None,
+        row: Row::own(),
     };
+    let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
-        let queue = queue(listeners, &config)?;
+        let queue = queue(listeners, &config, row)?;
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
             switch,
@@ -338,7 +361,7 @@ fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
     end.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
+fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Queue>> {
     let cap = match config.max_connections {
         Some(cap) => cap,
         None => {
@@ -346,5 +369,5 @@ fn queue(listeners: Vec<OwnedFd>, config: &Config) -> io::Result<Arc<Queue>> {
             usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
-    Queue::new(listeners, cap)
+    Queue::new(listeners, cap, row)
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Notice, Prefork, Request,
-    Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
+    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Limit, Notice, Prefork,
+    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
 };
 use serde_json::json;
 
@@ -48,6 +48,8 @@ pub(crate) fn run(app: &OsStr) {
             .drain_timeout(Duration::ZERO)
             .serve(async |_| Ok(service_fn(block))),
         Some("nobody") => nobody(),
+        Some("hangs") => hangs(),
+        Some("rests") => rests(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -170,7 +172,7 @@ impl Hooks for Told {
     }
 
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::Finished { outcome } = notice {
+        if let Notice::Finished { outcome, .. } = notice {
             Self::tell("notice", json!(outcome));
         }
     }
@@ -241,6 +243,55 @@ fn starts_programs() -> Result<(), Error> {
             Ok::<Response, BoxError>(Response::new(said.into()))
         }))
     })
+}
+
+/// Stands still when it is asked to, for ever.
+fn hangs() -> Result<(), Error> {
+    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    server.serve(async |worker: Worker| {
+        let pid = worker.info().pid;
+        Ok(service_fn(move |request: Request| async move {
+            if request.uri().path() == "/hang" {
+                println!("{}", json!({ "notice": "blocked", "pid": pid }));
+                loop {
+                    std::thread::park();
+                }
+            }
+            Ok::<Response, Infallible>(Response::new(pid.to_string().into()))
+        }))
+    })
+}
+
+/// Accepts nobody: in one slot because it waits for something else, in the other because it hangs.
+fn rests() -> Result<(), Error> {
+    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    server.run(async |worker, mut incoming| {
+        // Nobody connects yet; the first poll makes it ready.
+        let _ = tokio::time::timeout(Duration::ZERO, incoming.accept()).await;
+        while worker.slot() == Slot(1) {
+            std::thread::park();
+        }
+        worker.drain().await;
+        Ok(())
+    })
+}
+
+/// Of [`hangs`] and [`rests`].
+pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Workers that are aborted on purpose leave no cores about.
+struct NoCores;
+
+impl Hooks for NoCores {
+    fn worker_command(
+        &mut self,
+        _slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        command.limit(Limit::Core, 0);
+        Ok(())
+    }
 }
 
 /// Has a descriptor open that is not close-on-exec, as careless code in a program may.

@@ -10,10 +10,12 @@ mod client;
 mod control;
 mod crash;
 mod drain;
+mod hang;
 mod init;
 mod lifecycle;
 mod master_death;
 mod recycle;
+mod scoreboard;
 mod signals;
 mod startup;
 mod support;
@@ -66,6 +68,13 @@ tests! {
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
+    hang:
+        a_worker_that_stands_still_is_replaced_and_its_queue_answered,
+        a_worker_that_waits_for_others_is_left_alone,
+        an_app_that_does_not_accept_is_left_alone,
+        a_stopped_worker_is_left_alone_until_work_waits;
+    scoreboard:
+        totals_outlive_crash_and_reload;
     master_death:
         workers_finish_and_leave_when_the_master_is_killed,
         a_worker_that_hears_nothing_does_not_outlive_its_master,

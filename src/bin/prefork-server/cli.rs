@@ -18,7 +18,7 @@ use prefork_server::{Address, CrashLimit};
 
 mod value;
 
-pub(crate) use self::value::{LogTarget, Workers};
+pub(crate) use self::value::{HangTimeout, LogTarget, Workers};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,6 +140,17 @@ pub(crate) struct Processes {
     )]
     #[arg(value_parser = value::count::<NonZeroU16>)]
     pub(crate) reload_batch: NonZeroU16,
+
+    /// How long a worker may stand still while work waits before it is replaced, at least 1s; 0 is
+    /// no limit
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "PREFORK_HANG_TIMEOUT",
+        default_value = "30s"
+    )]
+    #[arg(value_parser = value::hang_timeout)]
+    pub(crate) hang_timeout: HangTimeout,
 
     /// More than N crashes of workers within DURATION end the server
     #[arg(

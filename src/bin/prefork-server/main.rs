@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
 use self::answer::Answering;
-use self::cli::{Options, Workers};
+use self::cli::{HangTimeout, Options, Workers};
 use self::console::Console;
 
 #[global_allocator]
@@ -81,6 +81,10 @@ fn server(options: &Options) -> Prefork {
         .listeners(processes.listeners.into())
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
+        .hang_timeout(match processes.hang_timeout {
+            HangTimeout::Never => None,
+            HangTimeout::After(timeout) => Some(timeout),
+        })
         .crash_limit(processes.crash_limit);
     if let Some(user) = &processes.user {
         server = server.user(user);

@@ -3,6 +3,7 @@
 //! Responses carry no `Date` here, so each is known to the byte. Tests wait for bytes, for the end
 //! of file, or for the server to be empty; a ceiling ends those that wait in vain.
 
+mod counting;
 mod deadlines;
 mod draining;
 mod failures;
@@ -91,7 +92,7 @@ impl Host {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
-            server: Server::new(http),
+            server: Server::new(http, crate::row::Row::own()),
             address: listener.local_addr().expect("an address"),
             sends: Arc::default(),
             last_moment: Arc::default(),

@@ -59,7 +59,7 @@ impl Report {
                 self.stage = Stage::Draining;
                 Some(self.say(&[NotifyState::Stopping]))
             }
-            Notice::Finished { outcome } => {
+            Notice::Finished { outcome, .. } => {
                 self.stage = Stage::Finished(outcome.clone());
                 Some(self.say(&[NotifyState::Stopping]))
             }
@@ -247,7 +247,8 @@ mod tests {
         assert_eq!(hear(Notice::ReloadStarted { generation }), "");
         assert_eq!(hear(Notice::ReloadFinished { generation }), "");
         let outcome = "drained".to_owned();
-        let finished = hear(Notice::Finished { outcome });
+        let totals = crate::row::Totals::default();
+        let finished = hear(Notice::Finished { outcome, totals });
         assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Watch {
     spent: BTreeSet<WorkerId>,
     /// Those who said that they leave.
     leaving: BTreeSet<WorkerId>,
+    /// Until when those that were aborted may take to die.
+    aborted: BTreeMap<WorkerId, Time>,
     newest_worker: WorkerId,
     /// The reload that this very event ended.
     given_up: Option<Generation>,
@@ -93,6 +95,7 @@ impl Watch {
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            aborted: BTreeMap::new(),
             newest_worker: WorkerId(0),
             given_up: None,
             crashes: 0,
@@ -207,6 +210,7 @@ impl Watch {
         self.hung.remove(&id);
         self.spent.remove(&id);
         self.leaving.remove(&id);
+        self.aborted.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
         }
@@ -240,6 +244,12 @@ impl Watch {
                 self.started(worker, slot, generation, Role::Canary)
             }
             Action::Drain(id) => self.told_to_drain(id),
+            Action::Abort(id) => {
+                rule(self.hung.contains(&id), || format!("worker {id} aborted"))?;
+                self.killed(id)?;
+                self.aborted.insert(id, self.now + self.policy.abort_grace);
+                Ok(())
+            }
             Action::Kill(id) => self.killed(id),
             Action::Adopt { slot, by } => {
                 self.adopters.insert(slot, by);
@@ -359,6 +369,11 @@ impl Watch {
             .deadline(seen)
             .is_some_and(|deadline| deadline <= self.now);
         let hastened = self.stops >= 2;
+        if let Some(due) = self.aborted.remove(&id) {
+            return rule(due <= self.now || hastened, || {
+                format!("worker {id} had no time to die")
+            });
+        }
         let (may, life) = match seen.life {
             Life::Starting => (overdue || hastened, Life::Killed),
             Life::Serving => (self.hung.contains(&id) || hastened, Life::Killed),
@@ -438,7 +453,8 @@ impl Watch {
         let all = self
             .live()
             .filter_map(|(_, seen)| self.deadline(seen))
-            .chain(resting);
+            .chain(resting)
+            .chain(self.aborted.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
             format!("waits for {next_deadline:?}, not {least:?}")

@@ -240,6 +240,11 @@ impl<M: Machine> World<M> {
                 Action::Spawn { worker, .. } => self.plan_start(worker),
                 Action::StartCanary { worker, .. } => self.plan_canary(worker),
                 Action::Drain(worker) => self.plan_drain(worker),
+                // One that is stopped does not hear it.
+                Action::Abort(worker) if self.chance.percent() < 80 => {
+                    let after = self.chance.millis(1, 1_500);
+                    self.plan(after, Event::Exited(worker, Exit::Crash));
+                }
                 Action::Kill(worker) => {
                     // Rarely the kernel takes its time.
                     let most = if self.chance.percent() < 2 {

@@ -41,6 +41,10 @@ fn nothing_asked_for_gives_the_documented_defaults() {
         }
     );
     assert_eq!((processes.user, processes.group), (None, None));
+    assert_eq!(
+        processes.hang_timeout,
+        HangTimeout::After(Duration::from_secs(30))
+    );
     assert_eq!(processes.pid_file, None);
     assert_eq!(limits.header_timeout, Duration::from_secs(10));
     assert_eq!(limits.body_timeout, Duration::from_secs(30));
@@ -74,7 +78,7 @@ fn each_thing_to_serve_is_understood() {
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
                 --listeners shared --drain-timeout 5m --reload-batch 2 --crash-limit 0/1h \
-                --header-timeout 1ms \
+                --header-timeout 1ms --hang-timeout 0 \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --user www --group 33 --access-log - \
                 --log-format json --log-level trace";
@@ -102,6 +106,7 @@ fn values_are_read_with_their_units() {
             per: Duration::from_secs(3600)
         }
     );
+    assert_eq!(processes.hang_timeout, HangTimeout::Never);
     assert_eq!(processes.pid_file, Some("p".into()));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
@@ -145,6 +150,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--listeners", "both", "per-slot"),
         ("--drain-timeout", "0s", "30s"),
         ("--drain-timeout", "30", "30s"),
+        ("--hang-timeout", "999ms", "1s"),
+        ("--hang-timeout", "off", "30s"),
         ("--crash-limit", "10", "10/60s"),
         ("--crash-limit", "-1/60s", "10/60s"),
         ("--crash-limit", "10/0s", "30s"),

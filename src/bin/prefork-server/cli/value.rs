@@ -14,6 +14,9 @@ use prefork_server::{Address, AddressError, CrashLimit, Role, role};
 /// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 
+/// A worker shows that it lives ten times a second; below this a busy machine looks like a hang.
+const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// More processes than any machine has CPUs to run.
 const WORKERS_MAX: u16 = 1024;
 
@@ -31,6 +34,15 @@ pub(crate) enum Workers {
     Auto,
     /// So many.
     Exactly(NonZeroU16),
+}
+
+/// How long a worker may stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HangTimeout {
+    /// `0`
+    Never,
+    /// So long.
+    After(Duration),
 }
 
 /// Where log lines go.
@@ -60,6 +72,20 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero, such as 250ms or 30s".into()),
         duration => Ok(duration),
+    }
+}
+
+pub(super) fn hang_timeout(text: &str) -> Result<HangTimeout, String> {
+    match if text == "0" {
+        Ok(Duration::ZERO)
+    } else {
+        duration(text)
+    }? {
+        Duration::ZERO => Ok(HangTimeout::Never),
+        short if short < HANG_TIMEOUT_MIN => {
+            Err("it must be 1s or longer, or 0 for no limit".into())
+        }
+        timeout => Ok(HangTimeout::After(timeout)),
     }
 }
 

@@ -92,7 +92,7 @@ fn crashes_outside_the_window_are_forgotten() {
 }
 
 #[test]
-fn a_hung_worker_is_killed_and_its_exit_is_a_crash() {
+fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
     let policy = Policy {
         workers: slots(2),
         crash_limit: CrashLimit {
@@ -102,7 +102,7 @@ fn a_hung_worker_is_killed_and_its_exit_is_a_crash() {
         ..Policy::default()
     };
     let mut world = World::with_serving(policy);
-    world.at(5).hung(2).expect([kill(2), adopt(1, 1)]);
+    world.at(5).hung(2).expect([abort(2), adopt(1, 1)]);
     world.told([Change::WorkerHung(WorkerId(2), Slot(1), Generation(1))]);
     world.hung(2).ready(2).expect([]);
     world
@@ -123,8 +123,36 @@ fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
     world
         .event(Event::Reload)
         .hung(1)
-        .expect([spawn(2, 0, 2), kill(1)]);
+        .expect([spawn(2, 0, 2), abort(1)]);
     world.ready(2).expect([drain(2), Action::CloseListeners]);
+}
+
+#[test]
+fn a_hung_worker_that_does_not_die_is_killed() {
+    let mut world = World::serving(1);
+    world.at(5).hung(1).expect([abort(1)]);
+    world.at(6).expect([kill(1)]);
+    world.at(60).expect([]);
+    world.exited(1, Exit::Crash).expect([spawn(2, 0, 1)]);
+}
+
+#[test]
+fn a_hung_worker_is_killed_though_it_holds_its_slot_no_more() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).hung(1).forget();
+    // It leaves the slot to its successor, and its time runs on.
+    world.ready(2).at(1).expect([kill(1)]);
+    world.exited(1, Exit::Crash).expect([]);
+}
+
+#[test]
+fn stop_now_does_not_wait_for_the_core_of_a_hung_worker() {
+    let mut world = World::serving(1);
+    world.at(5).hung(1).forget();
+    world
+        .event(Event::Stop(Stop::Now))
+        .expect([kill(1), Action::CloseListeners]);
+    world.at(60).expect([]);
 }
 
 #[test]

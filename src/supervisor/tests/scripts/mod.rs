@@ -183,6 +183,10 @@ fn drain(worker: u64) -> Action {
     Action::Drain(WorkerId(worker))
 }
 
+fn abort(worker: u64) -> Action {
+    Action::Abort(WorkerId(worker))
+}
+
 fn kill(worker: u64) -> Action {
     Action::Kill(WorkerId(worker))
 }

@@ -1,0 +1,89 @@
+//! Looking after workers that may hang: reads their rows and the queues of their listeners, and
+//! tells the supervisor. `hang.rs` decides.
+
+use std::time::Duration;
+
+use crate::id::WorkerId;
+use crate::master::Master;
+use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
+use crate::master::outbox::Message;
+use crate::master::process::{Asked, Process};
+use crate::supervisor::Event;
+use crate::sys::{clock, listener};
+
+impl Master {
+    /// How long the master may sleep before it has to look; `None` if there is nobody to look at.
+    pub(super) fn until_patrol(&self) -> Option<Duration> {
+        let watch = self.hang_watch.as_ref()?;
+        (!self.processes.is_empty()).then(|| watch.left(clock::monotonic()))
+    }
+
+    /// Looks at every worker, if it is time to.
+    pub(super) fn patrol(&mut self) {
+        let Some(watch) = &mut self.hang_watch else {
+            return;
+        };
+        let now = clock::monotonic();
+        match watch.round(now) {
+            Round::NotYet => return,
+            Round::Skipped => {
+                tracing::info!("the master was stopped for a while; workers are looked at later");
+                return;
+            }
+            Round::Due => {}
+        }
+        for (worker, verdict) in self.judge_workers(now) {
+            match verdict {
+                Verdict::Well => {}
+                Verdict::Doubtful => self.tell(worker, Message::Beat),
+                Verdict::Hung => self.tell_supervisor(Event::Hung(worker)),
+            }
+        }
+    }
+
+    fn judge_workers(&mut self, now: Duration) -> Vec<(WorkerId, Verdict)> {
+        let Some(mut watch) = self.hang_watch.take() else {
+            return Vec::new();
+        };
+        let mut verdicts = Vec::new();
+        for (&worker, process) in &self.processes {
+            // One that was asked to leave has a deadline for that.
+            if process.asked != Asked::Nothing {
+                continue;
+            }
+            let sample = self.sample(process, &watch, now);
+            let verdict = watch.judge(worker, sample, now);
+            if verdict == Verdict::Hung {
+                let stale = now.saturating_sub(sample.heartbeat);
+                let (slot, pid, work) = (process.slot, process.pid, sample.work);
+                tracing::warn!(%slot, %pid, ?work, "a worker has stood still for {stale:.1?}");
+            }
+            verdicts.push((worker, verdict));
+        }
+        self.hang_watch = Some(watch);
+        verdicts
+    }
+
+    /// The kernel is asked only about a worker that is stale and has nothing else to do.
+    fn sample(&self, process: &Process, watch: &HangWatch, now: Duration) -> Sample {
+        let vitals = self.scoreboard.vitals(process.row);
+        let heartbeat = vitals.heartbeat;
+        let work = if vitals.requests > 0 {
+            Work::Begun
+        } else if watch.is_stale(heartbeat, now) && self.is_queued(process) {
+            Work::Queued
+        } else {
+            Work::None
+        };
+        Sample { heartbeat, work }
+    }
+
+    /// Whether connections wait in a queue that is this worker's alone. Of a shared listener nobody
+    /// can say whose fault it is, and of a Unix one the kernel does not tell.
+    fn is_queued(&self, process: &Process) -> bool {
+        self.listeners
+            .of_alone(process.slot)
+            .into_iter()
+            .any(|one| listener::queued(one).is_some_and(|connections| connections > 0))
+    }
+}

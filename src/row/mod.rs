@@ -1,0 +1,306 @@
+//! What one worker tells about itself while it serves: how much it has done, and what it is at.
+//!
+//! A row is one page of counters. The worker writes its own row and the master reads all of them,
+//! by the scoreboard; a server without a master has a row of its own that nobody else sees. Every
+//! word is an atomic, because two processes see it, and every access is relaxed, because no word
+//! guards another. Each word has one writer, so to count costs a load and a store.
+
+mod latency;
+mod stopwatch;
+mod totals;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+pub(crate) use self::latency::Latencies;
+pub(crate) use self::stopwatch::{Stopwatch, Timing};
+pub(crate) use self::totals::Sum;
+pub use self::totals::Totals;
+
+/// A row's words: one page of most machines, so that no two workers ever share a cache line.
+pub(crate) const WORDS: usize = 512;
+
+/// A row's memory.
+pub(crate) type Words = [AtomicU64; WORDS];
+
+/// Where the gauges of the worker begin. The line before is the master's.
+const GAUGES: usize = 8;
+
+/// Where the counts begin, and where they end: there is room for as many again.
+const COUNTS: usize = 16;
+const COUNTS_END: usize = COUNTS + Count::ALL.len();
+
+/// Where the latencies begin.
+const LATENCIES: usize = 64;
+
+const _: () = assert!(GAUGES + Gauge::HeartbeatMillis as usize <= COUNTS);
+const _: () = assert!(COUNTS_END <= LATENCIES && LATENCIES + latency::BUCKETS <= WORDS);
+
+/// A row to write to. Clones are the same row.
+#[derive(Clone, Debug)]
+pub(crate) struct Row(Memory);
+
+#[derive(Clone, Debug)]
+enum Memory {
+    /// The scoreboard's. Mapped until the process ends.
+    Shared(&'static Words),
+    /// Nobody else's.
+    Own(Arc<Words>),
+}
+
+/// What only grows. The discriminants are part of the scoreboard's layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Count {
+    /// Connections that were accepted.
+    Connections,
+    /// Requests whose head was complete and well-formed.
+    Requests,
+    /// Responses 1xx, 2xx, 3xx, 4xx and 5xx, of handlers and in their stead.
+    Informational,
+    Success,
+    Redirection,
+    ClientError,
+    ServerError,
+    BytesIn,
+    BytesOut,
+    /// As the two above, after an upgrade. See [`Row::add_shared`].
+    TunnelBytesIn,
+    TunnelBytesOut,
+    /// Panics of handlers and of response bodies.
+    Panics,
+    /// Responses whose body failed midway, so that the connection was aborted.
+    BrokenResponses,
+    /// Heads that did not come in time, or connections that never said a word.
+    HeaderTimeouts,
+    /// Request bodies that stopped coming.
+    BodyTimeouts,
+    /// Clients that stopped reading.
+    WriteTimeouts,
+    /// Connections closed for having nothing to say.
+    IdleTimeouts,
+    /// Connections that were still live when time was up.
+    Cut,
+}
+
+/// What goes up and down, or is of now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Gauge {
+    Pid,
+    State,
+    Connections,
+    /// Requests that were begun and are not answered to their end.
+    Requests,
+    /// How late the event loop has been at the most.
+    LongestStallMillis,
+    /// When the event loop last went round, on the monotonic clock.
+    HeartbeatMillis,
+}
+
+/// What the master writes: whose row it is. A row that is nobody's has generation 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Mark {
+    Generation,
+    Slot,
+}
+
+/// What a worker is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum State {
+    Starting,
+    Serving,
+    Draining,
+}
+
+impl Row {
+    /// A row of the scoreboard.
+    pub(crate) fn shared(words: &'static Words) -> Self {
+        Self(Memory::Shared(words))
+    }
+
+    /// A row for a server that has no scoreboard.
+    pub(crate) fn own() -> Self {
+        Self(Memory::Own(Arc::new([const { AtomicU64::new(0) }; WORDS])))
+    }
+
+    /// Counts `more`. For the one thread of the worker alone.
+    #[inline]
+    pub(crate) fn add(&self, count: Count, more: u64) {
+        add(self.count_word(count), more);
+    }
+
+    /// Counts `more`, from whichever thread: an upgraded stream may be moved to another, and an
+    /// accepted connection dropped there. It costs several times as much as [`Row::add`].
+    pub(crate) fn add_shared(&self, count: Count, more: u64) {
+        self.count_word(count).fetch_add(more, Relaxed);
+    }
+
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        self.count_word(count).load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, gauge: Gauge, value: u64) {
+        self.gauge_word(gauge).store(value, Relaxed);
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.set(Gauge::State, state as u64);
+    }
+
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauge_word(gauge).load(Relaxed)
+    }
+
+    /// One connection more. As [`Row::add_shared`].
+    pub(crate) fn connection_begins(&self) {
+        self.add_shared(Count::Connections, 1);
+        self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
+    }
+
+    /// One connection fewer. As [`Row::add_shared`].
+    pub(crate) fn connection_ends(&self) {
+        self.gauge_word(Gauge::Connections).fetch_sub(1, Relaxed);
+    }
+
+    /// One request more.
+    #[inline]
+    pub(crate) fn request_begins(&self) {
+        self.add(Count::Requests, 1);
+        add(self.gauge_word(Gauge::Requests), 1);
+    }
+
+    /// One request fewer.
+    #[inline]
+    pub(crate) fn request_ends(&self, timing: Timing) {
+        let word = self.gauge_word(Gauge::Requests);
+        word.store(word.load(Relaxed).saturating_sub(1), Relaxed);
+        if let Timing::Timed { begun, weight } = timing {
+            self.note_latency(begun.elapsed(), weight);
+        }
+    }
+
+    /// So many requests took so long.
+    pub(crate) fn note_latency(&self, took: Duration, requests: u64) {
+        add(&self.words()[LATENCIES + latency::bucket(took)], requests);
+    }
+
+    /// Of this row alone.
+    #[cfg(test)]
+    pub(crate) fn totals(&self) -> Totals {
+        let mut sum = Sum::new();
+        sum.add(RowView(self.words()));
+        sum.totals()
+    }
+
+    fn count_word(&self, count: Count) -> &AtomicU64 {
+        &self.words()[COUNTS + count as usize]
+    }
+
+    fn gauge_word(&self, gauge: Gauge) -> &AtomicU64 {
+        &self.words()[GAUGES + gauge as usize]
+    }
+
+    fn words(&self) -> &Words {
+        match &self.0 {
+            Memory::Shared(words) => words,
+            Memory::Own(words) => words,
+        }
+    }
+}
+
+impl Count {
+    pub(crate) const ALL: [Self; 18] = [
+        Self::Connections,
+        Self::Requests,
+        Self::Informational,
+        Self::Success,
+        Self::Redirection,
+        Self::ClientError,
+        Self::ServerError,
+        Self::BytesIn,
+        Self::BytesOut,
+        Self::TunnelBytesIn,
+        Self::TunnelBytesOut,
+        Self::Panics,
+        Self::BrokenResponses,
+        Self::HeaderTimeouts,
+        Self::BodyTimeouts,
+        Self::WriteTimeouts,
+        Self::IdleTimeouts,
+        Self::Cut,
+    ];
+}
+
+/// A row as the master sees it, in its mapping of the whole scoreboard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowView<'a>(pub(crate) &'a Words);
+
+impl RowView<'_> {
+    pub(crate) fn mark(&self, mark: Mark) -> u64 {
+        self.0[mark as usize].load(Relaxed)
+    }
+
+    pub(crate) fn set_mark(&self, mark: Mark, value: u64) {
+        self.0[mark as usize].store(value, Relaxed);
+    }
+
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+        self.0[GAUGES + gauge as usize].load(Relaxed)
+    }
+
+    /// Makes it a row in which nothing has happened, and which is nobody's.
+    pub(crate) fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Relaxed));
+    }
+
+    /// Moves all that `ended`, whose worker is gone, has counted over to this row, and clears it.
+    pub(crate) fn absorb(&self, ended: RowView<'_>) {
+        let counts = (COUNTS..COUNTS_END).chain(LATENCIES..LATENCIES + latency::BUCKETS);
+        for at in counts {
+            add(&self.0[at], ended.0[at].load(Relaxed));
+        }
+        let stall = &self.0[GAUGES + Gauge::LongestStallMillis as usize];
+        let longest = stall.load(Relaxed);
+        stall.store(longest.max(ended.gauge(Gauge::LongestStallMillis)), Relaxed);
+        ended.clear();
+    }
+}
+
+#[inline]
+fn add(word: &AtomicU64, more: u64) {
+    // It wraps after centuries; an overflow check would only cost.
+    word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_has_a_word_of_its_own() {
+        let row = Row::own();
+        for (at, count) in Count::ALL.into_iter().enumerate() {
+            assert_eq!(count as usize, at, "{count:?}");
+            row.add(count, at as u64 + 1);
+        }
+        for (at, count) in Count::ALL.into_iter().enumerate() {
+            assert_eq!(row.count(count), at as u64 + 1, "{count:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_ended_is_not_below_zero() {
+        let row = Row::own();
+        row.request_ends(Timing::Untimed);
+        assert_eq!(row.gauge(Gauge::Requests), 0);
+        row.connection_begins();
+        row.connection_ends();
+        assert_eq!(row.gauge(Gauge::Connections), 0);
+        assert_eq!(row.count(Count::Connections), 1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Sums over rows, for people and for metrics.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, RowView, latency};
+
+/// What all workers have done since the server started, the ones that are gone included. Told at
+/// its end, by [`Notice::Finished`](crate::Notice::Finished).
+///
+/// Requests, answers and bytes are those of [`Prefork::serve`](crate::Prefork::serve): what another
+/// server does with the connections it gets from [`Prefork::run`](crate::Prefork::run) is not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Requests whose head was complete and well-formed.
+    pub requests: u64,
+    /// Answers by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
+    /// Those of handlers, and ours in their stead; not what a client gets for bytes that are no
+    /// request.
+    pub responses: [u64; 5],
+    /// Bytes that were read from clients.
+    pub bytes_in: u64,
+    /// Bytes that were written to clients.
+    pub bytes_out: u64,
+    /// Panics of handlers and of response bodies.
+    pub panics: u64,
+    /// Requests and connections that ended because a client took too long, for whatever.
+    pub timeouts: u64,
+    /// What half of the requests took at most, from the end of the head to the end of the answer.
+    /// Within 7 %; under load one request in sixteen is timed.
+    pub latency_p50: Duration,
+    /// As `latency_p50`, for 99 of 100.
+    pub latency_p99: Duration,
+    /// The longest time that a worker's event loop could not go round, within 0.1 s.
+    pub longest_stall: Duration,
+}
+
+/// A sum in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Sum {
+    counts: [u64; Count::ALL.len()],
+    latencies: Latencies,
+    longest_stall_millis: u64,
+}
+
+impl Sum {
+    pub(crate) const fn new() -> Self {
+        Self {
+            counts: [0; Count::ALL.len()],
+            latencies: Latencies::new(),
+            longest_stall_millis: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, row: RowView<'_>) {
+        for (at, count) in self.counts.iter_mut().enumerate() {
+            *count += row.0[COUNTS + at].load(Relaxed);
+        }
+        for bucket in 0..latency::BUCKETS {
+            let hits = row.0[LATENCIES + bucket].load(Relaxed);
+            self.latencies.add(bucket, hits);
+        }
+        let stall = row.gauge(Gauge::LongestStallMillis);
+        self.longest_stall_millis = self.longest_stall_millis.max(stall);
+    }
+
+    fn of(&self, counts: &[Count]) -> u64 {
+        counts
+            .iter()
+            .map(|&count| self.counts[count as usize])
+            .sum()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let timeouts = [
+            Count::HeaderTimeouts,
+            Count::BodyTimeouts,
+            Count::WriteTimeouts,
+            Count::IdleTimeouts,
+        ];
+        let classes = [
+            Count::Informational,
+            Count::Success,
+            Count::Redirection,
+            Count::ClientError,
+            Count::ServerError,
+        ];
+        Totals {
+            connections: self.of(&[Count::Connections]),
+            requests: self.of(&[Count::Requests]),
+            responses: classes.map(|class| self.of(&[class])),
+            bytes_in: self.of(&[Count::BytesIn, Count::TunnelBytesIn]),
+            bytes_out: self.of(&[Count::BytesOut, Count::TunnelBytesOut]),
+            panics: self.of(&[Count::Panics]),
+            timeouts: self.of(&timeouts),
+            latency_p50: self.latencies.quantile(50),
+            latency_p99: self.latencies.quantile(99),
+            longest_stall: Duration::from_millis(self.longest_stall_millis),
+        }
+    }
+}
+
+impl fmt::Display for Totals {
+    /// On one line: what a person wants to see when a server has ended.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            connections,
+            requests,
+            bytes_out,
+            responses: [.., server_errors],
+            ..
+        } = self;
+        write!(
+            f,
+            "{requests} requests on {connections} connections, {bytes_out} bytes sent, \
+             {server_errors} answers 5xx"
+        )
+    }
+}

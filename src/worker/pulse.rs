@@ -1,0 +1,101 @@
+//! The heartbeat: a stamp in the worker's row whenever its event loop goes round, about ten times a
+//! second while a connection is open. Without one there is nothing that could be late, and an idle
+//! worker sleeps; an old stamp alone is never held against it. Should there be doubt all the same,
+//! the master asks for a stamp.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::row::{Gauge, Row};
+use crate::sys::clock;
+use crate::worker::incoming::Queue;
+
+/// How often. A tenth of the shortest hang timeout.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Stamps for as long as the worker lives, and notes by how much a stamp was late at the most.
+pub(crate) async fn beat(row: Row, queue: Arc<Queue>) {
+    loop {
+        queue.occupied().await;
+        let mut last = stamp(&row);
+        while queue.active() > 0 {
+            sleep(PERIOD).await;
+            let now = stamp(&row);
+            note_stall(&row, now.saturating_sub(last).saturating_sub(PERIOD));
+            last = now;
+        }
+    }
+}
+
+/// Stamps once, and tells the time.
+pub(crate) fn stamp(row: &Row) -> Duration {
+    let now = clock::monotonic();
+    row.set(Gauge::HeartbeatMillis, millis(now));
+    now
+}
+
+fn note_stall(row: &Row, late: Duration) {
+    let late = millis(late);
+    if late > row.gauge(Gauge::LongestStallMillis) {
+        row.set(Gauge::LongestStallMillis, late);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::{spawn_local, yield_now};
+
+    use super::*;
+    use crate::address::Address;
+    use crate::sys::listener::{self, Reuse};
+    use crate::worker::incoming::Incoming;
+
+    const BLOCKED: Duration = Duration::from_millis(400);
+
+    async fn blocks_while_it_serves() {
+        let any = "127.0.0.1:0".parse().expect("valid");
+        let listener = listener::tcp(any, Reuse::None, 8).expect("a free port");
+        let Ok(Address::Tcp(address)) = listener::address(&listener) else {
+            panic!("a TCP address")
+        };
+        let row = Row::own();
+        let queue = Queue::new(vec![listener], 8, row.clone()).expect("a listener");
+        spawn_local(beat(row.clone(), Arc::clone(&queue)));
+        yield_now().await;
+        assert_eq!(row.gauge(Gauge::HeartbeatMillis), 0, "nothing to beat for");
+        let _client = std::net::TcpStream::connect(address).expect("it listens");
+        let _connection = Incoming::new(queue).accept().await.expect("one waits");
+        let accepted = row.gauge(Gauge::HeartbeatMillis);
+        assert!(accepted > 0, "a stamp at once");
+        yield_now().await;
+        let begun = Instant::now();
+        while begun.elapsed() < BLOCKED {}
+        while row.gauge(Gauge::LongestStallMillis) < millis(BLOCKED - PERIOD) {
+            yield_now().await;
+        }
+        assert!(row.gauge(Gauge::HeartbeatMillis) >= accepted + millis(BLOCKED));
+    }
+
+    #[test]
+    fn it_beats_for_connections_and_notes_a_stall() {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
+            .expect("a runtime");
+        let ceiling = Duration::from_secs(10);
+        runtime.block_on(async {
+            tokio::time::timeout(ceiling, blocks_while_it_serves())
+                .await
+                .expect("the stall is noted");
+        });
+    }
+}

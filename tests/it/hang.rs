@@ -1,0 +1,97 @@
+//! Workers that stand still, and others that only look like it.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::apps::HANG_TIMEOUT;
+use crate::client::{Answer, Client};
+use crate::support::{Server, pid_of};
+
+/// Who answered.
+fn pid_in(answer: &Answer) -> Pid {
+    Pid::from_raw(answer.body.parse().expect("the app answers its pid"))
+}
+
+pub(crate) fn a_worker_that_stands_still_is_replaced_and_its_queue_answered() {
+    let mut server = Server::start_app("hangs");
+    let address = server.address();
+    let mut victim = Client::connect(address);
+    let hung = pid_in(&victim.get("/"));
+    victim.ask("/hang");
+    server.wait("blocked");
+    let blocked = Instant::now();
+    // Some wait for the other worker, who answers them, and some for the one that hangs.
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    assert_eq!(pid_of(&server.wait("worker_hung")), hung);
+    let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == hung);
+    let took = blocked.elapsed();
+    assert!(took < HANG_TIMEOUT + Duration::from_secs(1), "{took:?}");
+    let status = exited["status"].as_str().expect("text");
+    assert!(status.starts_with("signal 6"), "{status}");
+    for client in &mut clients {
+        assert_ne!(pid_in(&client.answer()), hung);
+    }
+    server.wait("worker_ready");
+}
+
+/// Each answer takes longer than the hang timeout, and all the while the event loop goes round.
+pub(crate) fn a_worker_that_waits_for_others_is_left_alone() {
+    let mut server = Server::start(&[
+        "--respond",
+        "hi",
+        "--workers",
+        "1",
+        "--hang-timeout",
+        "1s",
+        "--delay",
+        "2500ms",
+    ]);
+    let address = server.address();
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    for client in &mut clients {
+        assert_eq!(client.answer().body, "hi");
+    }
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.count("worker_hung"), 0, "{}", ended.log);
+    assert_eq!(ended.code, Some(0));
+}
+
+/// Its queue fills as that of a worker that hangs does.
+pub(crate) fn an_app_that_does_not_accept_is_left_alone() {
+    let mut server = Server::start_app("rests");
+    let address = server.address();
+    let _clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    assert_eq!(server.wait("worker_hung")["slot"], 1);
+    // Looked at in the same round, and in the order of their slots.
+    assert_eq!(server.wait("worker_exited")["slot"], 1);
+}
+
+pub(crate) fn a_stopped_worker_is_left_alone_until_work_waits() {
+    let mut server = Server::start_app("hangs");
+    let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
+    let address = server.address();
+    let mut client = Client::connect(address);
+    let busy = pid_in(&client.get("/"));
+    let idle = workers.into_iter().find(|&pid| pid != busy);
+    let idle = idle.expect("there are two");
+    kill(idle, Signal::SIGSTOP).expect("it lives");
+    // By the time that this is noticed the other one has been stopped for longer.
+    client.ask("/hang");
+    assert_eq!(pid_of(&server.wait("worker_hung")), busy);
+    server.wait("worker_ready");
+    // Until one of these comes to its listener.
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    assert_eq!(pid_of(&server.wait("worker_hung")), idle);
+    // What is stopped does not die of SIGABRT.
+    let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == idle);
+    assert_eq!(exited["status"], "signal 9");
+    for client in &mut clients {
+        assert_ne!(pid_in(&client.answer()), idle);
+    }
+}
