@@ -16,8 +16,10 @@ pub(crate) struct Case {
     /// How long each event took, in the order they came.
     pub(crate) took: Vec<Duration>,
     pub(crate) tally: Tally,
-    /// Why there are fewer events than wanted, with the end of the server's log.
-    pub(crate) trouble: Option<(Trouble, String)>,
+    /// Why there are fewer events than wanted.
+    pub(crate) trouble: Option<Trouble>,
+    /// The end of the server's log.
+    pub(crate) log: String,
 }
 
 impl Case {
@@ -28,13 +30,15 @@ impl Case {
             took: Vec::new(),
             tally: Tally::default(),
             trouble: None,
+            log: String::new(),
         };
         match name.start(event.workers()) {
             Ok(mut server) => {
                 let end = case.under_load(&mut *server, count, &mut Chance::new(seed));
-                case.trouble = end.err().map(|trouble| (trouble, server.log()));
+                case.trouble = end.err();
+                case.log = server.log();
             }
-            Err(trouble) => case.trouble = Some((trouble, String::new())),
+            Err(trouble) => case.trouble = Some(trouble),
         }
         clear_progress();
         case
@@ -50,6 +54,7 @@ impl Case {
         let mut end = Ok(());
         for number in 1..=count {
             progress(self.name, self.event, number, count);
+            load.settle()?;
             load.next_event();
             let start = Instant::now();
             end = match self.event {
@@ -69,7 +74,7 @@ impl Case {
 
     /// Whether our own server lost what it should not, or could not do what it promises.
     pub(crate) fn is_failure(&self) -> bool {
-        let stuck = matches!(self.trouble, Some((Trouble::Stuck(_), _)));
+        let stuck = matches!(self.trouble, Some(Trouble::Stuck(_)));
         self.name.is_ours() && (stuck || self.tally.avoidable() > 0)
     }
 }

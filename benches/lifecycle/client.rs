@@ -144,8 +144,9 @@ impl Client {
         match outcome {
             Ok(afterwards) => {
                 self.tally.answered += 1;
+                self.shared.count_answered();
                 if self.tally.answered == 1 {
-                    self.shared.has_answer();
+                    self.shared.has_first_answer();
                 }
                 connection.answered += 1;
                 if afterwards == Afterwards::Keep {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::client::{Client, Habit, PATIENCE};
 use crate::connections;
-use crate::process::Trouble;
+use crate::process::{Trouble, until};
 use crate::tally::Tally;
 
 /// As many of each habit.
@@ -22,6 +22,9 @@ const CLIENTS_OF_A_HABIT: usize = 32;
 
 /// A server that has lost this much is broken, and nothing is learnt from the rest.
 const LOST_MAX: usize = 20_000;
+
+/// About four of each client.
+const ANSWERS_BETWEEN_EVENTS: usize = 256;
 
 /// Clients that ask until [`finish`](Self::finish). Dropped, they end on their own.
 pub(crate) struct Load {
@@ -35,23 +38,25 @@ pub(crate) struct Shared {
     began: Instant,
     over: AtomicBool,
     event: AtomicUsize,
+    answered: AtomicUsize,
     lost: AtomicUsize,
     /// The clients' ports of connections whose worker was killed.
     held: Mutex<BTreeSet<u16>>,
-    answers: Sender<()>,
+    first_answers: Sender<()>,
 }
 
 impl Load {
     /// Starts the clients and waits until each has had an answer.
     pub(crate) fn start(address: SocketAddr) -> Result<Self, Trouble> {
-        let (answers, first_answers) = mpsc::channel();
+        let (sender, first_answers) = mpsc::channel();
         let shared = Arc::new(Shared {
             began: Instant::now(),
             over: AtomicBool::new(false),
             event: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
             lost: AtomicUsize::new(0),
             held: Mutex::default(),
-            answers,
+            first_answers: sender,
         });
         let clients = Arc::clone(&shared);
         let load = Self {
@@ -66,6 +71,16 @@ impl Load {
     /// Says that the next event begins.
     pub(crate) fn next_event(&self) {
         self.shared.event.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits until the clients have had some more answers: the pace of the events. So each of them
+    /// meets a load that has recovered from the one before.
+    pub(crate) fn settle(&self) -> Result<(), Trouble> {
+        let wanted = self.shared.answered.load(Ordering::Relaxed) + ANSWERS_BETWEEN_EVENTS;
+        until("the clients have answers again", || {
+            let answered = self.shared.answered.load(Ordering::Relaxed);
+            answered >= wanted || self.shared.is_over()
+        })
     }
 
     /// Notes what `worker`, which is stopped and about to be killed, has accepted.
@@ -109,9 +124,13 @@ impl Shared {
         self.event.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn has_answer(&self) {
+    pub(crate) fn count_answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_first_answer(&self) {
         // Nobody waits any more if the load was given up.
-        let _ = self.answers.send(());
+        let _ = self.first_answers.send(());
     }
 
     pub(crate) fn count_lost(&self) -> io::Result<()> {

@@ -32,12 +32,17 @@ impl Nginx {
         let log = format!("{home}/error.log");
         let arguments = ["-c", &configuration, "-p", &home, "-e", &log];
         let (processes, _) = Processes::start(dir, &program, &arguments, &[])?;
-        let nginx = Self {
+        let mut nginx = Self {
             master: processes.root(),
             processes,
             address,
             workers,
         };
+        // It runs as a daemon, because otherwise it ignores USR2.
+        until("nginx is a daemon", || {
+            nginx.master = nginx.pid_file().unwrap_or(nginx.master);
+            nginx.pid_file().is_some()
+        })?;
         nginx.until_served()?;
         Ok(nginx)
     }
@@ -117,7 +122,7 @@ pub(crate) fn free_address() -> Result<SocketAddr, Trouble> {
 fn configured(home: &str, address: SocketAddr, workers: usize) -> String {
     // A body is never read for `return`, so the token comes back from a header.
     format!(
-        "daemon off; worker_processes {workers}; pid {home}/nginx.pid; error_log {home}/error.log;
+        "worker_processes {workers}; pid {home}/nginx.pid; error_log {home}/error.log;
 events {{ worker_connections 1024; }}
 http {{
   access_log off;

@@ -17,10 +17,13 @@ use serde_json::Value;
 use crate::chance::Chance;
 use crate::contender::Contender;
 use crate::load::Load;
-use crate::process::{CEILING, Processes, Trouble, freeze};
+use crate::process::{CEILING, LOG_LINES, Processes, Trouble, freeze};
 
 /// How long the server may say nothing after USR2 before we believe that it knows no upgrades.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// The longest backoff is 30 s.
+const BACKOFF_MAX: Duration = Duration::from_secs(40);
 
 /// The sizes between which it is resized.
 const WORKERS_MAX: usize = 6;
@@ -36,6 +39,9 @@ pub(crate) struct Prefork {
     processes: Processes,
     notices: Receiver<Value>,
     workers: BTreeMap<Pid, Worker>,
+    /// Ends of workers that neither we nor a drain explain.
+    odd_ends: Vec<String>,
+    victim: Option<Pid>,
     address: SocketAddr,
     /// How many workers there should be.
     size: usize,
@@ -82,6 +88,8 @@ impl Prefork {
             processes,
             notices: follow(said),
             workers: BTreeMap::new(),
+            odd_ends: Vec::new(),
+            victim: None,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             size,
         };
@@ -106,6 +114,7 @@ impl Prefork {
                 })?;
                 continue;
             };
+            self.victim = Some(pid);
             kill(pid, Signal::SIGKILL)?;
             self.wait("the worker's end", |_, server| {
                 !server.workers.contains_key(&pid)
@@ -157,10 +166,10 @@ impl Prefork {
         let deadline = Instant::now() + ceiling;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let notice = self.notices.recv_timeout(left).map_err(|error| {
-                let log = self.processes.log();
-                Trouble::Stuck(format!("waiting for {what}: {error}; its log ends:\n{log}"))
-            })?;
+            let notice = self
+                .notices
+                .recv_timeout(left)
+                .map_err(|error| Trouble::Stuck(format!("waiting for {what}: {error}")))?;
             self.note(&notice);
             if wanted(&notice, self) {
                 return Ok(notice);
@@ -180,7 +189,10 @@ impl Prefork {
             Some("worker_ready") => State::Serving,
             Some("worker_draining") => State::Draining,
             Some("worker_exited") => {
-                self.workers.remove(&pid);
+                let worker = self.workers.remove(&pid);
+                if notice["status"] != "exit 0" && self.victim != Some(pid) {
+                    self.odd_ends.push(format!("{worker:?}: {notice}"));
+                }
                 return;
             }
             _ => return,
@@ -213,10 +225,13 @@ impl Contender for Prefork {
     /// one that serves: that measures the backoff.
     fn kill(&mut self, load: &Load, chance: &mut Chance) -> Result<(), Trouble> {
         if self.serving().count() < 2 {
-            self.wait("a second worker", |_, server| server.serving().count() >= 2)?;
+            self.wait_within(BACKOFF_MAX, "a second worker", |_, server| {
+                server.serving().count() >= 2
+            })?;
         }
         let serving: Vec<_> = self.serving().collect();
         let (victim, Worker { slot, .. }) = serving[chance.below(serving.len())];
+        self.victim = Some(victim);
         freeze(victim)?;
         load.excuse(victim)?;
         kill(victim, Signal::SIGKILL)?;
@@ -282,7 +297,10 @@ impl Contender for Prefork {
     }
 
     fn log(&self) -> String {
-        self.processes.log()
+        let mut log = self.odd_ends.clone();
+        log.truncate(LOG_LINES);
+        log.push(self.processes.log());
+        log.join("\n")
     }
 }
 

@@ -28,6 +28,9 @@ const KEEPER: &str = "LIFECYCLE_KEEPER";
 /// No event takes this long.
 pub(crate) const CEILING: Duration = Duration::from_secs(20);
 
+/// How much of a log is shown.
+pub(crate) const LOG_LINES: usize = 10;
+
 /// How often a fact that nobody announces is looked up.
 const TICK_MS: u8 = 1;
 
@@ -83,7 +86,15 @@ pub(crate) fn become_keeper_if_asked() {
     let _ = io::stdin().read(&mut [0]);
     // Not reaped yet, so the group is still the server's; it may have ended by itself.
     let _ = killpg(pid_of(&server), Signal::SIGKILL);
-    while wait().is_ok() {}
+    // Who has left the group, as a daemon does, comes to us when whoever started it is gone.
+    loop {
+        for process in started_by(Pid::this()) {
+            let _ = kill(process, Signal::SIGKILL);
+        }
+        if wait().is_err() {
+            break;
+        }
+    }
     exit(0);
 }
 
@@ -151,7 +162,7 @@ impl Processes {
     pub(crate) fn log(&self) -> String {
         let log = fs::read_to_string(self.dir().join("log")).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(10)..].join("\n")
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 }
 

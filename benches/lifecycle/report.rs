@@ -23,7 +23,7 @@ pub(crate) fn print_row(case: &Case) {
     let events = case.took.len();
     print!("{:<19} {:<8}", case.name.text(), case.event.name());
     match &case.trouble {
-        Some((trouble, _)) if events == 0 => {
+        Some(trouble) if events == 0 => {
             return println!(
                 " {}",
                 trouble.to_string().lines().next().unwrap_or_default()
@@ -45,9 +45,10 @@ pub(crate) fn print_row(case: &Case) {
 pub(crate) fn print_losses(cases: &[Case]) {
     for case in cases.iter().filter(|case| case.is_failure()) {
         println!("\n{} of {}:", case.event.name(), case.name.text());
-        if let Some((trouble, log)) = &case.trouble {
-            println!("  {trouble}\n{log}");
+        if let Some(trouble) = &case.trouble {
+            println!("  {trouble}");
         }
+        println!("{}", case.log);
         let lost = case.tally.lost.iter();
         for lost in lost
             .filter(|lost| lost.loss.is_avoidable())
