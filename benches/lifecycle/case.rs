@@ -9,6 +9,23 @@ use crate::load::Load;
 use crate::process::Trouble;
 use crate::tally::Tally;
 
+/// What a case is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) count: usize,
+    pub(crate) pace: Pace,
+    pub(crate) seed: u64,
+}
+
+/// When the next event comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// When the clients have had answers since the last.
+    Answers,
+    /// As soon as the last is over.
+    None,
+}
+
 /// What a case came to.
 pub(crate) struct Case {
     pub(crate) name: Name,
@@ -23,7 +40,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn run(name: Name, event: Event, count: usize, seed: u64) -> Self {
+    pub(crate) fn run(name: Name, event: Event, plan: Plan) -> Self {
         let mut case = Self {
             name,
             event,
@@ -34,7 +51,7 @@ impl Case {
         };
         match name.start(event.workers()) {
             Ok(mut server) => {
-                let end = case.under_load(&mut *server, count, &mut Chance::new(seed));
+                let end = case.under_load(&mut *server, plan, &mut Chance::new(plan.seed));
                 case.trouble = end.err();
                 case.log = server.log();
             }
@@ -47,29 +64,42 @@ impl Case {
     fn under_load(
         &mut self,
         server: &mut dyn Contender,
-        count: usize,
+        plan: Plan,
         chance: &mut Chance,
     ) -> Result<(), Trouble> {
         let load = Load::start(server.address())?;
-        let mut end = Ok(());
-        for number in 1..=count {
-            progress(self.name, self.event, number, count);
-            load.settle()?;
-            load.next_event();
-            let start = Instant::now();
-            end = match self.event {
-                Event::Reload => server.reload(),
-                Event::Kill => server.kill(&load, chance),
-                Event::Upgrade => server.upgrade(),
-                Event::Resize => server.resize(chance),
-            };
-            if end.is_err() {
-                break;
+        let end = (1..=plan.count).try_for_each(|number| {
+            progress(self.name, self.event, number, plan.count);
+            self.happens(server, &load, chance)?;
+            match plan.pace {
+                Pace::Answers => {
+                    server.settle(number)?;
+                    load.settle()
+                }
+                Pace::None => Ok(()),
             }
-            self.took.push(start.elapsed());
-        }
+        });
+        // What was counted is told, whatever went wrong.
         self.tally = load.finish()?;
         end
+    }
+
+    fn happens(
+        &mut self,
+        server: &mut dyn Contender,
+        load: &Load,
+        chance: &mut Chance,
+    ) -> Result<(), Trouble> {
+        load.next_event();
+        let start = Instant::now();
+        match self.event {
+            Event::Reload => server.reload(),
+            Event::Kill => server.kill(load, chance),
+            Event::Upgrade => server.upgrade(),
+            Event::Resize => server.resize(chance),
+        }?;
+        self.took.push(start.elapsed());
+        Ok(())
     }
 
     /// Whether our own server lost what it should not, or could not do what it promises.

@@ -23,6 +23,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// idle at any moment, short enough that many requests meet each event.
 const REST_MILLIS: usize = 8;
 
+/// The same for some of those that keep their connection: longer than any server waits before it
+/// closes idle connections, so that requests are on their way when it does.
+const LONG_REST_MILLIS: usize = 300;
+
 /// How a client treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
@@ -38,6 +42,7 @@ pub(crate) struct Client {
     address: SocketAddr,
     shared: Arc<Shared>,
     chance: Chance,
+    rest_millis: usize,
     requests: u64,
     tally: Tally,
 }
@@ -60,7 +65,9 @@ impl Client {
         address: SocketAddr,
         shared: Arc<Shared>,
     ) -> Self {
+        let rests_long = habit == Habit::KeepsAlive && number.is_multiple_of(4);
         Self {
+            rest_millis: [REST_MILLIS, LONG_REST_MILLIS][usize::from(rests_long)],
             number,
             habit,
             address,
@@ -75,7 +82,7 @@ impl Client {
     pub(crate) async fn live(mut self) -> io::Result<Tally> {
         let mut kept: Option<Connection> = None;
         while !self.shared.is_over() {
-            sleep(self.chance.millis_below(REST_MILLIS)).await;
+            sleep(self.chance.millis_below(self.rest_millis)).await;
             let connection = match self.check_idle(kept.take()) {
                 Some(connection) => Ok(connection),
                 None => self.connect().await?,

@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 
+use crate::case::{Pace, Plan};
 use crate::contender::{Event, Name};
 
 /// What clients lose while a server reloads, loses workers, is upgraded and resized.
@@ -19,6 +20,10 @@ pub(crate) struct Options {
     /// Only these events
     #[arg(long, value_enum, value_delimiter = ',')]
     events: Vec<Event>,
+
+    /// Each event as soon as the one before is over: a storm, not a day's work
+    #[arg(long)]
+    storm: bool,
 
     /// Where chance begins
     #[arg(long, default_value_t = 1)]
@@ -50,6 +55,14 @@ impl Options {
         }
     }
 
+    pub(crate) fn plan(&self, event: Event) -> Plan {
+        Plan {
+            count: self.extent().count(event),
+            pace: [Pace::Answers, Pace::None][usize::from(self.storm)],
+            seed: self.seed,
+        }
+    }
+
     pub(crate) fn servers(&self) -> Vec<Name> {
         let all = match self.extent() {
             Extent::Smoke => [Name::Prefork, Name::PreforkShared].as_slice(),
@@ -67,7 +80,16 @@ impl Options {
 }
 
 impl Extent {
-    pub(crate) fn count(self, event: Event) -> usize {
+    /// How often what is done without load is done.
+    pub(crate) fn rounds(self) -> usize {
+        match self {
+            Self::Smoke => 1,
+            Self::Quick => 5,
+            Self::Full => 20,
+        }
+    }
+
+    fn count(self, event: Event) -> usize {
         let full = match event {
             Event::Reload | Event::Kill => 50,
             Event::Upgrade => 20,

@@ -99,6 +99,11 @@ pub(crate) trait Contender {
 
     fn resize(&mut self, chance: &mut Chance) -> Result<(), Trouble>;
 
+    /// Waits, after an event, for what of it need not be over before the next.
+    fn settle(&mut self, _number: usize) -> Result<(), Trouble> {
+        Ok(())
+    }
+
     /// The end of its log.
     fn log(&self) -> String;
 }

@@ -171,7 +171,7 @@ fn run(address: SocketAddr, shared: &Arc<Shared>) -> io::Result<Tally> {
     runtime.block_on(async {
         let mut clients = JoinSet::new();
         for number in 0..2 * CLIENTS_OF_A_HABIT {
-            let habit = [Habit::NewConnections, Habit::KeepsAlive][number % 2];
+            let habit = [Habit::NewConnections, Habit::KeepsAlive][number / CLIENTS_OF_A_HABIT];
             clients.spawn(Client::new(number, habit, address, Arc::clone(shared)).live());
         }
         let mut sum = Tally::default();

@@ -8,6 +8,7 @@
 //! connections are there to be closed), requests that take long, a network with its losses, TLS,
 //! HTTP/2, more connections than the queues hold.
 
+mod adoption;
 mod answer;
 mod case;
 mod chance;
@@ -15,6 +16,7 @@ mod client;
 mod command_line;
 mod connections;
 mod contender;
+mod edge;
 mod fasthttp;
 mod load;
 mod nginx;
@@ -37,20 +39,19 @@ fn main() -> ExitCode {
     process::become_keeper_if_asked();
 
     let options = Options::parse();
-    let (extent, seed) = (options.extent(), options.seed);
     report::print_head();
     let mut cases = Vec::new();
     for event in options.events() {
         for name in options.servers() {
-            let case = Case::run(name, event, extent.count(event), seed);
+            let case = Case::run(name, event, options.plan(event));
             report::print_row(&case);
             cases.push(case);
         }
     }
-    report::print_legend(seed);
+    report::print_legend(options.seed);
     report::print_losses(&cases);
-    let stood_in = quiet(&options);
-    match cases.iter().any(Case::is_failure) || !stood_in {
+    let sound = quiet(&options);
+    match cases.iter().any(Case::is_failure) || !sound {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
@@ -78,6 +79,13 @@ fn quiet(options: &Options) -> bool {
             }
         }
     }
-    let adopts = servers.contains(&Name::Prefork) && options.events().contains(&Event::Kill);
-    !adopts || quiet::print_adoption().is_ok()
+    let ours = servers.contains(&Name::Prefork);
+    let mut sound = true;
+    if ours && options.events().contains(&Event::Kill) {
+        sound &= adoption::print().is_ok();
+    }
+    if ours && options.events().contains(&Event::Reload) {
+        sound &= edge::print(options.extent().rounds(), options.seed).is_ok();
+    }
+    sound
 }

@@ -131,6 +131,21 @@ impl Prefork {
         Ok(())
     }
 
+    /// Until the first worker drains.
+    pub(crate) fn begin_reload(&mut self) -> Result<(), Trouble> {
+        self.signal(Signal::SIGHUP)?;
+        self.wait("a worker that drains", |notice, _| {
+            notice["notice"] == "worker_draining"
+        })?;
+        Ok(())
+    }
+
+    /// Until all that drain are gone.
+    pub(crate) fn end_reload(&mut self) -> Result<(), Trouble> {
+        self.reload_ends()?;
+        self.settle(0)
+    }
+
     /// Whether `slot` is still without a worker.
     pub(crate) fn rests(&mut self, slot: u64) -> bool {
         while let Ok(notice) = self.notices.try_recv() {
@@ -219,6 +234,19 @@ impl Contender for Prefork {
     fn reload(&mut self) -> Result<(), Trouble> {
         self.signal(Signal::SIGHUP)?;
         self.reload_ends()
+    }
+
+    /// Every second time until those that drain have left, so that idle connections are closed;
+    /// else the next event meets them while they drain.
+    fn settle(&mut self, number: usize) -> Result<(), Trouble> {
+        let drains = |server: &Self| {
+            let mut workers = server.workers.values();
+            workers.any(|worker| worker.state == State::Draining)
+        };
+        if number.is_multiple_of(2) && drains(self) {
+            self.wait("the drained workers' end", |_, server| !drains(server))?;
+        }
+        Ok(())
     }
 
     /// Over when the slot has a worker or rests with its listeners adopted. Never kills the only
