@@ -11,17 +11,23 @@ use crate::process::Trouble;
 use crate::report::millis;
 
 /// Connections while a slot rests.
-const CONNECTIONS: usize = 400;
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connections(pub(crate) usize);
 
-/// Many times longer than those connections take.
-const REST: Duration = Duration::from_secs(3);
+impl Connections {
+    /// How long the slot must rest: many times longer than the connections take.
+    fn rest(self) -> Duration {
+        Duration::from_millis(8) * u32::try_from(self.0).expect("some hundreds")
+    }
+}
 
 /// Prints what [`longest_wait`] came to; an error is a failure of the server.
-pub(crate) fn print() -> Result<(), Trouble> {
-    let outcome = longest_wait();
+pub(crate) fn print(connections: Connections) -> Result<(), Trouble> {
+    let outcome = longest_wait(connections);
+    let count = connections.0;
     match &outcome {
         Ok(longest) => println!(
-            "adoption: {CONNECTIONS} connections answered while one slot of 4 rested, the longest \
+            "adoption: {count} connections answered while one slot of 4 rested, the longest \
              after {:.1} ms",
             millis(*longest),
         ),
@@ -32,11 +38,11 @@ pub(crate) fn print() -> Result<(), Trouble> {
 
 /// New connections to four slots of which one rests after many crashes: a quarter of them reach its
 /// listener, and a sibling must accept them.
-fn longest_wait() -> Result<Duration, Trouble> {
+fn longest_wait(connections: Connections) -> Result<Duration, Trouble> {
     let mut server = Prefork::start(Mode::PerSlot, 4)?;
-    server.crash_into_backoff(0, REST)?;
+    server.crash_into_backoff(0, connections.rest())?;
     let mut longest = Duration::ZERO;
-    for number in 0..CONNECTIONS {
+    for number in 0..connections.0 {
         let start = Instant::now();
         ask(server.address(), number)?;
         longest = longest.max(start.elapsed());

@@ -2,6 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 
+use crate::adoption::Connections;
 use crate::case::{Pace, Plan};
 use crate::contender::{Event, Name};
 
@@ -87,6 +88,14 @@ impl Extent {
             Self::Quick => 5,
             Self::Full => 20,
         }
+    }
+
+    /// How many connections must be adopted.
+    pub(crate) fn connections(self) -> Connections {
+        Connections(match self {
+            Self::Smoke => 50,
+            Self::Quick | Self::Full => 400,
+        })
     }
 
     fn count(self, event: Event) -> usize {

@@ -82,7 +82,7 @@ fn quiet(options: &Options) -> bool {
     let ours = servers.contains(&Name::Prefork);
     let mut sound = true;
     if ours && options.events().contains(&Event::Kill) {
-        sound &= adoption::print().is_ok();
+        sound &= adoption::print(options.extent().connections()).is_ok();
     }
     if ours && options.events().contains(&Event::Reload) {
         sound &= edge::print(options.extent().rounds(), options.seed).is_ok();

@@ -1,10 +1,11 @@
 //! This package's binary, waited for by its notices.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ChildStdout;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -18,6 +19,9 @@ use crate::chance::Chance;
 use crate::contender::Contender;
 use crate::load::Load;
 use crate::process::{CEILING, LOG_LINES, Processes, Trouble, freeze};
+
+/// Names another build of the binary, so that one bench can compare two.
+const BINARY: &str = "PREFORK_BENCH_SERVER";
 
 /// How long the server may say nothing after USR2 before we believe that it knows no upgrades.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -64,7 +68,7 @@ impl Prefork {
     pub(crate) fn start(mode: Mode, size: usize) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("prefork-server");
-        fs::copy(env!("CARGO_BIN_EXE_prefork-server"), &program)?;
+        fs::copy(binary(), &program)?;
         let workers = size.to_string();
         let listeners = match mode {
             Mode::PerSlot => "per-slot",
@@ -332,10 +336,16 @@ impl Contender for Prefork {
     }
 }
 
+/// What is measured.
+fn binary() -> PathBuf {
+    let ours = || env!("CARGO_BIN_EXE_prefork-server").into();
+    env::var_os(BINARY).map_or_else(ours, PathBuf::from)
+}
+
 /// Puts another file in the program's place, as an installation does.
 fn replace(program: &Path) -> Result<(), Trouble> {
     let new = program.with_extension("new");
-    fs::copy(env!("CARGO_BIN_EXE_prefork-server"), &new)?;
+    fs::copy(binary(), &new)?;
     fs::rename(new, program)?;
     Ok(())
 }
