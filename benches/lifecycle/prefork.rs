@@ -97,7 +97,11 @@ impl Prefork {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             size,
         };
-        let serving = server.wait("serving", |notice, _| notice["notice"] == "serving")?;
+        let serving = server.wait("serving", |notice, _| notice["notice"] == "serving");
+        let serving = serving.map_err(|trouble| {
+            // Nobody gets the server to ask it for its log.
+            Trouble::Stuck(format!("{trouble}\n{}", server.processes.log()))
+        })?;
         let address = serving["addresses"][0]
             .as_str()
             .and_then(|it| it.parse().ok());

@@ -91,7 +91,7 @@ impl fmt::Display for Lost {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) answered: u64,
-    /// All of them, since a server that loses much ends the case early: see `LOST_MAX`.
+    /// All of them, since a server that loses much ends the case early: see `load::LOST_MAX`.
     pub(crate) lost: Vec<Lost>,
 }
 
