@@ -1,0 +1,112 @@
+//! What became of the requests.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How a request went unanswered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// `ECONNREFUSED`: nobody listened.
+    Refused,
+    /// Reset before any byte of an answer, on a connection that never had one: it waited in a queue
+    /// that was closed, or was accepted and dropped.
+    ResetNew,
+    /// The same at the second or a later request of a connection.
+    ResetKept,
+    /// End of file instead of an answer, on a connection that never had one.
+    EndNew,
+    /// The same at the second or a later request of a connection.
+    EndKept,
+    /// Nothing within [`PATIENCE`](crate::client::PATIENCE).
+    Silence,
+    /// Bytes that are not the answer, or an answer that was cut.
+    Garbled,
+    /// The worker that had accepted the connection was killed: no server can save those.
+    Held,
+}
+
+impl Loss {
+    /// In the order of the table's columns.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Refused,
+        Self::ResetNew,
+        Self::ResetKept,
+        Self::EndNew,
+        Self::EndKept,
+        Self::Silence,
+        Self::Garbled,
+        Self::Held,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::ResetNew => "reset new",
+            Self::ResetKept => "reset kept",
+            Self::EndNew => "eof new",
+            Self::EndKept => "eof kept",
+            Self::Silence => "silent",
+            Self::Garbled => "garbled",
+            Self::Held => "(held)",
+        }
+    }
+
+    /// Whether a better server would have answered.
+    pub(crate) fn is_avoidable(self) -> bool {
+        self != Self::Held
+    }
+}
+
+/// One request that was lost, for whoever looks for the cause.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    pub(crate) loss: Loss,
+    /// Since the load began.
+    pub(crate) at: Duration,
+    /// How many events had begun.
+    pub(crate) event: usize,
+    /// The client's side of the connection; 0 if there was none.
+    pub(crate) port: u16,
+    /// How many answers the connection had brought before.
+    pub(crate) answered_before: u32,
+    pub(crate) detail: String,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} at {:.4} s, event {}, client port {}, after {} answers on this connection: {}",
+            self.loss.name(),
+            self.at.as_secs_f64(),
+            self.event,
+            self.port,
+            self.answered_before,
+            self.detail,
+        )
+    }
+}
+
+/// Requests counted by what became of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) answered: u64,
+    /// All of them, since a server that loses much ends the case early: see `load::LOST_MAX`.
+    pub(crate) lost: Vec<Lost>,
+}
+
+impl Tally {
+    pub(crate) fn count(&self, loss: Loss) -> usize {
+        self.lost.iter().filter(|lost| lost.loss == loss).count()
+    }
+
+    pub(crate) fn avoidable(&self) -> usize {
+        let lost = self.lost.iter();
+        lost.filter(|lost| lost.loss.is_avoidable()).count()
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.lost.extend(other.lost);
+    }
+}
