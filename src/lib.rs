@@ -13,6 +13,7 @@ mod id;
 mod master;
 mod prefork;
 mod protocol;
+mod record;
 mod supervisor;
 mod sys;
 mod worker;

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("handle", 0),
     ("hooks", 0),
     ("id", 0),
+    ("record", 0),
     ("sys", 1),
     ("supervisor", 1),
     ("protocol", 2),
@@ -37,6 +38,8 @@ const BESIDE: &[(&str, &str)] = &[
     ("hooks", "address"),
     ("hooks", "error"),
     ("hooks", "id"),
+    ("record", "address"),
+    ("record", "id"),
 ];
 
 /// Imports that a floor allows and the house does not: the pure room knows only what things are

@@ -14,7 +14,7 @@ pub(super) type Breach = String;
 /// What anyone can know of the server who sees its events and actions.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Watch {
-    policy: Policy,
+    pub(super) policy: Policy,
     now: Time,
     pub(super) workers: NonZeroU16,
     slots: u16,
@@ -124,6 +124,27 @@ impl Watch {
         serving == usize::from(self.workers.get()) && self.seen.len() == serving
     }
 
+    /// Another image has gone on, by this policy: the canary is of it, and has the slot.
+    pub(super) fn resumed(&mut self, policy: &Policy, now: Time) {
+        self.waited(now);
+        if self.workers == self.policy.workers {
+            self.resized(policy.workers);
+        }
+        self.policy = policy.clone();
+        if let Some(seen) = self.canary().and_then(|id| self.seen.get_mut(&id)) {
+            seen.role = Role::Slot;
+            let slot = seen.slot;
+            self.resting.remove(&slot);
+            self.killed_leave(|other| other == slot);
+        }
+    }
+
+    /// Whether all that serve are of one generation.
+    pub(super) fn is_of_one_piece(&self) -> bool {
+        let generations: BTreeSet<_> = self.seen.values().map(|seen| seen.generation).collect();
+        generations.len() == 1
+    }
+
     /// Time has passed and nothing happened.
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
@@ -134,10 +155,6 @@ impl Watch {
         let due = |end: End| end.max(End::Due);
         match event {
             Event::Ready(id) => self.is_ready(id),
-            Event::CanaryReady => self.canary().into_iter().for_each(|id| self.is_ready(id)),
-            Event::CanaryFailed(_) => {
-                self.canary().and_then(|id| self.seen.remove(&id));
-            }
             Event::SpawnFailed(id) => self.is_gone(id, Exit::Crash),
             Event::Exited(id, exit) => self.is_gone(id, exit),
             Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
