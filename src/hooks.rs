@@ -112,6 +112,15 @@ pub enum Notice {
         /// What went wrong.
         why: String,
     },
+    /// A worker of the binary that is now on disk is being tried.
+    UpgradeStarted,
+    /// The master is that binary now, and replaces the other workers; told by the new image.
+    UpgradeFinished,
+    /// The server goes on as it was.
+    UpgradeAbandoned {
+        /// What went wrong.
+        why: String,
+    },
     /// The number of slots has changed.
     Resized {
         /// How many there are now.
@@ -285,6 +294,9 @@ impl Notice {
             Self::ReloadStarted { .. } => "reload_started",
             Self::ReloadFinished { .. } => "reload_finished",
             Self::ReloadAbandoned { .. } => "reload_abandoned",
+            Self::UpgradeStarted => "upgrade_started",
+            Self::UpgradeFinished => "upgrade_finished",
+            Self::UpgradeAbandoned { .. } => "upgrade_abandoned",
             Self::Resized { .. } => "resized",
             Self::Draining => "draining",
             Self::Finished { .. } => "finished",

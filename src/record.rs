@@ -79,6 +79,11 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
+    /// What is left, whatever it is.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// To be called after the last record: nothing may follow it.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         self.bytes.is_empty().then_some(()).ok_or(Malformed)

@@ -86,7 +86,8 @@ fn fields(notice: &Notice) -> Value {
             json!({ "generation": generation.0, "why": why })
         }
         Notice::Resized { workers } => json!({ "workers": workers }),
-        Notice::Draining => json!({}),
+        Notice::UpgradeStarted | Notice::UpgradeFinished | Notice::Draining => json!({}),
+        Notice::UpgradeAbandoned { why } => json!({ "why": why }),
         Notice::Finished { outcome } => json!({ "outcome": outcome }),
     }
 }

@@ -2,6 +2,7 @@
 //! of the crate is here.
 #![allow(unsafe_code)]
 
+pub(crate) mod exec;
 pub(crate) mod fds;
 pub(crate) mod limits;
 pub(crate) mod listener;
