@@ -6,7 +6,14 @@ use crate::address::Address;
 use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
+use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::listener::{self, Reuse, UnixFile};
+
+record!(Bound {
+    asked,
+    address,
+    seats
+});
 
 /// All that the server listens on.
 #[derive(Debug)]
@@ -17,7 +24,9 @@ pub(crate) struct Listeners {
 
 /// One address.
 #[derive(Debug)]
-struct Bound {
+pub(super) struct Bound {
+    /// As it was written: perhaps with the port 0.
+    asked: Address,
     /// With the port that the kernel chose, if it was to choose.
     address: Address,
     seats: Seats,
@@ -34,7 +43,56 @@ enum Seats {
     },
 }
 
+/// Whether there is an address that the workers of the image before this one do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    None,
+    Address,
+}
+
 impl Listeners {
+    /// Goes on with what the image before this one listened on. An address stays as it was bound,
+    /// shared or not, and stays for good: to close one that is asked for no more would reset what
+    /// waits in its queues. New ones are bound; one that cannot be is no reason to end a server
+    /// that others serve well.
+    pub(super) fn resume(mut left: Vec<Bound>, config: &Config) -> (Self, News) {
+        let (mut bound, mut news) = (Vec::new(), News::None);
+        for address in &config.addresses {
+            let same = left
+                .iter()
+                .position(|bound| bound.asked == *address)
+                .or_else(|| left.iter().position(|bound| bound.address == *address));
+            if let Some(same) = same {
+                bound.push(left.remove(same));
+                continue;
+            }
+            match Bound::new(address, config) {
+                Ok(new) => {
+                    bound.push(new);
+                    news = News::Address;
+                }
+                Err(error) => tracing::error!(%address, %error, "cannot listen; others serve on"),
+            }
+        }
+        for kept in &left {
+            let address = &kept.address;
+            tracing::warn!(%address, "served until the end, though no more asked for");
+        }
+        bound.extend(left);
+        let backlog = config.backlog;
+        (Self { bound, backlog }, news)
+    }
+
+    /// Gives all of them away, for the next image.
+    pub(super) fn leave(&mut self) -> Vec<Bound> {
+        std::mem::take(&mut self.bound)
+    }
+
+    /// Takes back what the next image did not take over.
+    pub(super) fn stay(&mut self, bound: Vec<Bound>) {
+        self.bound = bound;
+    }
+
     /// Binds every address for the first `slots` slots, or none at all.
     pub(crate) fn bind(config: &Config, slots: u16) -> Result<Self, Error> {
         let clamped = listener::clamped_backlog(config.backlog);
@@ -150,6 +208,7 @@ impl Bound {
                     _file: Some(file),
                 };
                 Ok(Self {
+                    asked: address.clone(),
                     address: address.clone(),
                     seats,
                 })
@@ -162,7 +221,7 @@ impl Bound {
                         listener::tcp(tcp, Reuse::Port, backlog)?
                     }
                 };
-                let address = listener::address(&listener)?;
+                let bound = listener::address(&listener)?;
                 let seats = match config.listeners {
                     Sharing::Shared => Seats::Shared {
                         listener,
@@ -170,8 +229,39 @@ impl Bound {
                     },
                     Sharing::PerSlot => Seats::PerSlot(vec![listener]),
                 };
-                Ok(Self { address, seats })
+                Ok(Self {
+                    asked: address.clone(),
+                    address: bound,
+                    seats,
+                })
             }
+        }
+    }
+}
+
+impl Record for Seats {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::PerSlot(listeners) => {
+                0_u8.put(to);
+                listeners.put(to);
+            }
+            Self::Shared { listener, _file } => {
+                1_u8.put(to);
+                listener.put(to);
+                _file.put(to);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Record::take(from).map(Self::PerSlot),
+            1 => Ok(Self::Shared {
+                listener: Record::take(from)?,
+                _file: Record::take(from)?,
+            }),
+            _ => Err(Malformed),
         }
     }
 }

@@ -6,11 +6,13 @@ mod apply;
 pub(crate) mod listeners;
 mod pid_file;
 mod process;
+mod program;
 mod signal_map;
+mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,9 @@ use crate::master::announce::Announcer;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
+use crate::master::program::Program;
 use crate::master::signal_map::Order;
+use crate::master::upgrade::Trial;
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::signals::Signals;
@@ -38,15 +42,28 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
-    pub(crate) nesting: u8,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) asks: UnixDatagram,
 }
 
+/// Where a master comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// Somebody has started it.
+    Started { nesting: u8 },
+    /// It was another image a moment ago, which has left its state in this descriptor.
+    Upgraded { state: RawFd },
+}
+
 struct Master {
     supervisor: Supervisor,
+    /// What the supervisor's time was when `started` was now.
+    epoch: Time,
     started: Instant,
+    program: Program,
+    /// The latest upgrade's canary.
+    trial: Option<Trial>,
     nesting: u8,
     workers: u16,
     signals: Signals,
@@ -60,14 +77,24 @@ struct Master {
     hooks: Box<dyn Hooks>,
     handle: Handle,
     announcer: Option<Announcer>,
+    pid_file: Option<PidFile>,
 }
 
 /// Supervises until the server has ended.
-pub(crate) fn run(setup: Setup) -> Result<(), Error> {
+pub(crate) fn run(setup: Setup, origin: Origin) -> Result<(), Error> {
+    let mut master = match origin {
+        Origin::Started { nesting } => begin(setup, nesting)?,
+        Origin::Upgraded { state } => upgrade::resume(setup, state)?,
+    };
+    let result = master.supervise();
+    master.handle.set_ended();
+    result
+}
+
+fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
-        nesting,
         hooks,
         handle,
         asks,
@@ -89,10 +116,14 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
             ))
         })
     });
-    let _pid_file = pid_file.transpose()?;
-    let mut master = Master {
+    let pid_file = pid_file.transpose()?;
+    let program = Program::of_this_process().map_err(|error| Error::system("getcwd(3)", error))?;
+    Ok(Master {
         supervisor: Supervisor::new(policy(&config, workers), Time::ZERO),
+        epoch: Time::ZERO,
         started: Instant::now(),
+        program,
+        trial: None,
         nesting,
         workers: workers.get(),
         signals,
@@ -105,10 +136,8 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         hooks,
         handle,
         announcer,
-    };
-    let result = master.supervise();
-    master.handle.set_ended();
-    result
+        pid_file,
+    })
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {
@@ -149,7 +178,7 @@ impl Master {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + self.started.elapsed()
+        self.epoch + self.started.elapsed()
     }
 
     fn tell_supervisor(&mut self, event: Event) {
@@ -199,14 +228,17 @@ impl Master {
     }
 
     fn hear_handles(&mut self) {
-        let mut bytes = [0; Command::LEN];
-        // A handle whose server has ended gets an error; one that sends nonsense does not exist.
-        while let Ok(len) = self.asks.recv(&mut bytes) {
-            match Command::decode(&bytes[..len]) {
-                Some(command) => self.obey(command),
-                None => return,
-            }
+        while let Some(command) = self.asked() {
+            self.obey(command);
         }
+    }
+
+    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
+    /// does not exist.
+    fn asked(&self) -> Option<Command> {
+        let mut bytes = [0; Command::LEN];
+        let len = self.asks.recv(&mut bytes).ok()?;
+        Command::decode(&bytes[..len])
     }
 
     fn hear_workers(&mut self) {
@@ -214,7 +246,7 @@ impl Master {
         for worker in workers {
             while let Some(message) = self.processes.get_mut(&worker).and_then(Process::hear) {
                 match message {
-                    ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
+                    ToMaster::Ready(reads) => self.heard_ready(worker, reads),
                     ToMaster::Asked(command) => self.obey(command),
                     ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
                 }
@@ -225,6 +257,7 @@ impl Master {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Reload => self.tell_supervisor(Event::Reload),
+            Command::Upgrade => self.tell_supervisor(Event::Upgrade),
             Command::Stop(Stop::Drain) => {
                 self.tell_supervisor(Event::Stop(supervisor::Stop::Drain));
             }
@@ -271,11 +304,15 @@ impl Master {
             let (slot, cut) = (info.slot, process.cut());
             tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
         }
-        if process.asked == Asked::Nothing {
-            self.respawning.insert(info.slot, (info, status));
-        }
-        if exit != Exit::Clean {
-            self.remember(obituary);
+        if self.trial_of(worker).is_some() {
+            self.canary_failed(obituary);
+        } else {
+            if process.asked == Asked::Nothing {
+                self.respawning.insert(info.slot, (info, status));
+            }
+            if exit != Exit::Clean {
+                self.remember(obituary);
+            }
         }
         self.notify(&Notice::WorkerExited {
             worker: info,

@@ -1,12 +1,13 @@
 //! A worker as the master sees it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, Received, ToMaster};
+use crate::record::{Malformed, Reader, Record, Writer, record};
 
 /// A process that was spawned and is not reaped yet.
 #[derive(Debug)]
@@ -15,10 +16,24 @@ pub(crate) struct Process {
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) asked: Asked,
-    spawned: Instant,
+    spawned: Moment,
     line: Line,
     last_words: LastWords,
 }
+
+record!(Process {
+    pid,
+    slot,
+    generation,
+    asked,
+    spawned,
+    line,
+    last_words
+});
+
+/// A point in time, which crosses into the next image as how long ago it was.
+#[derive(Clone, Copy, Debug)]
+struct Moment(Instant);
 
 /// Whether the master wanted this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +56,8 @@ struct LastWords {
     why: Option<String>,
 }
 
+record!(LastWords { cut, why });
+
 impl Process {
     pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, channel: Channel) -> Self {
         Self {
@@ -48,7 +65,7 @@ impl Process {
             slot,
             generation,
             asked: Asked::Nothing,
-            spawned: Instant::now(),
+            spawned: Moment(Instant::now()),
             line: Line::Open(channel),
             last_words: LastWords::default(),
         }
@@ -97,7 +114,7 @@ impl Process {
 
     /// How it ended, for the log and the error that ends a server.
     pub(crate) fn obituary(&self, status: ExitStatus) -> String {
-        let after = self.spawned.elapsed();
+        let after = self.spawned.0.elapsed();
         let mut text = format!(
             "worker {} (pid {}) {status} after {after:.1?}",
             self.slot, self.pid
@@ -117,5 +134,68 @@ impl Process {
             text.push_str(" (somebody's kill -9, or out of memory)");
         }
         text
+    }
+}
+
+impl Record for Moment {
+    fn put(&self, to: &mut Writer) {
+        self.0.elapsed().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (now, ago) = (Instant::now(), Duration::take(from)?);
+        Ok(Self(now.checked_sub(ago).unwrap_or(now)))
+    }
+}
+
+impl Record for Pid {
+    fn put(&self, to: &mut Writer) {
+        self.as_raw().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let pid = i32::take(from)?;
+        // kill(2) would take 0 and less for many processes.
+        (pid > 0).then_some(Self::from_raw(pid)).ok_or(Malformed)
+    }
+}
+
+impl Record for Asked {
+    fn put(&self, to: &mut Writer) {
+        let tag: u8 = match self {
+            Self::Nothing => 0,
+            Self::ToDrain => 1,
+            Self::Killed => 2,
+        };
+        tag.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Nothing),
+            1 => Ok(Self::ToDrain),
+            2 => Ok(Self::Killed),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for Line {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::Open(channel) => {
+                1_u8.put(to);
+                channel.put(to);
+            }
+            Self::Ended => 0_u8.put(to),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Ended),
+            1 => Record::take(from).map(Self::Open),
+            _ => Err(Malformed),
+        }
     }
 }

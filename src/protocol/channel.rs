@@ -195,9 +195,7 @@ impl ToMaster {
         match tag {
             b'R' if rest.is_empty() => Some(Self::Ready(Versions::NONE)),
             // What a later image says besides is for later masters.
-            b'R' => Versions::take(&mut Reader::new(rest))
-                .ok()
-                .map(Self::Ready),
+            b'R' => Versions::take(&mut Reader::new(rest)).ok().map(Self::Ready),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
             }),

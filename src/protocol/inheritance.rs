@@ -223,7 +223,11 @@ mod tests {
         }
         let other = exec::keep_state(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
         let (_, text) = Seat::upgraded(&other);
-        assert_eq!(state_of_this_process(&text), None, "another process left it");
+        assert_eq!(
+            state_of_this_process(&text),
+            None,
+            "another process left it"
+        );
     }
 
     #[test]

@@ -36,6 +36,11 @@ impl Snapshot {
     pub(crate) fn now(&self) -> Time {
         self.now
     }
+
+    /// How many slots there were.
+    pub(crate) fn workers(&self) -> NonZeroU16 {
+        self.workers
+    }
 }
 
 impl Supervisor {

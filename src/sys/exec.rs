@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -91,30 +91,30 @@ struct Crossing<'a>(&'a [RawFd]);
 impl<'a> Crossing<'a> {
     fn open(fds: &'a [RawFd]) -> io::Result<Self> {
         let crossing = Self(fds);
-        crossing.mark(FdFlag::empty())?;
+        fds.iter().try_for_each(|&fd| mark(fd, FdFlag::empty()))?;
         Ok(crossing)
     }
+}
 
-    fn mark(&self, flag: FdFlag) -> io::Result<()> {
-        for &fd in self.0 {
-            // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            fcntl(fd, FcntlArg::F_SETFD(flag))?;
-        }
-        Ok(())
-    }
+fn mark(fd: RawFd, flag: FdFlag) -> io::Result<()> {
+    // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(fd, FcntlArg::F_SETFD(flag))?;
+    Ok(())
 }
 
 impl Drop for Crossing<'_> {
     fn drop(&mut self) {
-        // It fails for a number that is not open, which needs no flag.
-        let _ = self.mark(FdFlag::FD_CLOEXEC);
+        for &fd in self.0 {
+            // It fails for a number that is not open, which needs no flag.
+            let _ = mark(fd, FdFlag::FD_CLOEXEC);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 
     use super::*;
 
@@ -126,7 +126,10 @@ mod tests {
         let mut head = [0; 3];
         assert_eq!(state_head(state.as_raw_fd(), &mut head), Some(3));
         assert_eq!(&head, b"all");
-        assert_eq!(take_state(state.into_raw_fd()).expect("whole"), b"all of it");
+        assert_eq!(
+            take_state(state.into_raw_fd()).expect("whole"),
+            b"all of it"
+        );
     }
 
     #[test]

@@ -1,0 +1,292 @@
+//! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
+//! binary (execve(2)) and goes on where it was.
+//!
+//! What goes on without a word of ours, because it belongs to the process: its pid, its workers
+//! with their lifelines, the signals that have arrived and are not read yet, the limits. What
+//! crosses by name, in a [`State`]: what the supervisor knows, the workers' channels, the listeners.
+//! Everything else is closed by the exec and made anew.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Instant;
+
+use nix::unistd::Pid;
+
+use crate::error::Error;
+use crate::handle::Command;
+use crate::hooks::{Core, ExitStatus, Notice, WorkerInfo};
+use crate::id::{Slot, WorkerId};
+use crate::master::announce::Announcer;
+use crate::master::listeners::{Bound, Listeners, News};
+use crate::master::pid_file::PidFile;
+use crate::master::process::Process;
+use crate::master::program::{Identity, Program};
+use crate::master::{Master, Setup, policy};
+use crate::protocol::inheritance::Seat;
+use crate::protocol::state::{self, Versions};
+use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::supervisor::{Abandoned, Event, Snapshot, Supervisor};
+use crate::sys::signals::{Before, Signals};
+use crate::sys::{exec, limits};
+
+/// A canary, and what it has shown.
+#[derive(Debug)]
+pub(super) struct Trial {
+    worker: WorkerId,
+    /// The file that it runs; `None` if there was none.
+    image: Option<Identity>,
+    /// What went wrong, for the notice.
+    trouble: Option<String>,
+}
+
+/// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
+/// adds a field raises [`state::VERSION`].
+#[derive(Debug)]
+struct State {
+    program: Program,
+    nesting: u8,
+    signals: Before,
+    supervisor: Snapshot,
+    listeners: Vec<Bound>,
+    processes: BTreeMap<WorkerId, Process>,
+    respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
+    deaths: VecDeque<String>,
+    pid_file: Option<PidFile>,
+    /// What handles of the former image have asked for and nobody has read.
+    asked: Vec<Command>,
+}
+
+record!(State {
+    program,
+    nesting,
+    signals,
+    supervisor,
+    listeners,
+    processes,
+    respawning,
+    deaths,
+    pid_file,
+    asked,
+});
+
+impl Master {
+    pub(super) fn begin_trial(&mut self, worker: WorkerId) {
+        self.trial = Some(Trial {
+            worker,
+            image: self.program.identity().ok(),
+            trouble: None,
+        });
+    }
+
+    /// The trial of this worker, if it is the canary.
+    pub(super) fn trial_of(&self, worker: WorkerId) -> Option<&Trial> {
+        self.trial.as_ref().filter(|trial| trial.worker == worker)
+    }
+
+    /// Notes what will be told as the reason when the upgrade is abandoned.
+    pub(super) fn canary_failed(&mut self, trouble: String) {
+        if let Some(trial) = &mut self.trial {
+            trial.trouble = Some(trouble);
+        }
+    }
+
+    /// A worker accepts connections. A canary must be able to take over besides, which is asked
+    /// before the exec: after it nobody is left who could do without it.
+    pub(super) fn heard_ready(&mut self, worker: WorkerId, reads: Versions) {
+        let ours = state::VERSION;
+        if self.trial_of(worker).is_some() && !reads.include(ours) {
+            self.canary_failed(format!(
+                "it reads {reads} of a master's state, and this master writes version {ours}"
+            ));
+            return self.tell_supervisor(Event::CanaryIncompatible);
+        }
+        self.tell_supervisor(Event::Ready(worker));
+    }
+
+    pub(super) fn tell_upgrade_abandoned(&mut self, why: Abandoned) {
+        let mut why = why.to_string();
+        let trouble = self.trial.as_mut().and_then(|trial| trial.trouble.take());
+        if let Some(trouble) = trouble {
+            why = format!("{why}: {trouble}");
+        }
+        tracing::warn!(program = %self.program.path().display(), "upgrade abandoned: {why}");
+        self.notify(&Notice::UpgradeAbandoned { why });
+    }
+
+    /// Becomes the next image, or tells the supervisor that it could not.
+    pub(super) fn exec_in_place(&mut self) {
+        let tried = self.trial.as_ref().and_then(|trial| trial.image);
+        if tried.is_none() || self.program.identity().ok() != tried {
+            self.canary_failed(
+                "it is not the file any more that the canary was started from".into(),
+            );
+            return self.tell_supervisor(Event::UpgradeFailed);
+        }
+        let state = self.leave();
+        let Err(error) = state.exec();
+        let asked = self.stay(state);
+        self.canary_failed(format!("{}: {error}", self.program.path().display()));
+        self.tell_supervisor(Event::UpgradeFailed);
+        asked.into_iter().for_each(|command| self.obey(command));
+    }
+
+    /// Gives away what crosses.
+    fn leave(&mut self) -> State {
+        State {
+            program: self.program.clone(),
+            nesting: self.nesting,
+            signals: self.signals.before(),
+            supervisor: self.supervisor.snapshot(),
+            listeners: self.listeners.leave(),
+            processes: std::mem::take(&mut self.processes),
+            respawning: std::mem::take(&mut self.respawning),
+            deaths: std::mem::take(&mut self.deaths),
+            pid_file: self.pid_file.take(),
+            asked: std::iter::from_fn(|| self.asked()).collect(),
+        }
+    }
+
+    /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
+    fn stay(&mut self, state: State) -> Vec<Command> {
+        self.listeners.stay(state.listeners);
+        self.processes = state.processes;
+        self.respawning = state.respawning;
+        self.deaths = state.deaths;
+        self.pid_file = state.pid_file;
+        state.asked
+    }
+}
+
+impl State {
+    fn exec(&self) -> io::Result<Infallible> {
+        let mut writer = Writer::default();
+        self.put(&mut writer);
+        let (bytes, mut crossing) = writer.finish();
+        let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
+        crossing.push(memory.as_raw_fd());
+        let (name, value) = Seat::upgraded(&memory);
+        exec::exec(self.program.path(), (name, &value), &crossing)
+    }
+
+    fn read(bytes: &[u8]) -> Result<Self, String> {
+        let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
+        let mut reader = Reader::new(bytes);
+        let state = Self::take(&mut reader);
+        let whole = reader.finish();
+        state
+            .and_then(|state| whole.map(|()| state))
+            .map_err(|Malformed| "it is in another form than its version says".to_owned())
+    }
+}
+
+/// The master in the next image. Only what makes it impossible to go on is an error: there is no
+/// image left that would.
+pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
+    let Setup {
+        config,
+        workers,
+        hooks,
+        handle,
+        asks,
+    } = setup;
+    let state = exec::take_state(state)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| State::read(&bytes))
+        .map_err(Error::Upgrade)?;
+    let signals =
+        Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
+    if let Err(error) = limits::raise_open_files() {
+        tracing::error!(%error, "the limit on descriptors stays");
+    }
+    let announcer = config.announce_fd.and_then(|fd| {
+        let announcer = Announcer::new(fd);
+        announcer
+            .inspect_err(|error| tracing::error!(fd, %error, "cannot announce"))
+            .ok()
+    });
+    let pid_file = PidFile::resume(state.pid_file, config.pid_file.as_deref())
+        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
+        .unwrap_or_default();
+    let (listeners, news) = Listeners::resume(state.listeners, &config);
+    let epoch = state.supervisor.now();
+    let mut master = Master {
+        workers: state.supervisor.workers().get(),
+        supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
+        epoch,
+        started: Instant::now(),
+        program: state.program,
+        trial: None,
+        nesting: state.nesting,
+        signals,
+        asks,
+        listeners,
+        processes: state.processes,
+        respawning: state.respawning,
+        deaths: state.deaths,
+        refused: None,
+        hooks,
+        handle,
+        announcer,
+        pid_file,
+    };
+    master.handle.set_serving(&master.listeners.addresses());
+    // The canary was started without the new address, so it has to be replaced as well.
+    if news == News::Address {
+        master.tell_supervisor(Event::Reload);
+    }
+    state
+        .asked
+        .into_iter()
+        .for_each(|command| master.obey(command));
+    Ok(master)
+}
+
+record!(WorkerInfo {
+    slot,
+    generation,
+    pid
+});
+
+impl Record for ExitStatus {
+    fn put(&self, to: &mut Writer) {
+        let (tag, number): (u8, i32) = match *self {
+            Self::Code(code) => (0, code),
+            Self::Signal {
+                signal,
+                core: Core::None,
+            } => (1, signal),
+            Self::Signal {
+                signal,
+                core: Core::Dumped,
+            } => (2, signal),
+        };
+        tag.put(to);
+        number.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (tag, number) = <(u8, i32)>::take(from)?;
+        let signal = |core| Self::Signal {
+            signal: number,
+            core,
+        };
+        match tag {
+            0 => Ok(Self::Code(number)),
+            1 => Ok(signal(Core::None)),
+            2 => Ok(signal(Core::Dumped)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for Command {
+    fn put(&self, to: &mut Writer) {
+        self.encode().to_vec().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::decode(&Vec::take(from)?).ok_or(Malformed)
+    }
+}
