@@ -13,6 +13,7 @@ mod lifecycle;
 mod master_death;
 mod startup;
 mod support;
+mod upgrade;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -58,6 +59,14 @@ tests! {
         a_taken_port_exits_5_though_it_could_be_shared,
         a_worker_inherits_nothing_else,
         a_master_as_pid_1_reaps_strangers;
+    upgrade:
+        upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind,
+        what_cannot_take_over_changes_nothing_and_says_why,
+        a_canary_that_is_no_good_changes_nothing,
+        files_descriptors_and_open_requests_stay,
+        the_new_binary_brings_its_own_settings,
+        a_handle_asks_for_an_upgrade,
+        a_master_as_pid_1_upgrades;
     api:
         a_server_in_this_process_serves_and_stops,
         hooks_hear_the_life_of_a_server,

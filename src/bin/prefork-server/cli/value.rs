@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use prefork_server::{Address, AddressError, CrashLimit};
+use prefork_server::{Address, AddressError, CrashLimit, Role, role};
 
 /// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_hours(24);
@@ -114,11 +114,12 @@ pub(super) fn log_target(text: &str) -> Result<LogTarget, String> {
     }
 }
 
-/// A descriptor that is not open is told now, not when the first notice is lost.
+/// A descriptor that is not open is told now, not when the first notice is lost. It is the master's
+/// alone: a worker does not inherit it.
 pub(super) fn open_fd(text: &str) -> Result<i32, String> {
     let fd = text.parse::<i32>().ok().filter(|fd| *fd > 0);
     let fd = fd.ok_or("it must be the number of a descriptor, such as 3 with 3>notices.json")?;
-    if !Path::new(&format!("/proc/self/fd/{fd}")).exists() {
+    if role() == Role::Master && !Path::new(&format!("/proc/self/fd/{fd}")).exists() {
         return Err(format!(
             "it is not open; the shell opens it with {fd}>notices.json"
         ));
