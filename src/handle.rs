@@ -80,6 +80,9 @@ impl Handle {
     /// Tries the binary that is now where this program came from and, if it serves, becomes it;
     /// see the signal `USR2`.
     ///
+    /// The master's process stays, and what runs in it begins anew: its other threads are gone, as
+    /// after every execve(2), and `main` runs again up to the server.
+    ///
     /// # Errors
     /// As [`reload`](Self::reload).
     pub fn upgrade(&self) -> io::Result<()> {

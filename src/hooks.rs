@@ -170,7 +170,9 @@ pub trait Hooks {
 
     /// Called in the master once, when every slot has had a ready worker; in a server that runs
     /// [in process](crate::Prefork::in_process), when it accepts. An error is a refusal as in
-    /// [`worker_command`](Self::worker_command). The slices are valid during the call only.
+    /// [`worker_command`](Self::worker_command). The slices are valid during the call only. After
+    /// an upgrade it is not called again: the hooks of the new image hear
+    /// [`Notice::UpgradeFinished`].
     ///
     /// # Errors
     /// Whatever makes it impossible to go on.
@@ -210,7 +212,7 @@ impl Hooks for NoHooks {}
 /// What a worker will be started with; see [`Hooks::worker_command`].
 ///
 /// The program itself is not to choose: a worker is always the running image, so a reload never
-/// changes code.
+/// changes code. Only an upgrade's first worker is of the binary on disk.
 #[derive(Debug, Default)]
 pub struct WorkerCommand {
     pub(crate) arguments: Vec<OsString>,

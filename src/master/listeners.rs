@@ -272,3 +272,41 @@ fn bind_error(address: &Address, source: std::io::Error) -> Error {
         source,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_matched_as_they_were_asked_for_or_bound() {
+        let address = |text: &str| text.parse().expect("an address");
+        let mut config = Config {
+            addresses: vec![address("127.0.0.1:0"), address("[::1]:0")],
+            ..Config::default()
+        };
+        let mut former = Listeners::bind(&config, 1).expect("free ports");
+        let bound = former.addresses();
+        let first = former.numbers(Slot(0))[0];
+        config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
+        let (mut listeners, news) = Listeners::resume(former.leave(), &config);
+        assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
+        assert_eq!(listeners.numbers(Slot(0))[1], first);
+        assert_eq!(news, News::None);
+        // One is new, and one that is asked for no more stays.
+        config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
+        let (listeners, news) = Listeners::resume(listeners.leave(), &config);
+        let served: BTreeSet<_> = listeners
+            .addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!((served.len(), news), (3, News::Address));
+        assert!(
+            bound
+                .iter()
+                .all(|address| served.contains(&address.to_string()))
+        );
+    }
+}

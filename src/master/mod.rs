@@ -8,6 +8,7 @@ mod pid_file;
 mod process;
 mod program;
 mod signal_map;
+mod state;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -56,9 +56,7 @@ impl Program {
 fn find(name: &OsStr, directory: &Path, search: Option<&OsStr>) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     let named = Path::new(name);
-    if named.file_name().is_none() {
-        return None;
-    }
+    named.file_name()?;
     // With a slash in it, it is a path (execvp(3)).
     if named.parent() != Some(Path::new("")) {
         return Some(directory.join(named)).filter(is_program);

@@ -6,29 +6,22 @@
 //! crosses by name, in a [`State`]: what the supervisor knows, the workers' channels, the listeners.
 //! Everything else is closed by the exec and made anew.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Instant;
-
-use nix::unistd::Pid;
 
 use crate::error::Error;
 use crate::handle::Command;
-use crate::hooks::{Core, ExitStatus, Notice, WorkerInfo};
-use crate::id::{Slot, WorkerId};
+use crate::hooks::Notice;
+use crate::id::WorkerId;
 use crate::master::announce::Announcer;
-use crate::master::listeners::{Bound, Listeners, News};
+use crate::master::listeners::{Listeners, News};
 use crate::master::pid_file::PidFile;
-use crate::master::process::Process;
-use crate::master::program::{Identity, Program};
+use crate::master::program::Identity;
+use crate::master::state::State;
 use crate::master::{Master, Setup, policy};
-use crate::protocol::inheritance::Seat;
 use crate::protocol::state::{self, Versions};
-use crate::record::{Malformed, Reader, Record, Writer, record};
-use crate::supervisor::{Abandoned, Event, Snapshot, Supervisor};
-use crate::sys::signals::{Before, Signals};
+use crate::supervisor::{Abandoned, Event, Supervisor};
+use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
 
 /// A canary, and what it has shown.
@@ -40,36 +33,6 @@ pub(super) struct Trial {
     /// What went wrong, for the notice.
     trouble: Option<String>,
 }
-
-/// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
-/// adds a field raises [`state::VERSION`].
-#[derive(Debug)]
-struct State {
-    program: Program,
-    nesting: u8,
-    signals: Before,
-    supervisor: Snapshot,
-    listeners: Vec<Bound>,
-    processes: BTreeMap<WorkerId, Process>,
-    respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    deaths: VecDeque<String>,
-    pid_file: Option<PidFile>,
-    /// What handles of the former image have asked for and nobody has read.
-    asked: Vec<Command>,
-}
-
-record!(State {
-    program,
-    nesting,
-    signals,
-    supervisor,
-    listeners,
-    processes,
-    respawning,
-    deaths,
-    pid_file,
-    asked,
-});
 
 impl Master {
     pub(super) fn begin_trial(&mut self, worker: WorkerId) {
@@ -159,28 +122,6 @@ impl Master {
     }
 }
 
-impl State {
-    fn exec(&self) -> io::Result<Infallible> {
-        let mut writer = Writer::default();
-        self.put(&mut writer);
-        let (bytes, mut crossing) = writer.finish();
-        let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
-        crossing.push(memory.as_raw_fd());
-        let (name, value) = Seat::upgraded(&memory);
-        exec::exec(self.program.path(), (name, &value), &crossing)
-    }
-
-    fn read(bytes: &[u8]) -> Result<Self, String> {
-        let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
-        let mut reader = Reader::new(bytes);
-        let state = Self::take(&mut reader);
-        let whole = reader.finish();
-        state
-            .and_then(|state| whole.map(|()| state))
-            .map_err(|Malformed| "it is in another form than its version says".to_owned())
-    }
-}
-
 /// The master in the next image. Only what makes it impossible to go on is an error: there is no
 /// image left that would.
 pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
@@ -241,52 +182,4 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         .into_iter()
         .for_each(|command| master.obey(command));
     Ok(master)
-}
-
-record!(WorkerInfo {
-    slot,
-    generation,
-    pid
-});
-
-impl Record for ExitStatus {
-    fn put(&self, to: &mut Writer) {
-        let (tag, number): (u8, i32) = match *self {
-            Self::Code(code) => (0, code),
-            Self::Signal {
-                signal,
-                core: Core::None,
-            } => (1, signal),
-            Self::Signal {
-                signal,
-                core: Core::Dumped,
-            } => (2, signal),
-        };
-        tag.put(to);
-        number.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (tag, number) = <(u8, i32)>::take(from)?;
-        let signal = |core| Self::Signal {
-            signal: number,
-            core,
-        };
-        match tag {
-            0 => Ok(Self::Code(number)),
-            1 => Ok(signal(Core::None)),
-            2 => Ok(signal(Core::Dumped)),
-            _ => Err(Malformed),
-        }
-    }
-}
-
-impl Record for Command {
-    fn put(&self, to: &mut Writer) {
-        self.encode().to_vec().put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Self::decode(&Vec::take(from)?).ok_or(Malformed)
-    }
 }
