@@ -81,7 +81,8 @@ impl Handle {
     /// see the signal `USR2`.
     ///
     /// The master's process stays, and what runs in it begins anew: its other threads are gone, as
-    /// after every execve(2), and `main` runs again up to the server.
+    /// after every execve(2), and `main` runs again up to the server. What `main` does there in the
+    /// master alone is the one thing that the binary's first worker cannot try beforehand.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).

@@ -118,12 +118,11 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         })
     });
     let pid_file = pid_file.transpose()?;
-    let program = Program::of_this_process().map_err(|error| Error::system("getcwd(3)", error))?;
     Ok(Master {
         supervisor: Supervisor::new(policy(&config, workers), Time::ZERO),
         epoch: Time::ZERO,
         started: Instant::now(),
-        program,
+        program: Program::of_this_process(),
         trial: None,
         nesting,
         workers: workers.get(),

@@ -31,12 +31,14 @@ pub(super) struct Identity {
 impl Program {
     /// By its name on the command line, as execvp(3) found it. A name that leads nowhere (a
     /// starter may give any) stands for the file that runs.
-    pub(super) fn of_this_process() -> io::Result<Self> {
+    pub(super) fn of_this_process() -> Self {
         let name = env::args_os().next().unwrap_or_default();
-        let directory = env::current_dir()?;
-        let path = find(&name, &directory, env::var_os("PATH").as_deref());
-        path.map_or_else(env::current_exe, Ok)
-            .map(|path| Self { path })
+        // Without one, names that are relative to it lead nowhere, and absolute ones need none.
+        let directory = env::current_dir().unwrap_or_default();
+        let path = find(&name, &directory, env::var_os("PATH").as_deref())
+            .or_else(|| env::current_exe().ok())
+            .unwrap_or_else(|| name.into());
+        Self { path }
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -165,7 +165,7 @@ mod tests {
         };
         let signals = Signals::block().expect("a signalfd");
         let state = State {
-            program: Program::of_this_process().expect("a path"),
+            program: Program::of_this_process(),
             nesting: 1,
             signals: signals.before(),
             supervisor: snapshot(),

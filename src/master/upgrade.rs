@@ -1,10 +1,10 @@
 //! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
 //! binary (execve(2)) and goes on where it was.
 //!
-//! What goes on without a word of ours, because it belongs to the process: its pid, its workers
-//! with their lifelines, the signals that have arrived and are not read yet, the limits. What
-//! crosses by name, in a [`State`]: what the supervisor knows, the workers' channels, the listeners.
-//! Everything else is closed by the exec and made anew.
+//! What goes on without a word of ours, because it belongs to the process: its pid, its workers,
+//! the signals that have arrived and are not read yet, the limits. What crosses by name, in a
+//! [`State`]: what the supervisor knows, the workers' channels, the listeners. Everything else is
+//! closed by the exec and made anew.
 
 use std::os::fd::RawFd;
 use std::time::Instant;
