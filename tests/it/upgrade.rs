@@ -15,7 +15,9 @@ use tempfile::TempDir;
 
 use crate::apps;
 use crate::client::{Client, get};
-use crate::support::{BINARY, CEILING, Server, descendants, descriptors, pid_of, program, until};
+use crate::support::{
+    BINARY, CEILING, Server, descendants, descriptors, pid_of, proc_file, program, until,
+};
 
 /// A directory with a program in it, which can be replaced while it runs.
 struct Installed {
@@ -105,6 +107,7 @@ pub(crate) fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let (address, pid) = (server.address(), server.pid);
     let before = descriptors(pid);
+    let of_a_worker = descriptors(server.workers()[0]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let loads = [0; 2].map(|_| scope.spawn(|| load(address, &over)));
@@ -133,6 +136,18 @@ pub(crate) fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
             assert!(load.join().expect("nobody was refused") > 0);
         }
     });
+    for worker in server.workers() {
+        let environment = proc_file(worker, "environ").expect("it lives");
+        assert!(environment.contains("PREFORK_SERVER_WORKER="));
+        assert!(!environment.contains("PREFORK_SERVER_UPGRADE="));
+        until(|| descriptors(worker) == of_a_worker);
+    }
+    // The running image is the new one.
+    let gone = server.workers()[0];
+    kill(gone, Signal::SIGTERM).expect("it lives");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == gone);
+    let come = pid_of(&server.wait("worker_ready"));
+    assert!(installed.is_run_by(come));
     server.signal(Signal::SIGTERM);
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
