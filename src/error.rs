@@ -62,6 +62,9 @@ pub enum Error {
         /// What it returned.
         source: BoxError,
     },
+    /// The image before this one has left a state that this one cannot go on from. Its workers
+    /// finish what is open and leave.
+    Upgrade(String),
     /// The app returned an error in this very process (see [`Prefork::in_process`]).
     ///
     /// [`Prefork::in_process`]: crate::Prefork::in_process
@@ -85,7 +88,7 @@ impl Error {
             Self::NeverReady { .. } | Self::Misconfigured { .. } => 3,
             Self::CrashLimit { .. } => 4,
             Self::Bind { .. } => 5,
-            Self::Hook { .. } | Self::App(_) | Self::System { .. } => 1,
+            Self::Hook { .. } | Self::Upgrade(_) | Self::App(_) | Self::System { .. } => 1,
         }
     }
 
@@ -124,6 +127,7 @@ impl fmt::Display for Error {
                 )
             }
             Self::Hook { hook, .. } => write!(f, "the hook {hook} refused"),
+            Self::Upgrade(why) => write!(f, "cannot go on from the former image's state: {why}"),
             Self::App(_) => f.write_str("the app failed"),
             Self::System { call, .. } => write!(f, "{call} failed"),
         }

@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Stop(Stop),
     Resize(NonZeroU16),
     ReopenLogs,
+    Upgrade,
 }
 
 /// Asks things of a running server; cheap to clone, usable from any thread.
@@ -74,6 +75,19 @@ impl Handle {
     /// The server has ended, or too many requests wait for it.
     pub fn reload(&self) -> io::Result<()> {
         self.ask(Command::Reload)
+    }
+
+    /// Tries the binary that is now where this program came from and, if it serves, becomes it;
+    /// see the signal `USR2`.
+    ///
+    /// The master's process stays, and what runs in it begins anew: its other threads are gone, as
+    /// after every execve(2), and `main` runs again up to the server. What `main` does there in the
+    /// master alone is the one thing that the binary's first worker cannot try beforehand.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    pub fn upgrade(&self) -> io::Result<()> {
+        self.ask(Command::Upgrade)
     }
 
     /// Ends the server.
@@ -156,6 +170,7 @@ impl Command {
             Self::Stop(Stop::Now) => (b'n', 0),
             Self::Resize(workers) => (b'w', workers.get()),
             Self::ReopenLogs => (b'l', 0),
+            Self::Upgrade => (b'u', 0),
         };
         let [low, high] = value.to_le_bytes();
         [tag, low, high]
@@ -172,6 +187,7 @@ impl Command {
             (b'n', 0) => Some(Self::Stop(Stop::Now)),
             (b'w', workers) => NonZeroU16::new(workers).map(Self::Resize),
             (b'l', 0) => Some(Self::ReopenLogs),
+            (b'u', 0) => Some(Self::Upgrade),
             _ => None,
         }
     }

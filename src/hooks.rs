@@ -117,6 +117,15 @@ pub enum Notice {
         /// What went wrong.
         why: String,
     },
+    /// A worker of the binary that is now on disk is being tried.
+    UpgradeStarted,
+    /// The master is that binary now, and replaces the other workers; told by the new image.
+    UpgradeFinished,
+    /// The server goes on as it was.
+    UpgradeAbandoned {
+        /// What went wrong.
+        why: String,
+    },
     /// The number of slots has changed.
     Resized {
         /// How many there are now.
@@ -169,7 +178,9 @@ pub trait Hooks {
 
     /// Called in the master once, when every slot has had a ready worker; in a server that runs
     /// [in process](crate::Prefork::in_process), when it accepts. An error is a refusal as in
-    /// [`worker_command`](Self::worker_command). The slices are valid during the call only.
+    /// [`worker_command`](Self::worker_command). The slices are valid during the call only. After
+    /// an upgrade it is not called again: the hooks of the new image hear
+    /// [`Notice::UpgradeFinished`].
     ///
     /// # Errors
     /// Whatever makes it impossible to go on.
@@ -209,7 +220,7 @@ impl Hooks for NoHooks {}
 /// What a worker will be started with; see [`Hooks::worker_command`].
 ///
 /// The program itself is not to choose: a worker is always the running image, so a reload never
-/// changes code.
+/// changes code. Only an upgrade's first worker is of the binary on disk.
 #[derive(Debug, Default)]
 pub struct WorkerCommand {
     pub(crate) arguments: Vec<OsString>,
@@ -293,6 +304,9 @@ impl Notice {
             Self::ReloadStarted { .. } => "reload_started",
             Self::ReloadFinished { .. } => "reload_finished",
             Self::ReloadAbandoned { .. } => "reload_abandoned",
+            Self::UpgradeStarted => "upgrade_started",
+            Self::UpgradeFinished => "upgrade_finished",
+            Self::UpgradeAbandoned { .. } => "upgrade_abandoned",
             Self::Resized { .. } => "resized",
             Self::Draining => "draining",
             Self::Finished { .. } => "finished",

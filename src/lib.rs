@@ -107,6 +107,7 @@ mod id;
 mod master;
 mod prefork;
 mod protocol;
+mod record;
 mod row;
 mod supervisor;
 mod sys;

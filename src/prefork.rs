@@ -4,6 +4,7 @@ mod settings;
 
 use std::fmt;
 use std::num::NonZeroU16;
+use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::Service;
@@ -51,7 +52,7 @@ pub struct Prefork {
     hooks: Box<dyn Hooks>,
     processes: Processes,
     refused: Option<AddressError>,
-    handle: Option<(Handle, std::os::unix::net::UnixDatagram)>,
+    handle: Option<(Handle, UnixDatagram)>,
 }
 
 /// Where the app runs.
@@ -75,7 +76,7 @@ pub enum Role {
 #[must_use]
 pub fn role() -> Role {
     match Seat::of_this_process() {
-        Seat::Master { .. } => Role::Master,
+        Seat::Master { .. } | Seat::Upgraded { .. } => Role::Master,
         Seat::Worker(_) | Seat::Orphan => Role::Worker,
     }
 }
@@ -204,6 +205,10 @@ impl Prefork {
         let (handle, asks) = self.take_handle()?;
         let result = match seat {
             Seat::Worker(marker) => {
+                // The master has checked them, unless this is the canary of an upgrade.
+                if let Err(error) = self.parsed() {
+                    worker::refuse(marker, error);
+                }
                 let Self { config, hooks, .. } = self;
                 worker::live(
                     worker::Setup {
@@ -221,24 +226,39 @@ impl Prefork {
                  its own program?"
                     .into(),
             )),
-            Seat::Master { nesting } => self.parsed().and_then(|workers| {
-                let Self { config, hooks, .. } = self;
-                let (user, group) = (config.user.as_deref(), config.group.as_deref());
-                let credentials = Credentials::choose(user, group).map_err(Error::Config)?;
-                master::run(master::Setup {
-                    config,
-                    workers,
-                    credentials,
-                    nesting,
-                    hooks,
-                    handle,
-                    asks,
-                })
-            }),
+            Seat::Master { nesting } => {
+                self.supervise(master::Origin::Started { nesting }, handle, asks)
+            }
+            Seat::Upgraded { state } => {
+                self.supervise(master::Origin::Upgraded { state }, handle, asks)
+            }
             Seat::Orphan => unreachable!("an orphan has left"),
         };
         TAKEN.store(false, Ordering::Release);
         result
+    }
+
+    fn supervise(
+        mut self,
+        origin: master::Origin,
+        handle: Handle,
+        asks: UnixDatagram,
+    ) -> Result<(), Error> {
+        let workers = self.parsed()?;
+        let Self { config, hooks, .. } = self;
+        let (user, group) = (config.user.as_deref(), config.group.as_deref());
+        let credentials = Credentials::choose(user, group).map_err(Error::Config)?;
+        master::run(
+            master::Setup {
+                config,
+                workers,
+                credentials,
+                hooks,
+                handle,
+                asks,
+            },
+            origin,
+        )
     }
 
     fn run_in_process<A>(mut self, app: A) -> Result<(), Error>
@@ -260,7 +280,7 @@ impl Prefork {
         worker::in_process(setup, listeners, &addresses, app)
     }
 
-    fn take_handle(&mut self) -> Result<(Handle, std::os::unix::net::UnixDatagram), Error> {
+    fn take_handle(&mut self) -> Result<(Handle, UnixDatagram), Error> {
         self.handle()?;
         Ok(self.handle.take().expect("it was made a line above"))
     }

@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("hooks", 0),
     ("id", 0),
     ("row", 0),
+    ("record", 0),
     ("sys", 1),
     ("supervisor", 1),
     ("protocol", 2),
@@ -39,6 +40,8 @@ const BESIDE: &[(&str, &str)] = &[
     ("hooks", "error"),
     ("hooks", "id"),
     ("hooks", "row"),
+    ("record", "address"),
+    ("record", "id"),
 ];
 
 /// Imports that a floor allows and the house does not: the pure room knows only what things are

@@ -86,7 +86,6 @@ fn fields(notice: &Notice) -> Value {
             json!({ "generation": generation.0, "why": why })
         }
         Notice::Resized { workers } => json!({ "workers": workers }),
-        Notice::Draining => json!({}),
         Notice::Finished { outcome, totals } => {
             let [.., server_errors] = totals.responses;
             json!({
@@ -97,6 +96,8 @@ fn fields(notice: &Notice) -> Value {
                 "answers_5xx": server_errors,
             })
         }
+        Notice::UpgradeStarted | Notice::UpgradeFinished | Notice::Draining => json!({}),
+        Notice::UpgradeAbandoned { why } => json!({ "why": why }),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::master::outbox::Message;
 use crate::master::process::{Asked, Ours, Process};
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
-use crate::protocol::inheritance::{MARKER, Marker};
+use crate::protocol::inheritance::{MARKER, Marker, Seat};
 use crate::protocol::scoreboard::RowNumber;
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::credentials::Credentials;
@@ -26,6 +26,15 @@ use crate::sys::spawn::{Inherit, spawn};
 
 /// The running program, whatever has become of the file it came from (proc(5)).
 const RUNNING_IMAGE: &str = "/proc/self/exe";
+
+/// What a new worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Image {
+    /// What the master is.
+    Running,
+    /// What it may become.
+    OnDisk,
+}
 
 /// Why there is no new worker.
 enum NotSpawned {
@@ -41,7 +50,7 @@ impl Master {
                 worker,
                 slot,
                 generation,
-            } => self.spawn(worker, slot, generation),
+            } => self.spawn(worker, slot, generation, Image::Running),
             Action::Drain(worker) => self.drain(worker),
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
@@ -53,19 +62,23 @@ impl Master {
             }
             Action::Adopt { .. } | Action::Release { .. } => {}
             Action::CloseListeners => self.listeners.close(),
-            // No signal and no handle asks for an upgrade yet; one that came about all the same
-            // must not leave the supervisor waiting.
-            Action::StartCanary { .. } | Action::ExecInPlace => {
-                self.tell_supervisor(Event::UpgradeFailed);
+            Action::StartCanary {
+                worker,
+                slot,
+                generation,
+            } => {
+                self.begin_trial(worker);
+                self.spawn(worker, slot, generation, Image::OnDisk);
             }
+            Action::ExecInPlace => self.exec_in_place(),
             Action::Notify(change) => self.tell_change(change),
             Action::Finish(outcome) => return Some(outcome),
         }
         None
     }
 
-    fn spawn(&mut self, worker: WorkerId, slot: Slot, generation: Generation) {
-        match self.start(slot, generation) {
+    fn spawn(&mut self, worker: WorkerId, slot: Slot, generation: Generation, image: Image) {
+        match self.start(slot, generation, image) {
             Ok(process) => {
                 let info = process.info();
                 self.processes.insert(worker, process);
@@ -73,7 +86,9 @@ impl Master {
                 if let Err(source) = self.hooks.worker_spawned(&info) {
                     self.refuse("worker_spawned", source);
                 }
-                if let Some((old, status)) = self.respawning.remove(&slot) {
+                if image == Image::Running
+                    && let Some((old, status)) = self.respawning.remove(&slot)
+                {
                     self.hooks.worker_respawned(&old, status, &info);
                 }
                 self.notify(&Notice::WorkerSpawned(info));
@@ -84,7 +99,10 @@ impl Master {
                     with_causes(&error)
                 );
                 tracing::warn!("{why}");
-                self.remember(why);
+                match image {
+                    Image::Running => self.remember(why),
+                    Image::OnDisk => self.canary_failed(why),
+                }
                 self.tell_supervisor(Event::SpawnFailed(worker));
             }
             Err(NotSpawned::Refused(hook, source)) => {
@@ -94,14 +112,19 @@ impl Master {
         }
     }
 
-    fn start(&mut self, slot: Slot, generation: Generation) -> Result<Process, NotSpawned> {
+    fn start(
+        &mut self,
+        slot: Slot,
+        generation: Generation,
+        image: Image,
+    ) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
         self.init.store(&self.listeners);
         let row = self.scoreboard.take(slot, generation).ok_or_else(|| {
             // As fork(2) fails that finds the table of processes full.
             NotSpawned::Failed(Error::system("scoreboard", Errno::EAGAIN))
         })?;
-        let started = self.start_with(row, slot, generation);
+        let started = self.start_with(row, slot, generation, image);
         if started.is_err() {
             self.scoreboard.give_back(row);
         }
@@ -113,6 +136,7 @@ impl Master {
         row: RowNumber,
         slot: Slot,
         generation: Generation,
+        image: Image,
     ) -> Result<Process, NotSpawned> {
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
@@ -143,7 +167,10 @@ impl Master {
             environment,
             limits,
         } = asked;
-        let mut command = Command::new(RUNNING_IMAGE);
+        let mut command = Command::new(match image {
+            Image::Running => Path::new(RUNNING_IMAGE),
+            Image::OnDisk => self.program.path(),
+        });
         command.arg0(title(slot, generation)).args(arguments);
         for name in init::VARIABLES {
             command.env_remove(name);
@@ -154,6 +181,7 @@ impl Master {
                 None => command.env_remove(name),
             };
         }
+        Seat::hide_upgrade(&mut command);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
             fds,
@@ -237,7 +265,15 @@ impl Master {
                 self.notify(&Notice::ReloadFinished { generation });
             }
             Change::ReloadAbandoned { generation, why } => self.tell_abandoned(generation, why),
-            Change::UpgradeStarted | Change::UpgradeFinished | Change::UpgradeAbandoned { .. } => {}
+            Change::UpgradeStarted => {
+                tracing::info!(program = %self.program.path().display(), "upgrade started");
+                self.notify(&Notice::UpgradeStarted);
+            }
+            Change::UpgradeFinished => {
+                tracing::info!("upgrade finished");
+                self.notify(&Notice::UpgradeFinished);
+            }
+            Change::UpgradeAbandoned { why } => self.tell_upgrade_abandoned(why),
             Change::Resized { workers } => {
                 self.workers = workers.get();
                 tracing::info!(%workers, "resized");

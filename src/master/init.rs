@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use crate::hooks::Notice;
+use crate::address::Address;
+use crate::hooks::{Notice, WorkerInfo};
 use crate::master::init::report::{Report, message};
 use crate::master::listeners::Listeners;
 use crate::supervisor::Time;
@@ -66,6 +67,16 @@ impl Init {
             },
             manager,
         }
+    }
+
+    /// In the next image, whose manager has been told of the start by the one before.
+    pub(crate) fn resume(
+        &mut self,
+        addresses: Vec<Address>,
+        workers: u16,
+        serving: impl Iterator<Item = WorkerInfo>,
+    ) {
+        self.report.resume(addresses, workers, serving);
     }
 
     pub(crate) fn tell(&mut self, notice: &Notice) {

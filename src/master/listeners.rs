@@ -11,7 +11,14 @@ use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
+use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::listener::{self, Reuse, UnixFile};
+
+record!(Bound {
+    asked,
+    address,
+    seats
+});
 
 /// All that the server listens on.
 #[derive(Debug)]
@@ -22,8 +29,9 @@ pub(crate) struct Listeners {
 
 /// One address.
 #[derive(Debug)]
-struct Bound {
-    /// As the user wrote it; `None` if it was inherited from the service manager's own unit.
+pub(super) struct Bound {
+    /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
+    /// manager's own unit.
     asked: Option<Address>,
     /// With the port that the kernel chose, if it was to choose.
     address: Address,
@@ -41,7 +49,66 @@ enum Seats {
     },
 }
 
+/// Whether there is an address that the workers of the image before this one do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    None,
+    Address,
+}
+
 impl Listeners {
+    /// Goes on with what the image before this one listened on. An address stays as it was bound,
+    /// shared or not, and stays for good: to close one that is asked for no more would reset what
+    /// waits in its queues. New ones are bound; one that cannot be is no reason to end a server
+    /// that others serve well.
+    pub(super) fn resume(mut left: Vec<Bound>, config: &Config) -> (Self, News) {
+        let backlog = config.backlog;
+        let (mut bound, mut news) = (Vec::new(), News::None);
+        if left.iter().any(|bound| bound.asked.is_none()) {
+            // The service manager's own win over what the settings say, as at the start.
+            return (
+                Self {
+                    bound: left,
+                    backlog,
+                },
+                news,
+            );
+        }
+        for address in &config.addresses {
+            let same = left
+                .iter()
+                .position(|bound| bound.asked.as_ref() == Some(address))
+                .or_else(|| left.iter().position(|bound| bound.address == *address));
+            if let Some(same) = same {
+                bound.push(left.remove(same));
+                continue;
+            }
+            match Bound::new(address, config) {
+                Ok(new) => {
+                    bound.push(new);
+                    news = News::Address;
+                }
+                Err(error) => tracing::error!(%address, %error, "cannot listen; others serve on"),
+            }
+        }
+        for kept in &left {
+            let address = &kept.address;
+            tracing::warn!(%address, "served until the end, though no more asked for");
+        }
+        bound.extend(left);
+        (Self { bound, backlog }, news)
+    }
+
+    /// Gives all of them away, for the next image.
+    pub(super) fn leave(&mut self) -> Vec<Bound> {
+        std::mem::take(&mut self.bound)
+    }
+
+    /// Takes back what the next image did not take over.
+    pub(super) fn stay(&mut self, bound: Vec<Bound>) {
+        self.bound = bound;
+    }
+
     /// Opens every address for the first `slots` slots, or none at all: takes what is inherited,
     /// and binds what is not. Inherited listeners of the manager's own units win over `config`.
     pub(crate) fn open(
@@ -300,9 +367,75 @@ impl Bound {
     }
 }
 
+impl Record for Seats {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::PerSlot(listeners) => {
+                0_u8.put(to);
+                listeners.put(to);
+            }
+            Self::Shared { listener, _file } => {
+                1_u8.put(to);
+                listener.put(to);
+                _file.put(to);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Record::take(from).map(Self::PerSlot),
+            1 => Ok(Self::Shared {
+                listener: Record::take(from)?,
+                _file: Record::take(from)?,
+            }),
+            _ => Err(Malformed),
+        }
+    }
+}
+
 fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {
         address: address.clone(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_matched_as_they_were_asked_for_or_bound() {
+        let address = |text: &str| text.parse().expect("an address");
+        let mut config = Config {
+            addresses: vec![address("127.0.0.1:0"), address("[::1]:0")],
+            ..Config::default()
+        };
+        let mut former =
+            Listeners::open(&config, NonZeroU16::MIN, Inherited::default()).expect("free ports");
+        let bound = former.addresses();
+        let first = former.numbers(Slot(0))[0];
+        config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
+        let (mut listeners, news) = Listeners::resume(former.leave(), &config);
+        assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
+        assert_eq!(listeners.numbers(Slot(0))[1], first);
+        assert_eq!(news, News::None);
+        // One is new, and one that is asked for no more stays.
+        config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
+        let (listeners, news) = Listeners::resume(listeners.leave(), &config);
+        let served: BTreeSet<_> = listeners
+            .addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!((served.len(), news), (3, News::Address));
+        assert!(
+            bound
+                .iter()
+                .all(|address| served.contains(&address.to_string()))
+        );
     }
 }

@@ -11,11 +11,14 @@ mod outbox;
 mod patrol;
 mod pid_file;
 mod process;
+mod program;
 mod signal_map;
+mod state;
+mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
@@ -33,13 +36,15 @@ use crate::master::init::Init;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
+use crate::master::program::Program;
 use crate::master::signal_map::Order;
+use crate::master::upgrade::Trial;
 use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::signals::Signals;
-use crate::sys::{clock, limits, reap};
+use crate::sys::{limits, reap};
 
 /// How many deaths an error tells of.
 const DEATHS_TOLD: usize = 3;
@@ -49,15 +54,28 @@ pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
     pub(crate) credentials: Option<Credentials>,
-    pub(crate) nesting: u8,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) asks: UnixDatagram,
 }
 
+/// Where a master comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// Somebody has started it.
+    Started { nesting: u8 },
+    /// It was another image a moment ago, which has left its state in this descriptor.
+    Upgraded { state: RawFd },
+}
+
 struct Master {
     supervisor: Supervisor,
+    /// What the supervisor's time was when `started` was now.
+    epoch: Time,
     started: Instant,
+    program: Program,
+    /// The latest upgrade's canary.
+    trial: Option<Trial>,
     nesting: u8,
     credentials: Option<Credentials>,
     workers: u16,
@@ -76,15 +94,23 @@ struct Master {
     handle: Handle,
     announcer: Option<Announcer>,
     init: Init,
+    pid_file: Option<PidFile>,
 }
 
 /// Supervises until the server has ended.
-pub(crate) fn run(setup: Setup) -> Result<(), Error> {
+pub(crate) fn run(setup: Setup, origin: Origin) -> Result<(), Error> {
+    let mut master = match origin {
+        Origin::Started { nesting } => begin(setup, nesting)?,
+        Origin::Upgraded { state } => upgrade::resume(setup, state)?,
+    };
+    master.supervise()
+}
+
+fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
         credentials,
-        nesting,
         hooks,
         handle,
         asks,
@@ -114,11 +140,14 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
             ))
         })
     });
-    let _pid_file = pid_file.transpose()?;
+    let pid_file = pid_file.transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
+        epoch: Time::ZERO,
         started: Instant::now(),
+        program: Program::of_this_process(),
+        trial: None,
         nesting,
         credentials,
         workers: slots.get(),
@@ -126,9 +155,7 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         asks,
         listeners,
         scoreboard,
-        hang_watch: config
-            .hang_timeout
-            .map(|timeout| HangWatch::new(timeout, clock::monotonic())),
+        hang_watch: patrol::watch(&config),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
@@ -137,12 +164,13 @@ pub(crate) fn run(setup: Setup) -> Result<(), Error> {
         handle,
         announcer,
         init,
+        pid_file,
     };
     if slots > workers {
         // An earlier master had more. Their listeners stay, adopted by those that remain.
         master.tell_supervisor(Event::Resize(workers));
     }
-    master.supervise()
+    Ok(master)
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {
@@ -202,7 +230,7 @@ impl Master {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + self.started.elapsed()
+        self.epoch + self.started.elapsed()
     }
 
     fn tell_supervisor(&mut self, event: Event) {
@@ -252,14 +280,17 @@ impl Master {
     }
 
     fn hear_handles(&mut self) {
-        let mut bytes = [0; Command::LEN];
-        // A handle whose server has ended gets an error; one that sends nonsense does not exist.
-        while let Ok(len) = self.asks.recv(&mut bytes) {
-            match Command::decode(&bytes[..len]) {
-                Some(command) => self.obey(command),
-                None => return,
-            }
+        while let Some(command) = self.asked() {
+            self.obey(command);
         }
+    }
+
+    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
+    /// does not exist.
+    fn asked(&self) -> Option<Command> {
+        let mut bytes = [0; Command::LEN];
+        let len = self.asks.recv(&mut bytes).ok()?;
+        Command::decode(&bytes[..len])
     }
 
     fn hear_workers(&mut self) {
@@ -273,7 +304,7 @@ impl Master {
 
     fn heed(&mut self, worker: WorkerId, message: ToMaster) {
         match message {
-            ToMaster::Ready => self.tell_supervisor(Event::Ready(worker)),
+            ToMaster::Ready(reads) => self.heard_ready(worker, reads),
             ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
             ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
             ToMaster::Asked(command) => self.obey(command),
@@ -284,6 +315,7 @@ impl Master {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Reload => self.tell_supervisor(Event::Reload),
+            Command::Upgrade => self.tell_supervisor(Event::Upgrade),
             Command::Stop(Stop::Drain) => {
                 self.tell_supervisor(Event::Stop(supervisor::Stop::Drain));
             }
@@ -344,11 +376,15 @@ impl Master {
             let (slot, cut) = (info.slot, process.cut());
             tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
         }
-        if matches!(process.asked, Asked::Nothing | Asked::ToDie) {
-            self.respawning.insert(info.slot, (info, status));
-        }
-        if exit != Exit::Clean {
-            self.remember(obituary);
+        if self.trial_of(worker).is_some() {
+            self.canary_failed(obituary);
+        } else {
+            if matches!(process.asked, Asked::Nothing | Asked::ToDie) {
+                self.respawning.insert(info.slot, (info, status));
+            }
+            if exit != Exit::Clean {
+                self.remember(obituary);
+            }
         }
         self.notify(&Notice::WorkerExited {
             worker: info,

@@ -11,6 +11,9 @@ use std::io;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
 use crate::protocol::channel::{Channel, ToWorker};
+use crate::record::{Malformed, Reader, Record, Writer, record};
+
+record!(Outbox { messages });
 
 /// Messages in order; at most one of a kind, or of a slot.
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ pub(crate) enum Message {
 
 impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
-    pub(crate) fn put(&mut self, message: Message) {
+    pub(crate) fn add(&mut self, message: Message) {
         let undone = match message {
             Message::Adopt(slot) => Some(Message::Release(slot)),
             Message::Release(slot) => Some(Message::Adopt(slot)),
@@ -60,6 +63,32 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+}
+
+impl Record for Message {
+    fn put(&self, to: &mut Writer) {
+        let (tag, slot): (u8, Slot) = match *self {
+            Self::Drain => (0, Slot(0)),
+            Self::Adopt(slot) => (1, slot),
+            Self::Release(slot) => (2, slot),
+            Self::ReopenLogs => (3, Slot(0)),
+            Self::Beat => (4, Slot(0)),
+        };
+        tag.put(to);
+        slot.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (tag, slot) = <(u8, Slot)>::take(from)?;
+        match tag {
+            0 => Ok(Self::Drain),
+            1 => Ok(Self::Adopt(slot)),
+            2 => Ok(Self::Release(slot)),
+            3 => Ok(Self::ReopenLogs),
+            4 => Ok(Self::Beat),
+            _ => Err(Malformed),
+        }
     }
 }
 
@@ -99,7 +128,7 @@ mod tests {
             Message::Adopt(Slot(2)),
             Message::Drain,
         ] {
-            outbox.put(message);
+            outbox.add(message);
         }
         assert_eq!(outbox.messages, [Message::ReopenLogs, Message::Drain]);
     }

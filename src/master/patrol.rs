@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::config::Config;
 use crate::id::WorkerId;
 use crate::master::Master;
 use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
@@ -10,6 +11,14 @@ use crate::master::outbox::Message;
 use crate::master::process::{Asked, Process};
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
+
+/// Who may hang, as of now; `None` if nobody is ever taken for hung.
+pub(super) fn watch(config: &Config) -> Option<HangWatch> {
+    let now = clock::monotonic();
+    config
+        .hang_timeout
+        .map(|timeout| HangWatch::new(timeout, now))
+}
 
 impl Master {
     /// How long the master may sleep before it has to look; `None` if there is nobody to look at.

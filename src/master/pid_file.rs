@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::record::record;
+
 /// Written when the listeners are bound, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile {
@@ -11,7 +13,19 @@ pub(crate) struct PidFile {
     line: String,
 }
 
+record!(PidFile { path, line });
+
 impl PidFile {
+    /// In the next image: the same file, if it is at the same path, else a new one. The process is
+    /// the same, so the file stays true all the time.
+    pub(crate) fn resume(left: Option<Self>, path: Option<&Path>) -> io::Result<Option<Self>> {
+        match (left, path) {
+            (Some(left), Some(path)) if left.path == path => Ok(Some(left)),
+            (_, Some(path)) => Self::write(path).map(Some),
+            (_, None) => Ok(None),
+        }
+    }
+
     /// Replaces what is there: a file that was left over says nothing, and a server that still
     /// runs on the same address was found when the listeners were bound.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {

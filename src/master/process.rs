@@ -1,7 +1,7 @@
 //! A worker as the master sees it.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
@@ -11,6 +11,7 @@ use crate::master::listeners::Listeners;
 use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::RowNumber;
+use crate::record::{Malformed, Reader, Record, Writer, record};
 
 /// A process that was spawned and is not buried yet.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct Process {
     pub(crate) asked: Asked,
     /// Its row of the scoreboard, which is given back when it is reaped.
     pub(crate) row: RowNumber,
-    spawned: Instant,
+    spawned: Moment,
     line: Line,
     outbox: Outbox,
     last_words: LastWords,
@@ -33,6 +34,22 @@ pub(crate) struct Ours {
     pub(crate) channel: Channel,
     pub(crate) row: RowNumber,
 }
+
+record!(Process {
+    pid,
+    slot,
+    generation,
+    asked,
+    row,
+    spawned,
+    line,
+    outbox,
+    last_words
+});
+
+/// A point in time, which crosses into the next image as how long ago it was.
+#[derive(Clone, Copy, Debug)]
+struct Moment(Instant);
 
 /// Whether the master wanted this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +74,8 @@ struct LastWords {
     why: Option<String>,
 }
 
+record!(LastWords { cut, why });
+
 impl Process {
     pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: Ours) -> Self {
         let Ours { channel, row } = ours;
@@ -66,7 +85,7 @@ impl Process {
             generation,
             asked: Asked::Nothing,
             row,
-            spawned: Instant::now(),
+            spawned: Moment(Instant::now()),
             line: Line::Open(channel),
             outbox: Outbox::default(),
             last_words: LastWords::default(),
@@ -91,7 +110,7 @@ impl Process {
 
     /// Tells the worker something, at once or as soon as it has read what it was told before.
     pub(crate) fn tell(&mut self, message: Message, listeners: &Listeners) -> io::Result<()> {
-        self.outbox.put(message);
+        self.outbox.add(message);
         self.tell_rest(listeners)
     }
 
@@ -134,7 +153,7 @@ impl Process {
 
     /// How it ended, for the log and the error that ends a server.
     pub(crate) fn obituary(&self, status: ExitStatus) -> String {
-        let after = self.spawned.elapsed();
+        let after = self.spawned.0.elapsed();
         let mut text = format!(
             "worker {} (pid {}) {status} after {after:.1?}",
             self.slot, self.pid
@@ -154,5 +173,70 @@ impl Process {
             text.push_str(" (somebody's kill -9, or out of memory)");
         }
         text
+    }
+}
+
+impl Record for Moment {
+    fn put(&self, to: &mut Writer) {
+        self.0.elapsed().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (now, ago) = (Instant::now(), Duration::take(from)?);
+        Ok(Self(now.checked_sub(ago).unwrap_or(now)))
+    }
+}
+
+impl Record for Pid {
+    fn put(&self, to: &mut Writer) {
+        self.as_raw().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let pid = i32::take(from)?;
+        // kill(2) would take 0 and less for many processes.
+        (pid > 0).then_some(Self::from_raw(pid)).ok_or(Malformed)
+    }
+}
+
+impl Record for Asked {
+    fn put(&self, to: &mut Writer) {
+        let tag: u8 = match self {
+            Self::Nothing => 0,
+            Self::ToDrain => 1,
+            Self::Killed => 2,
+            Self::ToDie => 3,
+        };
+        tag.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Nothing),
+            1 => Ok(Self::ToDrain),
+            2 => Ok(Self::Killed),
+            3 => Ok(Self::ToDie),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for Line {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::Open(channel) => {
+                1_u8.put(to);
+                channel.put(to);
+            }
+            Self::Ended => 0_u8.put(to),
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Ended),
+            1 => Record::take(from).map(Self::Open),
+            _ => Err(Malformed),
+        }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) fn order(signal: Signal) -> Order {
             Order::Supervise(Event::Stop(Stop::Drain))
         }
         Signal::SIGHUP => Order::Supervise(Event::Reload),
+        Signal::SIGUSR2 => Order::Supervise(Event::Upgrade),
         Signal::SIGTTIN => Order::Supervise(Event::ResizeBy(Step::More)),
         Signal::SIGTTOU => Order::Supervise(Event::ResizeBy(Step::Fewer)),
         Signal::SIGUSR1 => Order::ReopenLogs,

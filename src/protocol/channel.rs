@@ -9,6 +9,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::handle::Command;
 use crate::id::Slot;
+use crate::protocol::state::Versions;
+use crate::record::{Malformed, Reader, Record, Writer};
 use crate::sys::fds;
 
 /// The longest message. Reasons are cut to fit.
@@ -38,12 +40,12 @@ pub(crate) enum ToWorker {
 /// What a worker says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToMaster {
-    /// I accept connections.
-    Ready,
     /// I have served my share and am to be replaced.
     Spent,
     /// Somebody else than you has told me to drain; I accept no more.
     Leaving,
+    /// I accept connections; and a master of my image reads these versions of a master's state.
+    Ready(Versions),
     /// Nothing is open any more; so many connections had to be cut.
     Drained { cut: u32 },
     /// I cannot go on, and why.
@@ -130,6 +132,17 @@ impl AsFd for Channel {
     }
 }
 
+/// Only the master's sides cross, into its next image.
+impl Record for Channel {
+    fn put(&self, to: &mut Writer) {
+        self.fd.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        OwnedFd::take(from).map(Self::new)
+    }
+}
+
 impl AsRawFd for Channel {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
@@ -171,9 +184,14 @@ fn with_slot(tag: u8, slot: Slot) -> Vec<u8> {
 impl ToMaster {
     fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Ready => vec![b'R'],
             Self::Spent => vec![b'S'],
             Self::Leaving => vec![b'L'],
+            Self::Ready(versions) => {
+                let mut writer = Writer::default();
+                b'R'.put(&mut writer);
+                versions.put(&mut writer);
+                writer.finish().0
+            }
             Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
             Self::Failed(why) => {
                 let end = why.floor_char_boundary(LEN_MAX - 1);
@@ -186,9 +204,11 @@ impl ToMaster {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
-            b'R' if rest.is_empty() => Some(Self::Ready),
             b'S' if rest.is_empty() => Some(Self::Spent),
             b'L' if rest.is_empty() => Some(Self::Leaving),
+            b'R' if rest.is_empty() => Some(Self::Ready(Versions::NONE)),
+            // What a later image says besides is for later masters.
+            b'R' => Versions::take(&mut Reader::new(rest)).ok().map(Self::Ready),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
             }),
@@ -223,9 +243,9 @@ mod tests {
     fn what_a_worker_says_arrives() {
         let (master, worker) = Channel::pair().expect("a pair");
         let said = [
-            ToMaster::Ready,
             ToMaster::Spent,
             ToMaster::Leaving,
+            ToMaster::Ready(Versions::OURS),
             ToMaster::Drained { cut: 70_000 },
             ToMaster::Failed("no database".into()),
             ToMaster::Asked(Command::Stop(Stop::Now)),
@@ -242,6 +262,12 @@ mod tests {
         assert!(matches!(master.hear_worker(), Ok(Received::Nothing)));
         drop(worker);
         assert!(matches!(master.hear_worker(), Ok(Received::End)));
+    }
+
+    #[test]
+    fn a_worker_that_is_just_ready_reads_no_state() {
+        let ready = ToMaster::decode(b"R");
+        assert_eq!(ready, Some(ToMaster::Ready(Versions::NONE)));
     }
 
     #[test]

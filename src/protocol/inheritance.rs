@@ -7,17 +7,24 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::process::Command;
 
 use nix::unistd::{Pid, getppid};
 
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::Channel;
 use crate::protocol::scoreboard::RowNumber;
-use crate::sys::fds;
+use crate::protocol::state;
+use crate::sys::{exec, fds};
 
 /// The variable's name.
 pub(crate) const MARKER: &str = "PREFORK_SERVER_WORKER";
+
+/// Names the state that the image before this one has left, in the master that goes on. As a
+/// worker's marker it stays in the environment; it is believed only by the process that left it,
+/// as long as that has not taken it, and workers are started without it.
+const UPGRADE: &str = "PREFORK_SERVER_UPGRADE";
 
 /// Servers started by a worker of a server, started by a worker of a server: more than this many
 /// levels is a program that starts itself without end.
@@ -43,6 +50,8 @@ pub(crate) struct Marker {
 /// What this process is, by its marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seat {
+    /// A master that was another image a moment ago, which has left its state in this descriptor.
+    Upgraded { state: RawFd },
     /// Nobody's worker; as a master it would be at this level of nesting.
     Master { nesting: u8 },
     /// A worker of the master that started it.
@@ -64,6 +73,10 @@ pub(crate) struct Inheritance {
 impl Seat {
     /// Reads the marker and asks the kernel whether it is true.
     pub(crate) fn of_this_process() -> Self {
+        let left = std::env::var(UPGRADE).ok();
+        if let Some(state) = left.as_deref().and_then(state_of_this_process) {
+            return Self::Upgraded { state };
+        }
         let marker = std::env::var(MARKER).ok();
         Self::decide(marker.as_deref(), getppid(), fds::seqpacket_maker)
     }
@@ -88,10 +101,31 @@ impl Seat {
         }
     }
 
+    /// The variable that gives the next image of this process the seat of `Upgraded`.
+    pub(crate) fn upgraded(state: &OwnedFd) -> (&'static str, String) {
+        let (pid, fd) = (Pid::this(), state.as_raw_fd());
+        (UPGRADE, format!("1 {pid} {fd}"))
+    }
+
+    /// Takes the variable away from what a command starts.
+    pub(crate) fn hide_upgrade(command: &mut Command) {
+        command.env_remove(UPGRADE);
+    }
+
     /// Whether a master at this level of nesting may start workers.
     pub(crate) fn may_nest(nesting: u8) -> bool {
         nesting <= NESTING_MAX
     }
+}
+
+/// The descriptor that the variable names, if this process itself has left its state there.
+fn state_of_this_process(text: &str) -> Option<RawFd> {
+    let (pid, fd) = text.strip_prefix("1 ")?.split_once(' ')?;
+    let fd = fd.parse().ok().filter(|&fd| fd > 2)?;
+    let this = Pid::this();
+    let named = pid.parse() == Ok(this.as_raw());
+    let left = || state::owner(|head| exec::state_head(fd, head)) == Some(this);
+    (named && left()).then_some(fd)
 }
 
 impl Marker {
@@ -190,6 +224,30 @@ mod tests {
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn only_who_has_left_a_state_goes_on_from_it() {
+        let ours = exec::keep_state(&state::seal(b"", Pid::this())).expect("a memory file");
+        let (_, text) = Seat::upgraded(&ours);
+        assert_eq!(state_of_this_process(&text), Some(ours.as_raw_fd()));
+        let fd = ours.as_raw_fd();
+        for text in [
+            format!("1 1 {fd}"),
+            format!("2 {} {fd}", Pid::this()),
+            format!("1 {}", Pid::this()),
+            format!("1 {} 1", Pid::this()),
+            format!("1 {} 1000000", Pid::this()),
+        ] {
+            assert_eq!(state_of_this_process(&text), None, "{text}");
+        }
+        let other = exec::keep_state(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
+        let (_, text) = Seat::upgraded(&other);
+        assert_eq!(
+            state_of_this_process(&text),
+            None,
+            "another process left it"
+        );
     }
 
     #[test]

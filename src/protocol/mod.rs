@@ -1,5 +1,7 @@
-//! What the master and a worker agree on; both ends of each agreement stand side by side.
+//! What two processes agree on, a master and a worker or a master and its next image; both ends of
+//! each agreement stand side by side.
 
 pub(crate) mod channel;
 pub(crate) mod inheritance;
 pub(crate) mod scoreboard;
+pub(crate) mod state;

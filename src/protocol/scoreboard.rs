@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use crate::config::MAX_WORKERS;
 use crate::id::{Generation, Slot};
+use crate::record::record;
 use crate::row::{Gauge, Mark, Row, RowView, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
@@ -56,6 +57,8 @@ const ROWS_USED: usize = LAYOUT.len() + 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RowNumber(pub(crate) u16);
 
+record!(RowNumber { 0 });
+
 /// The master's side.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
@@ -84,14 +87,15 @@ impl Scoreboard {
 
     /// Takes over the scoreboard of the image that ran in this process before, with all rows that
     /// are handed out. Fails if that image had another layout.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of upgrades come next")
-    )]
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         check(&fd)?;
         let map = Mapping::new(&fd, 0, ALL_WORDS)?;
         Ok(Self { fd, map })
+    }
+
+    /// The descriptor once more, for the next image.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
     }
 
     /// The descriptor that workers inherit; close-on-exec here.

@@ -30,14 +30,14 @@ pub(crate) enum Action {
     /// Give up the master's copies of the listeners, so that they close when the last worker has
     /// emptied its queue. Comes once, when the end has begun.
     CloseListeners,
-    /// As `Spawn`, with the binary that is now on disk. Answered by `CanaryReady` or
-    /// `CanaryFailed`.
+    /// As `Spawn`, with the binary that is now on disk.
     StartCanary {
         worker: WorkerId,
         slot: Slot,
         generation: Generation,
     },
-    /// Become the binary that is now on disk. Answered by `UpgradeFailed` if this image goes on.
+    /// Become the binary that the canary is. No other action waits behind it. Answered by
+    /// `UpgradeFailed` if this image goes on.
     ExecInPlace,
     /// Tell whoever listens.
     Notify(Change),
@@ -70,7 +70,6 @@ pub(crate) enum Change {
     /// A canary is being tried.
     UpgradeStarted,
     /// The new image has taken over. Told by that image.
-    #[expect(dead_code, reason = "the syscalls of upgrades come next")]
     UpgradeFinished,
     /// The upgrade is off and nothing has changed.
     UpgradeAbandoned { why: Abandoned },
@@ -95,6 +94,8 @@ pub(crate) enum Abandoned {
     Misconfigured,
     /// A new worker was not ready in time.
     NotReadyInTime,
+    /// The new image does not know the form in which this one would hand over its state.
+    Incompatible,
     /// The master could not become the new image.
     ExecFailed,
     /// The end of the server came first.
@@ -125,6 +126,7 @@ impl fmt::Display for Abandoned {
             Self::Died => "a new worker exited before it was ready",
             Self::Misconfigured => "a new worker refused its configuration",
             Self::NotReadyInTime => "a new worker was not ready in time",
+            Self::Incompatible => "the new image cannot take over from this one",
             Self::ExecFailed => "the new image could not be executed",
             Self::Stopping => "the server is ending",
         })

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::record::record;
 use crate::supervisor::policy::{Backoff, CrashLimit};
 use crate::supervisor::time::Time;
 
@@ -12,6 +13,8 @@ use crate::supervisor::time::Time;
 pub(super) struct CrashWindow {
     times: VecDeque<Time>,
 }
+
+record!(CrashWindow { times });
 
 /// What a crash means for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,13 @@ impl CrashWindow {
         }
     }
 
+    /// Forgets the oldest beyond a limit that is not the one they were counted under.
+    pub(super) fn keep_to(&mut self, limit: CrashLimit) {
+        let most = usize::try_from(limit.max).unwrap_or(usize::MAX);
+        let too_many = self.times.len().saturating_sub(most);
+        self.times.drain(..too_many);
+    }
+
     #[cfg(any(test, debug_assertions))]
     pub(super) fn len(&self) -> usize {
         self.times.len()
@@ -44,6 +54,8 @@ impl CrashWindow {
 /// How often a slot has crashed since a worker of it last served long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Strikes(u32);
+
+record!(Strikes { 0 });
 
 impl Strikes {
     /// How long the slot must rest after one crash more. Nothing the first time: most crashes are

@@ -3,7 +3,6 @@
 use std::num::NonZeroU16;
 
 use crate::id::WorkerId;
-use crate::supervisor::action::Abandoned;
 
 /// One thing that happened. No order of events is wrong: what does not fit is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,10 +10,6 @@ pub(crate) enum Event {
     /// Replace every worker, slot by slot (HUP).
     Reload,
     /// Try the binary that is now on disk and, if it serves, become it (USR2).
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of upgrades come next")
-    )]
     Upgrade,
     /// Have this many slots.
     Resize(NonZeroU16),
@@ -39,19 +34,8 @@ pub(crate) enum Event {
     Spent(WorkerId),
     /// A hook that may refuse has refused: the server must not go on.
     HookRefused,
-    /// The canary said that it accepts connections. `Ready` with its id says the same.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of upgrades come next")
-    )]
-    CanaryReady,
-    /// There is no canary any more, or there never was one. `Exited` and `SpawnFailed` with its id
-    /// say the same; whichever comes second is ignored.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the syscalls of upgrades come next")
-    )]
-    CanaryFailed(Abandoned),
+    /// The canary accepts connections, but its image cannot go on from this one's state.
+    CanaryIncompatible,
     /// `ExecInPlace` could not be carried out: this image still runs.
     UpgradeFailed,
 }

@@ -31,13 +31,13 @@ impl Before {
         };
         Self {
             phase: supervisor.phase,
-            serving: supervisor.summary().serving,
+            serving: serving(supervisor),
             cause,
         }
     }
 
     pub(super) fn timeout(supervisor: &Supervisor) -> Self {
-        let serving = supervisor.summary().serving;
+        let serving = serving(supervisor);
         Self {
             phase: supervisor.phase,
             serving,
@@ -46,18 +46,28 @@ impl Before {
     }
 
     pub(super) fn check(&self, supervisor: &Supervisor) {
-        check_workers(supervisor);
-        check_deadlines(supervisor);
-        check_phase(supervisor);
-        check_adoption(supervisor);
-        check_bounds(supervisor);
+        check(supervisor);
         if matches!(self.phase, Phase::Reloading { .. }) && !supervisor.is_draining() {
             assert!(
-                self.cause == Cause::Loss || supervisor.summary().serving >= self.serving,
+                self.cause == Cause::Loss || serving(supervisor) >= self.serving,
                 "5: a reload cost a serving worker: {supervisor:#?}"
             );
         }
     }
+}
+
+/// All that can be judged without a look at the state before.
+pub(super) fn check(supervisor: &Supervisor) {
+    check_workers(supervisor);
+    check_deadlines(supervisor);
+    check_phase(supervisor);
+    check_adoption(supervisor);
+    check_bounds(supervisor);
+}
+
+fn serving(supervisor: &Supervisor) -> usize {
+    let seats = supervisor.seats.iter();
+    seats.filter(|seat| seat.server().is_some()).count()
 }
 
 /// 1: at most one current worker in a slot, and few that leave it.

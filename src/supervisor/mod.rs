@@ -24,6 +24,7 @@ mod recycle;
 mod reload;
 mod resize;
 mod slot;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -38,6 +39,7 @@ use crate::id::{Generation, Slot, WorkerId};
 pub(crate) use self::action::{Abandoned, Action, Change, Outcome};
 pub(crate) use self::event::{Event, Exit, Step, Stop};
 pub(crate) use self::policy::{Backoff, CrashLimit, Policy};
+pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
 
 use self::crash::{CrashWindow, Jitter};
@@ -101,17 +103,6 @@ pub(crate) enum Urgency {
     Hastened,
 }
 
-/// How many of what, for a status line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Summary {
-    /// How many workers there should be.
-    pub(crate) workers: NonZeroU16,
-    /// How many slots have a serving worker of their own.
-    pub(crate) serving: usize,
-    /// How many workers, of all slots, are draining.
-    pub(crate) draining: usize,
-}
-
 impl Supervisor {
     /// The start of a server: a `Spawn` for each slot is waiting in `next_action`.
     pub(crate) fn new(policy: Policy, now: Time) -> Self {
@@ -158,9 +149,8 @@ impl Supervisor {
             Event::Hung(worker) => self.hung(worker),
             Event::Spent(worker) => self.spent(worker),
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
-            Event::CanaryReady => self.canary_ready(),
-            Event::CanaryFailed(why) => self.canary_gone(why),
-            Event::UpgradeFailed => self.upgrade_failed(),
+            Event::CanaryIncompatible => self.give_up_canary(Abandoned::Incompatible),
+            Event::UpgradeFailed => self.give_up_canary(Abandoned::ExecFailed),
         }
         self.settle();
         #[cfg(any(test, debug_assertions))]
@@ -184,6 +174,10 @@ impl Supervisor {
     /// What is to be done next. To be called after each `handle`, `handle_timeout` and `new` until
     /// it gives `None`.
     pub(crate) fn next_action(&mut self) -> Option<Action> {
+        // What else has been decided is done by this image: the next one begins with a clean desk.
+        if self.actions.front() == Some(&Action::ExecInPlace) {
+            self.actions.rotate_left(1);
+        }
         self.actions.pop_front()
     }
 
@@ -207,19 +201,6 @@ impl Supervisor {
     /// Whether the end has begun, whatever began it.
     pub(crate) fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Finished)
-    }
-
-    /// How many workers there should be, serve and drain.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
-            workers: self.workers,
-            serving: self
-                .seats
-                .iter()
-                .filter(|seat| seat.server().is_some())
-                .count(),
-            draining: self.workers().filter(|worker| worker.is_draining()).count(),
-        }
     }
 
     /// Asks for the difference between what is and what should be.

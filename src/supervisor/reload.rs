@@ -28,6 +28,10 @@ impl Supervisor {
     /// Begins a reload, or raises the target of the one that runs.
     pub(super) fn begin_reload(&mut self) {
         self.newest = self.newest.next();
+        self.reload_to_newest();
+    }
+
+    pub(super) fn reload_to_newest(&mut self) {
         let target = self.newest;
         self.phase = Phase::Reloading { target };
         self.notify(Change::ReloadStarted { generation: target });

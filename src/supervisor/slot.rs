@@ -53,7 +53,7 @@ pub(super) struct Seat {
     /// The sibling that was told to attend to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
     pub(super) strikes: Strikes,
-    debut: Debut,
+    pub(super) debut: Debut,
 }
 
 /// Who has the slot: Starting, Serving, Aborted or Killed, never Draining.
@@ -73,7 +73,7 @@ pub(super) enum Holder {
 
 /// How the slot's first worker fared. It decides about the first start only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Debut {
+pub(super) enum Debut {
     #[default]
     Awaited,
     Failed,
@@ -375,6 +375,12 @@ impl Seat {
 
     pub(super) fn hold(&mut self, worker: Worker) {
         self.holder = Holder::Held(worker);
+    }
+
+    /// As `hold`, for a worker that became ready before it came to the slot.
+    pub(super) fn hold_ready(&mut self, worker: Worker) {
+        self.hold(worker);
+        self.debut = Debut::Ready;
     }
 
     pub(super) fn holder_mut(&mut self) -> Option<&mut Worker> {

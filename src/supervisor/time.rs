@@ -4,10 +4,14 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
+use crate::record::record;
+
 /// A moment, as the time since the master started. Not an `Instant`: a test can write one down, and
 /// a failure prints `2.5s` instead of an opaque number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Time(Duration);
+
+record!(Time { 0 });
 
 impl Time {
     /// The moment the master started.

@@ -5,7 +5,7 @@ use crate::supervisor::worker::State;
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 /// The slot whose listeners the canary shares. It exists whatever the size.
-const CANARY_SLOT: Slot = Slot(0);
+pub(super) const CANARY_SLOT: Slot = Slot(0);
 
 /// A command that waits until the server has time for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,8 +15,7 @@ pub(super) enum Errand {
 }
 
 // The canary is nobody's successor: it neither holds its slot nor counts as serving it, since it
-// goes again if the upgrade comes to nothing. What becomes of it in the new image is for the new
-// image to say.
+// goes again if the upgrade comes to nothing. In the new image it is given the slot, by `resume`.
 
 impl Supervisor {
     pub(super) fn upgrade_asked(&mut self) {
@@ -101,10 +100,11 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn upgrade_failed(&mut self) {
+    /// Drains the canary, though it is ready: this image goes on.
+    pub(super) fn give_up_canary(&mut self, why: Abandoned) {
         if self.phase == Phase::Upgrading {
             self.drain_canary();
-            self.abandon_upgrade(Abandoned::ExecFailed);
+            self.abandon_upgrade(why);
         }
     }
 

@@ -18,6 +18,8 @@ use nix::unistd::{Pid, dup};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::record::{Kept, Malformed, Reader, Record, Writer};
+
 /// The most descriptors that travel in one message: far below the kernel's 253 (`SCM_MAX_FD`), and
 /// far above the addresses a server listens on.
 pub(crate) const MESSAGE_FDS_MAX: usize = 64;
@@ -110,6 +112,18 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     let copy = dup(borrowed)?;
     fcntl(&copy, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     Ok(copy)
+}
+
+/// A descriptor crosses into the next image under its number.
+impl Record for OwnedFd {
+    fn put(&self, to: &mut Writer) {
+        Kept(self.as_raw_fd()).put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let Kept(fd) = Record::take(from)?;
+        adopt(fd).map_err(|_| Malformed)
+    }
 }
 
 /// Watches a descriptor for something to read, inside a tokio runtime.

@@ -12,6 +12,7 @@ use nix::sys::socket::{SockFlag, SockType, accept4, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
+use crate::record::record;
 
 /// Whether other listeners may have the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,13 @@ struct Identity {
     inode: u64,
     bound: (i64, i64),
 }
+
+record!(UnixFile { path, identity });
+record!(Identity {
+    device,
+    inode,
+    bound
+});
 
 /// A listening, non-blocking, close-on-exec TCP socket. Accepted connections inherit
 /// `TCP_NODELAY` (tcp(7)). An IPv6 one takes no IPv4.

@@ -4,6 +4,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod credentials;
+pub(crate) mod exec;
 pub(crate) mod fds;
 pub(crate) mod limits;
 pub(crate) mod listener;

@@ -10,6 +10,8 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{getpid, gettid};
 
+use crate::record::record;
+
 /// The signals that mean something to the master. All are blocked in a worker too until it has
 /// its own handlers, so that none can end it half-way.
 const MASTER: [Signal; 10] = [
@@ -41,14 +43,29 @@ pub(crate) struct Signals {
     actions: Vec<(Signal, SigAction)>,
 }
 
+/// The numbers of the signals that were blocked when the master began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Before(Vec<i32>);
+
+record!(Before { 0 });
+
 impl Signals {
     pub(crate) fn block() -> io::Result<Self> {
-        let mask = SigSet::thread_get_mask()?;
+        Self::block_after(SigSet::thread_get_mask()?)
+    }
+
+    /// In the next image: they have been blocked all the time, and what has arrived is not lost.
+    pub(crate) fn resume(Before(before): &Before) -> io::Result<Self> {
+        let signals = before.iter().map(|&signal| Signal::try_from(signal));
+        Self::block_after(signals.collect::<Result<_, _>>()?)
+    }
+
+    fn block_after(before: SigSet) -> io::Result<Self> {
         let set: SigSet = MASTER.into_iter().collect();
         set.thread_block()?;
         let mut signals = Self {
             fd: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?,
-            mask,
+            mask: before,
             actions: Vec::new(),
         };
         READER.store(gettid().as_raw(), Ordering::Relaxed);
@@ -61,6 +78,11 @@ impl Signals {
             signals.actions.push((signal, before));
         }
         Ok(signals)
+    }
+
+    /// What was blocked before.
+    pub(crate) fn before(&self) -> Before {
+        Before(self.mask.iter().map(|signal| signal as i32).collect())
     }
 
     /// The next signal that has arrived.

@@ -22,6 +22,7 @@ use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
+use crate::protocol::state::Versions;
 use crate::row::{Row, State};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
@@ -95,7 +96,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
 }
 
 pub(crate) fn tell_ready(channel: &Channel) {
-    if let Err(error) = channel.tell_master(&ToMaster::Ready) {
+    if let Err(error) = channel.tell_master(&ToMaster::Ready(Versions::OURS)) {
         tracing::debug!(%error, "the master did not hear that the worker is ready");
     }
 }
@@ -256,7 +257,7 @@ pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
                 Command::Stop(Stop::Drain) => switch.turn(),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
                 Command::ReopenLogs => reopen.borrow_mut().reopen_logs(),
-                Command::Reload | Command::Resize(_) => {
+                Command::Reload | Command::Upgrade | Command::Resize(_) => {
                     tracing::warn!(?command, "needs a master; this server runs in process");
                 }
             }

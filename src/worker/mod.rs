@@ -152,6 +152,17 @@ where
     std::process::exit(catch_unwind(life).unwrap_or(EXIT_PANICKED))
 }
 
+/// Tells the master that these settings cannot work, and exits the process.
+pub(crate) fn refuse(marker: Marker, error: Error) -> ! {
+    if let Ok(inheritance) = marker.take() {
+        report(
+            &inheritance.channel,
+            Ok((End::Failed(error.into()), Started::No)),
+        );
+    }
+    std::process::exit(EXIT_NOT_READY)
+}
+
 fn serve_master<A>(setup: Setup, marker: Marker, app: A) -> i32
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,

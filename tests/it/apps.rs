@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
+use std::fs;
 use std::future::poll_fn;
 use std::num::NonZeroU16;
+use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
 use std::process::Command;
 use std::task::Poll;
@@ -50,6 +52,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("nobody") => nobody(),
         Some("hangs") => hangs(),
         Some("rests") => rests(),
+        Some("fickle") => fickle(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -209,6 +212,7 @@ fn handle() -> Result<(), Error> {
             async move {
                 match request.uri().path() {
                     "/reload" => handle.reload()?,
+                    "/upgrade" => handle.upgrade()?,
                     "/resize" => handle.resize(NonZeroU16::new(3).expect("not zero"))?,
                     "/stop" => handle.stop(Stop::Drain)?,
                     _ => {}
@@ -216,6 +220,23 @@ fn handle() -> Result<(), Error> {
                 Ok::<Response, BoxError>(Response::new("asked".into()))
             }
         }))
+    })
+}
+
+/// An upgrade's canary does what the file `whim` beside its program says.
+fn fickle() -> Result<(), Error> {
+    let server = server().ready_timeout(Duration::from_secs(1));
+    server.serve(async |worker: Worker| {
+        let program = std::env::current_exe()?;
+        let whim = fs::read_to_string(program.with_file_name("whim")).unwrap_or_default();
+        match whim.as_str() {
+            _ if worker.generation() == Generation::FIRST => {}
+            "wait for ever" => std::future::pending().await,
+            "vanish" => fs::remove_file(program)?,
+            "lock" => fs::set_permissions(program, fs::Permissions::from_mode(0o600))?,
+            _ => {}
+        }
+        Ok(service_fn(hello))
     })
 }
 

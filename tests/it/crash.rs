@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nix::sys::signal::{Signal, kill};
 
 use crate::client::{Client, get};
-use crate::support::{Server, pid_of, proc_file, until};
+use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
 pub(crate) fn queued_connections_survive_the_crash_of_their_worker() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
@@ -114,11 +114,6 @@ pub(crate) fn respawns_leave_nothing_behind() {
         .map(|_| pid_of(&server.wait("worker_ready")))
         .collect();
     server.address();
-    let descriptors = |pid| {
-        std::fs::read_dir(format!("/proc/{pid}/fd"))
-            .expect("it lives")
-            .count()
-    };
     let before = descriptors(server.pid);
     for round in 0..100 {
         let pid = workers[round % 2];

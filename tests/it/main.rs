@@ -19,6 +19,7 @@ mod scoreboard;
 mod signals;
 mod startup;
 mod support;
+mod upgrade;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -103,6 +104,14 @@ tests! {
         workers_run_as_the_user_they_are_given,
         a_program_that_the_user_may_not_execute_is_named,
         root_is_not_taken_for_a_workers_user_unless_it_is_named;
+    upgrade:
+        upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind,
+        what_cannot_take_over_changes_nothing_and_says_why,
+        a_canary_that_is_no_good_changes_nothing,
+        files_descriptors_and_open_requests_stay,
+        the_new_binary_brings_its_own_settings,
+        a_handle_asks_for_an_upgrade,
+        a_master_as_pid_1_upgrades;
     api:
         a_server_in_this_process_serves_and_stops,
         nobody_waits_for_a_server_that_cannot_start,

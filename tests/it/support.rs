@@ -21,6 +21,9 @@ use crate::apps;
 /// Nothing here takes this long; its only effect is to fail with the log.
 pub(crate) const CEILING: Duration = Duration::from_secs(20);
 
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_prefork-server");
+
 /// More workers than any test spawns: a server that starts workers without end is stopped here.
 const SPAWNED_MAX: usize = 400;
 
@@ -195,7 +198,12 @@ impl Ended {
 
 /// The binary with none of our variables around it.
 pub(crate) fn binary() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_prefork-server"));
+    program(BINARY)
+}
+
+/// The same for another program.
+pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PREFORK_") || name == "PORT" {
             command.env_remove(name);
@@ -219,6 +227,13 @@ pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
     list.split_whitespace()
         .map(|pid| Pid::from_raw(pid.parse().expect("a pid")))
         .collect()
+}
+
+/// How many descriptors a process has open.
+pub(crate) fn descriptors(pid: Pid) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("it lives")
+        .count()
 }
 
 /// Waits for a fact that nobody announces.

@@ -80,10 +80,26 @@ impl Report {
             | Notice::Adopted { .. }
             | Notice::Released { .. }
             | Notice::BackingOff { .. }
+            | Notice::UpgradeStarted
+            | Notice::UpgradeFinished
+            | Notice::UpgradeAbandoned { .. }
             | Notice::ReloadStarted { .. }
             | Notice::ReloadFinished { .. }
             | Notice::ReloadAbandoned { .. } => None,
         }
+    }
+
+    /// What the image before this one had told of itself, when it became this one.
+    pub(super) fn resume(
+        &mut self,
+        addresses: Vec<Address>,
+        workers: u16,
+        serving: impl Iterator<Item = WorkerInfo>,
+    ) {
+        self.stage = Stage::Serving;
+        self.addresses = addresses;
+        self.workers = workers;
+        self.serving = serving.map(|worker| (worker.slot, worker.pid)).collect();
     }
 
     /// Whether the manager has been told of the start and not of the end.

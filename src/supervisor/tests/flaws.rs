@@ -1,6 +1,7 @@
 //! Machines that are broken on purpose, and the proof that the checks notice.
 
 use crate::id::WorkerId;
+use crate::supervisor::slot::Seat;
 use crate::supervisor::tests::exhaustive::{self, Depth};
 use crate::supervisor::tests::machine::Machine;
 use crate::supervisor::tests::world::{self, Hours, Seed};
@@ -16,9 +17,10 @@ enum Flaw {
     ForgetsAdoption,
     ForgetsKill,
     MissesDeadline,
+    ForgetsWorkerInUpgrade,
 }
 
-const FLAWS: [Flaw; 7] = [
+const FLAWS: [Flaw; 8] = [
     Flaw::ForgetsRespawn,
     Flaw::DrainsBeforeReady,
     Flaw::ClosesListenersEarly,
@@ -26,6 +28,7 @@ const FLAWS: [Flaw; 7] = [
     Flaw::ForgetsAdoption,
     Flaw::ForgetsKill,
     Flaw::MissesDeadline,
+    Flaw::ForgetsWorkerInUpgrade,
 ];
 
 /// A supervisor whose actions reach the master changed.
@@ -99,6 +102,26 @@ impl Machine for Flawed {
         self.inner
             .next_deadline()
             .filter(|_| self.flaw != Flaw::MissesDeadline)
+    }
+
+    fn resume(&self, policy: &Policy, now: Time) -> Self {
+        let mut image = self.clone();
+        if self.flaw == Flaw::ForgetsWorkerInUpgrade {
+            // The first slot's is replaced in any case.
+            image
+                .inner
+                .seats
+                .iter_mut()
+                .skip(1)
+                .for_each(Seat::move_out);
+            image
+                .inner
+                .seats
+                .iter_mut()
+                .for_each(|seat| seat.leaving.clear());
+        }
+        image.inner = Machine::resume(&image.inner, policy, now);
+        image
     }
 }
 

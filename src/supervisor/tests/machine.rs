@@ -1,5 +1,6 @@
 //! Whatever has the supervisor's four verbs, and the watch over it.
 
+use crate::record::{Reader, Record, Writer};
 use crate::supervisor::tests::watch::{Breach, Watch, rule};
 use crate::supervisor::*;
 
@@ -12,6 +13,9 @@ pub(super) trait Machine: Clone {
     fn handle_timeout(&mut self, now: Time);
     fn next_action(&mut self) -> Option<Action>;
     fn next_deadline(&self) -> Option<Time>;
+
+    /// What the next image makes of it at `ExecInPlace`.
+    fn resume(&self, policy: &Policy, now: Time) -> Self;
 }
 
 impl Machine for Supervisor {
@@ -29,6 +33,17 @@ impl Machine for Supervisor {
 
     fn next_deadline(&self) -> Option<Time> {
         self.next_deadline()
+    }
+
+    /// By way of the bytes, as in earnest.
+    fn resume(&self, policy: &Policy, now: Time) -> Self {
+        let snapshot = self.snapshot();
+        let mut writer = Writer::default();
+        snapshot.put(&mut writer);
+        let (bytes, _) = writer.finish();
+        let read = Snapshot::take(&mut Reader::new(&bytes)).expect("it was just written");
+        assert_eq!(read, snapshot);
+        Self::resume(read, policy.clone(), now)
     }
 }
 
@@ -64,9 +79,18 @@ impl<M: Machine> Watched<M> {
         self.drain_actions()
     }
 
+    /// Puts the next image in the machine's place.
+    pub(super) fn resume(&mut self, policy: &Policy, now: Time) -> Result<Vec<Action>, Breach> {
+        self.watch.resumed(policy, now);
+        self.machine = self.machine.resume(policy, now);
+        self.drain_actions()
+    }
+
     fn drain_actions(&mut self) -> Result<Vec<Action>, Breach> {
         let mut actions = Vec::new();
         while let Some(action) = self.machine.next_action() {
+            let last = actions.last() != Some(&Action::ExecInPlace);
+            rule(last, || format!("{action:?} after ExecInPlace"))?;
             self.watch.action(action)?;
             actions.push(action);
             rule(actions.len() < ACTIONS_MAX, || {

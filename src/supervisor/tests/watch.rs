@@ -1,11 +1,13 @@
 //! The outside view: what a machine may do, judged by its events and actions alone.
 
+mod settled;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id::{Generation, Slot, WorkerId};
-use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX};
+use crate::supervisor::policy::DRAINING_MAX;
 use crate::supervisor::*;
 
 /// The rule that was broken, in words.
@@ -14,7 +16,7 @@ pub(super) type Breach = String;
 /// What anyone can know of the server who sees its events and actions.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Watch {
-    policy: Policy,
+    pub(super) policy: Policy,
     now: Time,
     pub(super) workers: NonZeroU16,
     slots: u16,
@@ -132,6 +134,27 @@ impl Watch {
         serving == usize::from(self.workers.get()) && self.seen.len() == serving
     }
 
+    /// Another image has gone on, by this policy: the canary is of it, and has the slot.
+    pub(super) fn resumed(&mut self, policy: &Policy, now: Time) {
+        self.waited(now);
+        if self.workers == self.policy.workers {
+            self.resized(policy.workers);
+        }
+        self.policy = policy.clone();
+        if let Some(seen) = self.canary().and_then(|id| self.seen.get_mut(&id)) {
+            seen.role = Role::Slot;
+            let slot = seen.slot;
+            self.resting.remove(&slot);
+            self.killed_leave(|other| other == slot);
+        }
+    }
+
+    /// Whether all that serve are of one generation.
+    pub(super) fn is_of_one_piece(&self) -> bool {
+        let generations: BTreeSet<_> = self.seen.values().map(|seen| seen.generation).collect();
+        generations.len() == 1
+    }
+
     /// Time has passed and nothing happened.
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
@@ -142,10 +165,6 @@ impl Watch {
         let due = |end: End| end.max(End::Due);
         match event {
             Event::Ready(id) => self.is_ready(id),
-            Event::CanaryReady => self.canary().into_iter().for_each(|id| self.is_ready(id)),
-            Event::CanaryFailed(_) => {
-                self.canary().and_then(|id| self.seen.remove(&id));
-            }
             Event::SpawnFailed(id) => self.is_gone(id, Exit::Crash),
             Event::Exited(id, exit) => self.is_gone(id, exit),
             Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
@@ -429,78 +448,5 @@ impl Watch {
             }
             Life::Serving | Life::Killed | Life::KilledLeaving => None,
         }
-    }
-
-    /// Judges the state after all actions of an event.
-    pub(super) fn settled(&self, next_deadline: Option<Time>) -> Result<(), Breach> {
-        let stays = |seen: &Seen| {
-            matches!(seen.life, Life::Starting | Life::Serving) && seen.role == Role::Slot
-        };
-        if self.end != End::No && self.end != End::Due {
-            let stayer = self.live().find(|(_, seen)| stays(seen));
-            rule(stayer.is_none(), || format!("{stayer:?} stays at the end"))?;
-            rule(self.end >= End::ListenersClosed, || {
-                "listeners are kept".into()
-            })?;
-            let done = !self.seen.is_empty() || self.is_finished();
-            rule(done, || "nobody is left and it has not finished".into())?;
-        } else {
-            rule(self.end == End::No, || "the end was not begun".into())?;
-            self.slots_are_held()?;
-            self.slots_are_attended()?;
-        }
-        let resting = self.resting.values().copied().filter(|_| !self.is_ending());
-        let all = self
-            .live()
-            .filter_map(|(_, seen)| self.deadline(seen))
-            .chain(resting)
-            .chain(self.aborted.values().copied());
-        let least = all.min();
-        rule(next_deadline == least, || {
-            format!("waits for {next_deadline:?}, not {least:?}")
-        })
-    }
-
-    fn slots_are_held(&self) -> Result<(), Breach> {
-        for slot in (0..self.slots).map(Slot) {
-            let holds =
-                |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving | Life::Killed);
-            let held = self.slot_workers(slot).any(|(_, seen)| holds(seen));
-            if slot.0 >= self.workers.get() {
-                let runs = |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving);
-                let runs = self.slot_workers(slot).any(|(_, seen)| runs(seen));
-                rule(!runs, || format!("slot {slot} is retired and held"))?;
-            } else {
-                let rests = self
-                    .resting
-                    .get(&slot)
-                    .is_some_and(|&until| until > self.now);
-                let stuck = self.slot_workers(slot).count() >= LEAVING_MAX;
-                rule(held || rests || stuck, || {
-                    format!("nobody will come to slot {slot}")
-                })?;
-            }
-        }
-        Ok(())
-    }
-
-    fn slots_are_attended(&self) -> Result<(), Breach> {
-        let serves = |id: &WorkerId| {
-            self.seen
-                .get(id)
-                .is_some_and(|seen| seen.life == Life::Serving && seen.role == Role::Slot)
-        };
-        let anybody = self.seen.keys().any(serves);
-        for slot in (0..self.slots).map(Slot) {
-            let own = self.slot_workers(slot).any(|(id, _)| serves(&id));
-            let adopted = self.adopters.get(&slot).is_some_and(serves);
-            rule(own || adopted || !anybody, || {
-                format!("nobody attends to slot {slot}")
-            })?;
-            rule(!(own && adopted), || {
-                format!("slot {slot} is attended twice")
-            })?;
-        }
-        Ok(())
     }
 }

@@ -22,6 +22,7 @@ pub(super) struct Hours(pub(super) u64);
 pub(super) struct Lived {
     hours: f64,
     events: u64,
+    upgrades: u64,
     /// Worlds that ended before the faults did, for a reason that is good.
     ended_early: u64,
 }
@@ -115,7 +116,7 @@ impl<M: Machine> World<M> {
 
     fn live(&mut self, policy: &Policy, Hours(hours): Hours) -> Result<Lived, Breach> {
         let actions = self.watched.start()?;
-        self.carry_out(&actions);
+        self.carry_out(&actions)?;
         self.plan_command();
         self.run_until(Time::ZERO + Duration::from_secs(hours * 3600))?;
         if self.watched.watch.is_ending() {
@@ -164,7 +165,7 @@ impl<M: Machine> World<M> {
             self.now = self.now.max(next);
             if deadline.is_some_and(|deadline| deadline <= self.now) {
                 let actions = self.watched.handle_timeout(self.now)?;
-                self.carry_out(&actions);
+                self.carry_out(&actions)?;
                 let waits = self.watched.machine.next_deadline();
                 if waits.is_some_and(|deadline| deadline <= self.now) {
                     return Err("a deadline has passed and is still there".into());
@@ -181,7 +182,7 @@ impl<M: Machine> World<M> {
         }
         self.lived.events += 1;
         let actions = self.watched.handle(event, self.now)?;
-        self.carry_out(&actions);
+        self.carry_out(&actions)?;
         match event {
             Event::Ready(id) => self.plan_life(id),
             Event::Reload | Event::Upgrade | Event::Resize(_) | Event::ResizeBy(_) => {
@@ -234,7 +235,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    fn carry_out(&mut self, actions: &[Action]) {
+    fn carry_out(&mut self, actions: &[Action]) -> Result<(), Breach> {
         for &action in actions {
             match action {
                 Action::Spawn { worker, .. } => self.plan_start(worker),
@@ -255,10 +256,21 @@ impl<M: Machine> World<M> {
                     let after = self.chance.millis(1, most);
                     self.plan(after, Event::Exited(worker, Exit::Crash));
                 }
-                Action::ExecInPlace => self.plan(Duration::from_millis(5), Event::UpgradeFailed),
+                Action::ExecInPlace if self.chance.percent() < 30 => {
+                    self.plan(Duration::from_millis(5), Event::UpgradeFailed);
+                }
+                Action::ExecInPlace => self.become_next_image()?,
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    fn become_next_image(&mut self) -> Result<(), Breach> {
+        let policy = self.watched.watch.policy.clone();
+        self.lived.upgrades += 1;
+        let actions = self.watched.resume(&policy, self.now)?;
+        self.carry_out(&actions)
     }
 
     fn plan_start(&mut self, id: WorkerId) {
@@ -321,8 +333,9 @@ impl<M: Machine> World<M> {
     fn plan_canary(&mut self, id: WorkerId) {
         let soon = self.chance.millis(20, 900);
         match self.chance.percent() {
-            0..50 => self.plan(soon, Event::CanaryReady),
-            50..70 => self.plan(soon, Event::CanaryFailed(Abandoned::NotSpawned)),
+            0..50 => self.plan(soon, Event::Ready(id)),
+            50..60 => self.plan(soon, Event::SpawnFailed(id)),
+            60..70 => self.plan(soon, Event::CanaryIncompatible),
             70..90 => self.plan(soon, Event::Exited(id, Exit::Crash)),
             _ => {}
         }
@@ -367,14 +380,17 @@ fn random_worlds_keep_the_rules_and_come_to_rest() {
             run(machine, &policy, seed, Hours(40)).unwrap_or_else(|breach| panic!("{breach}"));
         all.hours += lived.hours;
         all.events += lived.events;
+        all.upgrades += lived.upgrades;
         all.ended_early += lived.ended_early;
     }
     let Lived {
         hours,
         events,
+        upgrades,
         ended_early,
     } = all;
-    println!("{hours:.0} hours, {events} events, {ended_early} worlds ended early");
+    println!("{hours:.0} hours, {events} events, {upgrades} upgrades, {ended_early} ended early");
+    assert!(upgrades > 500, "only {upgrades} upgrades");
     assert!(hours > 2_000.0, "only {hours:.0} hours");
 }
 
@@ -420,8 +436,7 @@ fn any_event(chance: &mut Chance) -> Event {
         78..82 => Event::Upgrade,
         82..86 => Event::ResizeBy(Step::More),
         86..90 => Event::ResizeBy(Step::Fewer),
-        90..92 => Event::CanaryReady,
-        92..94 => Event::CanaryFailed(Abandoned::Died),
+        90..94 => Event::CanaryIncompatible,
         94..96 => Event::UpgradeFailed,
         96..98 => Event::Spawned(id),
         98 => Event::Resize(NonZeroU16::new(12).expect("twelve is not zero")),

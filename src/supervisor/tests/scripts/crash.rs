@@ -174,10 +174,7 @@ fn strangers_are_ignored() {
         .expect([]);
     world
         .event(Event::Spawned(WorkerId(7)))
-        .event(Event::CanaryReady)
-        .expect([]);
-    world
-        .event(Event::CanaryFailed(Abandoned::Died))
+        .event(Event::CanaryIncompatible)
         .event(Event::UpgradeFailed)
         .expect([]);
     world.not_told(|_| true);

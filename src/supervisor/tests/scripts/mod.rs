@@ -111,6 +111,17 @@ impl World {
         self
     }
 
+    /// The next image goes on, whose policy has that many workers.
+    fn resume(&mut self, workers: u16) -> &mut Self {
+        let policy = Policy {
+            workers: slots(workers),
+            ..self.watched.watch.policy.clone()
+        };
+        let actions = self.watched.resume(&policy, self.now);
+        self.note(actions);
+        self
+    }
+
     fn note(&mut self, actions: Result<Vec<Action>, String>) {
         for action in actions.unwrap_or_else(|breach| panic!("at {}: {breach}", self.now)) {
             match action {

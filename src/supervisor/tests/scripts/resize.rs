@@ -37,15 +37,12 @@ fn there_is_a_least_and_a_most() {
         .event(Event::ResizeBy(Step::More))
         .expect([])
         .not_told(|_| true);
-    assert_eq!(world.watched.machine.summary().workers, MAX_WORKERS);
+    assert_eq!(world.watched.machine.workers, MAX_WORKERS);
     let policy = Policy {
         workers: NonZeroU16::MAX,
         ..Policy::default()
     };
-    assert_eq!(
-        Supervisor::new(policy, Time::ZERO).summary().workers,
-        MAX_WORKERS
-    );
+    assert_eq!(Supervisor::new(policy, Time::ZERO).workers, MAX_WORKERS);
 }
 
 #[test]

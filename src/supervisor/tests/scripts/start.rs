@@ -100,7 +100,7 @@ fn what_is_asked_during_the_start_waits_for_its_end() {
         .forget();
     world.expect([]).ready(1);
     world.told([Change::Serving, Change::UpgradeStarted]);
-    world.event(Event::CanaryFailed(Abandoned::Died));
+    world.exited(2, Exit::Crash);
     world.told([Change::ReloadStarted {
         generation: Generation(3),
     }]);

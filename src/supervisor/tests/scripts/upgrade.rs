@@ -22,18 +22,15 @@ fn the_master_becomes_the_new_image_once_its_canary_is_ready() {
         .told([Change::UpgradeStarted]);
     world.event(Event::Upgrade).expect([]);
     world
-        .event(Event::CanaryReady)
-        .expect([Action::ExecInPlace]);
-    world.ready(2).event(Event::CanaryReady).expect([]);
+        .ready(2)
+        .expect([Action::ExecInPlace])
+        .ready(2)
+        .expect([]);
 }
 
 #[test]
 fn a_canary_that_fails_changes_nothing() {
     for (fails, why) in [
-        (
-            Event::CanaryFailed(Abandoned::Misconfigured),
-            Abandoned::Misconfigured,
-        ),
         (Event::Exited(WorkerId(2), Exit::Crash), Abandoned::Died),
         (
             Event::Exited(WorkerId(2), Exit::Misconfigured),
@@ -45,7 +42,8 @@ fn a_canary_that_fails_changes_nothing() {
         world.event(Event::Upgrade).forget();
         world.event(fails).expect([]).told([abandoned(why)]);
         world
-            .event(Event::CanaryFailed(why))
+            .spawn_failed(2)
+            .ready(2)
             .exited(2, Exit::Crash)
             .expect([])
             .not_told(|_| true);
@@ -61,23 +59,127 @@ fn a_canary_that_is_late_is_killed_and_the_next_waits_until_it_is_gone() {
         .at(60)
         .expect([kill(2)])
         .told([abandoned(Abandoned::NotReadyInTime)]);
-    world
-        .event(Event::CanaryReady)
-        .event(Event::Upgrade)
-        .expect([]);
+    world.ready(2).event(Event::Upgrade).expect([]);
     world.exited(2, Exit::Crash).expect([canary(3, 3)]);
 }
 
 #[test]
 fn an_upgrade_that_cannot_be_executed_drains_its_canary() {
-    let mut world = World::serving(1);
-    world.event(Event::Upgrade).ready(2).forget();
+    for (event, why) in [
+        (Event::UpgradeFailed, Abandoned::ExecFailed),
+        (Event::CanaryIncompatible, Abandoned::Incompatible),
+    ] {
+        let mut world = World::serving(1);
+        world.event(Event::Upgrade).ready(2).forget();
+        world.event(event).expect([drain(2)]).told([abandoned(why)]);
+        world.at(31).expect([kill(2)]);
+        world.exited(2, Exit::Crash).expect([]);
+    }
+}
+
+#[test]
+fn what_else_was_decided_is_done_before_the_exec() {
+    let mut world = World::serving(2);
+    world.event(Event::Upgrade).forget();
+    let machine = &mut world.watched.machine;
+    machine.handle(Event::Ready(WorkerId(3)), Time::ZERO);
+    machine.handle(Event::Exited(WorkerId(2), Exit::Crash), Time::ZERO);
+    let actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
+    assert!(actions.contains(&spawn(4, 1, 1)), "{actions:?}");
+    assert_eq!(actions.last(), Some(&Action::ExecInPlace));
+}
+
+/// A server whose canary, worker `canary`, is ready: the master is about to exec.
+fn upgrading(world: &mut World, canary: u64) {
+    world.event(Event::Upgrade).ready(canary);
+    assert_eq!(world.deeds.last(), Some(&Action::ExecInPlace));
+    world.forget();
+}
+
+#[test]
+fn the_next_image_goes_on_with_the_canary_and_reloads_the_other_slots() {
+    let mut world = World::serving(2);
+    upgrading(&mut world, 3);
+    world.resume(2).expect([drain(1), spawn(4, 1, 2)]);
+    let generation = Generation(2);
+    world.told([
+        Change::UpgradeFinished,
+        Change::WorkerDraining(WorkerId(1), Slot(0), Generation::FIRST),
+        Change::ReloadStarted { generation },
+    ]);
+    world.ready(4).expect([drain(2)]);
+    world.told([Change::ReloadFinished { generation }]);
     world
-        .event(Event::UpgradeFailed)
-        .expect([drain(2)])
-        .told([abandoned(Abandoned::ExecFailed)]);
-    world.at(31).expect([kill(2)]);
-    world.exited(2, Exit::Crash).expect([]);
+        .exited(3, Exit::Crash)
+        .expect([adopt(0, 4), spawn(5, 0, 2)]);
+}
+
+#[test]
+fn the_next_images_upgrade_is_an_upgrade_like_the_first() {
+    let mut world = World::serving(1);
+    upgrading(&mut world, 2);
+    world.resume(1).exited(1, Exit::Clean).forget();
+    upgrading(&mut world, 3);
+    world.resume(1).expect([drain(2)]);
+    assert_eq!(world.phase(), Phase::Serving);
+}
+
+#[test]
+fn deadlines_crashes_and_errands_go_along() {
+    let limit = CrashLimit {
+        max: 1,
+        ..CrashLimit::default()
+    };
+    let mut world = World::with_serving(Policy {
+        workers: slots(2),
+        crash_limit: limit,
+        ..Policy::default()
+    });
+    world.event(Event::Reload).ready(3).ready(4).forget();
+    world.exited(3, Exit::Crash).ready(5);
+    upgrading(&mut world, 6);
+    world.event(Event::Reload);
+    world.resume(2).forget().ready(7);
+    world.told([
+        Change::ReloadFinished {
+            generation: Generation(3),
+        },
+        Change::ReloadStarted {
+            generation: Generation(4),
+        },
+    ]);
+    world.at(30).forget().at(31);
+    assert!(world.deeds.contains(&kill(1)), "its drain began long ago");
+    world.exited(6, Exit::Crash);
+    let crashes = 2;
+    let outcome = Outcome::CrashLimit {
+        crashes,
+        per: limit.per,
+    };
+    assert!(matches!(world.phase(), Phase::Draining { outcome: of, .. } if of == outcome));
+}
+
+#[test]
+fn the_next_images_policy_sizes_a_server_that_was_not_resized() {
+    let mut world = World::serving(2);
+    upgrading(&mut world, 3);
+    world.resume(1).expect([drain(2), drain(1), adopt(1, 3)]);
+    world.told([Change::Resized { workers: slots(1) }]);
+
+    let mut world = World::serving(1);
+    world.event(Event::ResizeBy(Step::More)).ready(2);
+    upgrading(&mut world, 3);
+    world.resume(1).expect([drain(1), spawn(4, 1, 2)]);
+    world.not_told(|change| matches!(change, Change::Resized { .. }));
+}
+
+#[test]
+fn a_slot_that_lost_its_worker_is_the_canarys_in_the_next_image() {
+    let mut world = World::serving(2);
+    world.exited(1, Exit::Crash).exited(3, Exit::Crash);
+    assert_eq!(world.phase(), Phase::Serving);
+    upgrading(&mut world, 4);
+    world.resume(2).expect([release(0, 2), spawn(5, 1, 2)]);
 }
 
 #[test]
@@ -85,7 +187,7 @@ fn a_canary_that_dies_in_its_last_moment_takes_the_upgrade_with_it() {
     let mut world = World::serving(1);
     world.event(Event::Upgrade).forget();
     let machine = &mut world.watched.machine;
-    machine.handle(Event::CanaryReady, Time::ZERO);
+    machine.handle(Event::Ready(WorkerId(2)), Time::ZERO);
     machine.handle(Event::Exited(WorkerId(2), Exit::Crash), Time::ZERO);
     let actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
     assert!(!actions.contains(&Action::ExecInPlace), "{actions:?}");
@@ -101,9 +203,7 @@ fn a_reload_waits_for_an_upgrade_and_an_upgrade_for_a_reload() {
     world.expect([spawn(2, 0, 2)]);
     world.ready(2).expect([drain(1), canary(3, 3)]);
     world.event(Event::Reload).event(Event::Reload).expect([]);
-    world
-        .event(Event::CanaryFailed(Abandoned::Died))
-        .expect([spawn(4, 0, 4)]);
+    world.exited(3, Exit::Crash).expect([spawn(4, 0, 4)]);
 }
 
 #[test]
@@ -125,11 +225,8 @@ fn the_end_of_the_server_drains_the_canary_and_abandons_the_upgrade() {
         .event(Event::Stop(Stop::Drain))
         .expect([drain(1), drain(2), Action::CloseListeners]);
     world.told([abandoned(Abandoned::Stopping), Change::Draining]);
+    world.exited(1, Exit::Clean).ready(2).expect([]);
     world
-        .exited(1, Exit::Clean)
-        .event(Event::CanaryReady)
-        .expect([]);
-    world
-        .event(Event::CanaryFailed(Abandoned::Died))
+        .exited(2, Exit::Clean)
         .expect([finish(Outcome::Drained)]);
 }

@@ -1,0 +1,272 @@
+//! What crosses from a master into its next image by name, and both directions of writing it down.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::unistd::Pid;
+
+use crate::handle::Command;
+use crate::hooks::{Core, ExitStatus, WorkerInfo};
+use crate::id::{Slot, WorkerId};
+use crate::master::listeners::Bound;
+use crate::master::pid_file::PidFile;
+use crate::master::process::Process;
+use crate::master::program::Program;
+use crate::protocol::inheritance::Seat;
+use crate::protocol::state;
+use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::supervisor::Snapshot;
+use crate::sys::exec;
+use crate::sys::signals::Before;
+
+/// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
+/// adds a field raises [`state::VERSION`].
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) program: Program,
+    pub(super) nesting: u8,
+    pub(super) signals: Before,
+    pub(super) supervisor: Snapshot,
+    pub(super) listeners: Vec<Bound>,
+    pub(super) scoreboard: OwnedFd,
+    pub(super) processes: BTreeMap<WorkerId, Process>,
+    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
+    pub(super) deaths: VecDeque<String>,
+    pub(super) pid_file: Option<PidFile>,
+    /// What handles of the former image have asked for and nobody has read.
+    pub(super) asked: Vec<Command>,
+}
+
+record!(State {
+    program,
+    nesting,
+    signals,
+    supervisor,
+    listeners,
+    scoreboard,
+    processes,
+    respawning,
+    deaths,
+    pid_file,
+    asked,
+});
+
+impl State {
+    /// Makes this process the image on disk, which finds the state; returns only if it fails.
+    pub(super) fn exec(&self) -> io::Result<Infallible> {
+        let mut writer = Writer::default();
+        self.put(&mut writer);
+        let (bytes, mut crossing) = writer.finish();
+        let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
+        crossing.push(memory.as_raw_fd());
+        let (name, value) = Seat::upgraded(&memory);
+        exec::exec(self.program.path(), (name, &value), &crossing)
+    }
+
+    /// The state that this process has left, from the bytes of its envelope.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
+        let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
+        let mut reader = Reader::new(bytes);
+        let state = Self::take(&mut reader);
+        let whole = reader.finish();
+        state
+            .and_then(|state| whole.map(|()| state))
+            .map_err(|Malformed| "it is in another form than its version says".to_owned())
+    }
+}
+
+record!(WorkerInfo {
+    slot,
+    generation,
+    pid
+});
+
+impl Record for ExitStatus {
+    fn put(&self, to: &mut Writer) {
+        let (tag, number): (u8, i32) = match *self {
+            Self::Code(code) => (0, code),
+            Self::Signal {
+                signal,
+                core: Core::None,
+            } => (1, signal),
+            Self::Signal {
+                signal,
+                core: Core::Dumped,
+            } => (2, signal),
+        };
+        tag.put(to);
+        number.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (tag, number) = <(u8, i32)>::take(from)?;
+        let signal = |core| Self::Signal {
+            signal: number,
+            core,
+        };
+        match tag {
+            0 => Ok(Self::Code(number)),
+            1 => Ok(signal(Core::None)),
+            2 => Ok(signal(Core::Dumped)),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for Command {
+    fn put(&self, to: &mut Writer) {
+        self.encode().to_vec().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::decode(&Vec::take(from)?).ok_or(Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+    use std::os::fd::RawFd;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::handle::Stop;
+    use crate::id::Generation;
+    use crate::master::inherited::Inherited;
+    use crate::master::listeners::Listeners;
+    use crate::master::process::{Asked, Ours};
+    use crate::protocol::channel::{Channel, ToMaster};
+    use crate::protocol::scoreboard::Scoreboard;
+    use crate::protocol::state::Versions;
+    use crate::supervisor::{Event, Policy, Supervisor, Time};
+    use crate::sys::signals::Signals;
+
+    fn snapshot() -> Snapshot {
+        let mut supervisor = Supervisor::new(Policy::default(), Time::ZERO);
+        for event in [
+            Event::Ready(WorkerId(1)),
+            Event::Upgrade,
+            Event::Ready(WorkerId(2)),
+        ] {
+            supervisor.handle(event, Time::ZERO);
+        }
+        supervisor.snapshot()
+    }
+
+    /// A state with something in each of its fields, and its worker's side of the channel.
+    fn state() -> (State, Channel) {
+        let config = Config {
+            addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+            ..Config::default()
+        };
+        let slots = NonZeroU16::new(2).expect("two");
+        let mut listeners =
+            Listeners::open(&config, slots, Inherited::default()).expect("a free port");
+        let mut scoreboard = Scoreboard::new().expect("a memfd");
+        let row = scoreboard
+            .take(Slot(0), Generation::FIRST)
+            .expect("a free row");
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let ours = Ours { channel: ours, row };
+        let mut process = Process::new(Pid::from_raw(7), Slot(0), Generation::FIRST, ours);
+        process.asked = Asked::ToDie;
+        let worker = process.info();
+        let status = ExitStatus::Signal {
+            signal: 9,
+            core: Core::Dumped,
+        };
+        let signals = Signals::block().expect("a signalfd");
+        let state = State {
+            program: Program::of_this_process(),
+            nesting: 1,
+            signals: signals.before(),
+            supervisor: snapshot(),
+            listeners: listeners.leave(),
+            scoreboard: scoreboard.share().expect("a descriptor"),
+            processes: [(WorkerId(1), process)].into(),
+            respawning: [(Slot(1), (worker, status))].into(),
+            deaths: ["it fell".to_owned()].into(),
+            pid_file: None,
+            asked: vec![Command::Upgrade, Command::Stop(Stop::Now)],
+        };
+        (state, theirs)
+    }
+
+    fn written(state: &State) -> (Vec<u8>, Vec<RawFd>) {
+        let mut writer = Writer::default();
+        state.put(&mut writer);
+        writer.finish()
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_with_its_descriptors() {
+        let (state, worker) = state();
+        let (bytes, crossing) = written(&state);
+        assert_eq!(
+            crossing.len(),
+            4,
+            "two listeners, a scoreboard and a channel"
+        );
+        let shown = format!(
+            "{:?}",
+            (&state.supervisor, &state.listeners, &state.respawning)
+        );
+        let asked = state.asked.clone();
+        // As an exec would: the numbers stay open, who had them is gone.
+        std::mem::forget(state);
+        let read = State::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
+        assert_eq!(
+            format!(
+                "{:?}",
+                (&read.supervisor, &read.listeners, &read.respawning)
+            ),
+            shown
+        );
+        assert_eq!(
+            (read.asked.clone(), read.deaths[0].as_str()),
+            (asked, "it fell")
+        );
+        let process = &read.processes[&WorkerId(1)];
+        assert_eq!(process.asked, Asked::ToDie);
+        let channel = process.channel().expect("it is open");
+        let ready = ToMaster::Ready(Versions::OURS);
+        worker.tell_master(&ready).expect("the other side is open");
+        assert!(channel.hear_worker().is_ok());
+        let (_, again) = written(&read);
+        assert_eq!(again, crossing);
+    }
+
+    #[test]
+    fn a_state_that_is_not_whole_is_refused() {
+        for cut in [1, 2, 50, 1_000_000] {
+            let (state, _worker) = state();
+            let (bytes, _) = written(&state);
+            std::mem::forget(state);
+            let part = &bytes[..bytes.len().saturating_sub(cut)];
+            let error = State::read(&state::seal(part, Pid::this())).expect_err("a piece");
+            assert!(error.contains("another form"), "{cut} bytes less: {error}");
+        }
+        let (state, _worker) = state();
+        let (mut bytes, _) = written(&state);
+        std::mem::forget(state);
+        bytes.push(0);
+        State::read(&state::seal(&bytes, Pid::this())).expect_err("a byte too many");
+    }
+
+    #[test]
+    fn a_state_of_another_process_or_version_takes_no_descriptor() {
+        let (state, _worker) = state();
+        let (bytes, _) = written(&state);
+        let others = state::seal(&bytes, Pid::from_raw(1));
+        let error = State::read(&others).expect_err("another has left it");
+        assert!(error.contains("process 1"), "{error}");
+        let mut later = state::seal(&bytes, Pid::this());
+        later[8] += 1;
+        let error = State::read(&later).expect_err("nobody reads that yet");
+        assert!(error.contains("is of version 2"), "{error}");
+        // Closing a descriptor twice would end the test here.
+        drop(state);
+    }
+}

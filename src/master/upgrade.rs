@@ -1,0 +1,235 @@
+//! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
+//! binary (execve(2)) and goes on where it was.
+//!
+//! What goes on without a word of ours, because it belongs to the process: its pid, its workers,
+//! the signals that have arrived and are not read yet, the limits. What crosses by name, in a
+//! [`State`]: what the supervisor knows, the workers' channels, the listeners. Everything else is
+//! closed by the exec and made anew.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::handle::Command;
+use crate::hooks::Notice;
+use crate::id::WorkerId;
+use crate::master::announce::Announcer;
+use crate::master::init::Init;
+use crate::master::listeners::{Listeners, News};
+use crate::master::pid_file::PidFile;
+use crate::master::process::{Asked, Process};
+use crate::master::program::Identity;
+use crate::master::state::State;
+use crate::master::{Master, Setup, patrol, policy};
+use crate::protocol::scoreboard::Scoreboard;
+use crate::protocol::state::{self, Versions};
+use crate::supervisor::{Abandoned, Event, Supervisor};
+use crate::sys::signals::Signals;
+use crate::sys::{exec, limits};
+
+/// A canary, and what it has shown.
+#[derive(Debug)]
+pub(super) struct Trial {
+    worker: WorkerId,
+    /// The file that it runs; `None` if there was none.
+    image: Option<Identity>,
+    /// What went wrong, for the notice.
+    trouble: Option<String>,
+}
+
+impl Master {
+    pub(super) fn begin_trial(&mut self, worker: WorkerId) {
+        self.trial = Some(Trial {
+            worker,
+            image: self.program.identity().ok(),
+            trouble: None,
+        });
+    }
+
+    /// The trial of this worker, if it is the canary.
+    pub(super) fn trial_of(&self, worker: WorkerId) -> Option<&Trial> {
+        self.trial.as_ref().filter(|trial| trial.worker == worker)
+    }
+
+    /// Notes what will be told as the reason when the upgrade is abandoned.
+    pub(super) fn canary_failed(&mut self, trouble: String) {
+        if let Some(trial) = &mut self.trial {
+            trial.trouble = Some(trouble);
+        }
+    }
+
+    /// A worker accepts connections. A canary must be able to take over besides, which is asked
+    /// before the exec: after it nobody is left who could do without it.
+    pub(super) fn heard_ready(&mut self, worker: WorkerId, reads: Versions) {
+        let ours = state::VERSION;
+        if self.trial_of(worker).is_some() && !reads.include(ours) {
+            self.canary_failed(format!(
+                "it reads {reads} of a master's state, and this master writes version {ours}"
+            ));
+            return self.tell_supervisor(Event::CanaryIncompatible);
+        }
+        self.tell_supervisor(Event::Ready(worker));
+    }
+
+    pub(super) fn tell_upgrade_abandoned(&mut self, why: Abandoned) {
+        let mut why = why.to_string();
+        let trouble = self.trial.as_mut().and_then(|trial| trial.trouble.take());
+        if let Some(trouble) = trouble {
+            why = format!("{why}: {trouble}");
+        }
+        tracing::warn!(program = %self.program.path().display(), "upgrade abandoned: {why}");
+        self.notify(&Notice::UpgradeAbandoned { why });
+    }
+
+    /// Becomes the next image, or tells the supervisor that it could not.
+    pub(super) fn exec_in_place(&mut self) {
+        let tried = self.trial.as_ref().and_then(|trial| trial.image);
+        if tried.is_none() || self.program.identity().ok() != tried {
+            self.canary_failed(
+                "it is not the file any more that the canary was started from".into(),
+            );
+            return self.tell_supervisor(Event::UpgradeFailed);
+        }
+        let (error, asked) = match self.leave() {
+            Err(error) => (error, Vec::new()),
+            Ok(state) => {
+                let Err(error) = state.exec();
+                (error, self.stay(state))
+            }
+        };
+        self.canary_failed(format!("{}: {error}", self.program.path().display()));
+        self.tell_supervisor(Event::UpgradeFailed);
+        asked.into_iter().for_each(|command| self.obey(command));
+    }
+
+    /// Gives away what crosses.
+    fn leave(&mut self) -> io::Result<State> {
+        Ok(State {
+            scoreboard: self.scoreboard.share()?,
+            program: self.program.clone(),
+            nesting: self.nesting,
+            signals: self.signals.before(),
+            supervisor: self.supervisor.snapshot(),
+            listeners: self.listeners.leave(),
+            processes: std::mem::take(&mut self.processes),
+            respawning: std::mem::take(&mut self.respawning),
+            deaths: std::mem::take(&mut self.deaths),
+            pid_file: self.pid_file.take(),
+            asked: std::iter::from_fn(|| self.asked()).collect(),
+        })
+    }
+
+    /// The service manager has been told of the start by the image before this one.
+    fn resume_init(&mut self) {
+        let serving = self.processes.values();
+        let serving = serving.filter(|process| process.asked == Asked::Nothing);
+        self.init.resume(
+            self.listeners.addresses(),
+            self.workers,
+            serving.map(Process::info),
+        );
+    }
+
+    /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
+    fn stay(&mut self, state: State) -> Vec<Command> {
+        self.listeners.stay(state.listeners);
+        self.processes = state.processes;
+        self.respawning = state.respawning;
+        self.deaths = state.deaths;
+        self.pid_file = state.pid_file;
+        state.asked
+    }
+}
+
+/// The master in the next image. Only what makes it impossible to go on is an error: there is no
+/// image left that would.
+pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
+    let Setup {
+        config,
+        workers,
+        credentials,
+        hooks,
+        handle,
+        asks,
+    } = setup;
+    let state = exec::take_state(state)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| State::read(&bytes))
+        .map_err(Error::Upgrade)?;
+    let signals =
+        Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
+    if let Err(error) = limits::raise_open_files() {
+        tracing::error!(%error, "the limit on descriptors stays");
+    }
+    let pid_file = PidFile::resume(state.pid_file, config.pid_file.as_deref())
+        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
+        .unwrap_or_default();
+    let (listeners, news) = Listeners::resume(state.listeners, &config);
+    let epoch = state.supervisor.now();
+    let mut processes = state.processes;
+    let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
+    let slots = state.supervisor.workers().get();
+    let mut master = Master {
+        workers: slots,
+        supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
+        epoch,
+        started: Instant::now(),
+        program: state.program,
+        trial: None,
+        nesting: state.nesting,
+        credentials,
+        signals,
+        asks,
+        listeners,
+        scoreboard,
+        hang_watch: patrol::watch(&config),
+        processes,
+        respawning: state.respawning,
+        deaths: state.deaths,
+        refused: None,
+        hooks,
+        handle,
+        announcer: config.announce_fd.and_then(announcer),
+        init: Init::of_this_process(),
+        pid_file,
+    };
+    master.resume_init();
+    master.handle.set_serving(&master.listeners.addresses());
+    // The canary was started without the new address, so it has to be replaced as well.
+    if news == News::Address {
+        master.tell_supervisor(Event::Reload);
+    }
+    state
+        .asked
+        .into_iter()
+        .for_each(|command| master.obey(command));
+    // Whoever has ended in the last moments of the image before was announced to that one.
+    master.reap();
+    Ok(master)
+}
+
+fn announcer(fd: RawFd) -> Option<Announcer> {
+    Announcer::new(fd)
+        .inspect_err(|error| tracing::error!(fd, %error, "cannot announce"))
+        .ok()
+}
+
+/// The counts go on. Should this image not understand them, which another version of the state
+/// prevents, they begin anew.
+fn take_scoreboard(
+    fd: OwnedFd,
+    processes: &mut BTreeMap<WorkerId, Process>,
+) -> Result<Scoreboard, Error> {
+    Scoreboard::inherit(fd).or_else(|error| {
+        tracing::error!(%error, "the counts of the image before this one are lost");
+        let fresh = Scoreboard::new();
+        let mut fresh = fresh.map_err(|error| Error::system("memfd_create(2)", error))?;
+        for process in processes.values_mut() {
+            let row = fresh.take(process.slot, process.generation);
+            process.row = row.expect("there is a row for each of so few");
+        }
+        Ok(fresh)
+    })
+}

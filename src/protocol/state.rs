@@ -1,0 +1,216 @@
+//! The state that a master leaves to its next image, as both images see it: bytes in an envelope
+//! that tells their form, their owner and whether they are whole.
+//!
+//! What a master of one version writes, one of another may not be able to read; and once the next
+//! image runs there is no way back. So each worker says when it is ready which versions a master of
+//! its image reads, and the canary's answer decides before the exec.
+
+use std::fmt;
+
+use nix::unistd::Pid;
+
+use crate::record::{Malformed, Reader, Record, Writer, record};
+
+/// The form in which this image writes its state. To be raised with every change of a record.
+pub(crate) const VERSION: u16 = 1;
+
+/// How an envelope begins.
+const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");
+
+/// The versions that an image can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Versions {
+    oldest: u16,
+    newest: u16,
+}
+
+/// Why a state cannot be gone on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It is something else.
+    NoState,
+    /// It is in the form of this version.
+    Version(u16),
+    /// Another process has left it.
+    Owner(Pid),
+    /// It is not whole.
+    Damaged,
+}
+
+/// What precedes the state itself.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    magic: u64,
+    version: u16,
+    owner: i32,
+    length: u64,
+    checksum: u64,
+}
+
+record!(Versions { oldest, newest });
+record!(Head {
+    magic,
+    version,
+    owner,
+    length,
+    checksum
+});
+
+impl Versions {
+    /// What this image reads.
+    pub(crate) const OURS: Self = Self {
+        oldest: VERSION,
+        newest: VERSION,
+    };
+
+    /// What an image reads that does not say.
+    pub(crate) const NONE: Self = Self {
+        oldest: 1,
+        newest: 0,
+    };
+
+    pub(crate) fn include(self, version: u16) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+}
+
+impl Head {
+    /// As many bytes as every head has.
+    const LEN: usize = 30;
+}
+
+/// Puts a state into its envelope.
+pub(crate) fn seal(state: &[u8], owner: Pid) -> Vec<u8> {
+    let mut writer = Writer::default();
+    let head = Head {
+        magic: MAGIC,
+        version: VERSION,
+        owner: owner.as_raw(),
+        length: u64::try_from(state.len()).expect("a usize has 64 bits at most"),
+        checksum: checksum(state),
+    };
+    head.put(&mut writer);
+    let (mut bytes, _) = writer.finish();
+    bytes.extend_from_slice(state);
+    bytes
+}
+
+/// The state in its envelope, if `owner` left it in a form that this image reads.
+pub(crate) fn open(bytes: &[u8], owner: Pid) -> Result<&[u8], Unreadable> {
+    let mut reader = Reader::new(bytes);
+    let head = Head::take(&mut reader).map_err(|Malformed| Unreadable::NoState)?;
+    let state = reader.rest();
+    if head.magic != MAGIC {
+        return Err(Unreadable::NoState);
+    }
+    if !Versions::OURS.include(head.version) {
+        return Err(Unreadable::Version(head.version));
+    }
+    if head.owner != owner.as_raw() {
+        return Err(Unreadable::Owner(Pid::from_raw(head.owner)));
+    }
+    let whole = u64::try_from(state.len()) == Ok(head.length) && checksum(state) == head.checksum;
+    whole.then_some(state).ok_or(Unreadable::Damaged)
+}
+
+/// Who has left what begins like this; `None` if it is no state.
+pub(crate) fn owner(read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Pid> {
+    let mut bytes = [0; Head::LEN];
+    let length = read(&mut bytes)?;
+    let head = Head::take(&mut Reader::new(&bytes[..length])).ok()?;
+    (head.magic == MAGIC).then_some(Pid::from_raw(head.owner))
+}
+
+/// FNV-1a: against what was cut or overwritten by mistake, not against malice.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { oldest, newest } if oldest > newest => f.write_str("no version"),
+            Self { oldest, newest } if oldest == newest => write!(f, "version {oldest}"),
+            Self { oldest, newest } => write!(f, "versions {oldest} to {newest}"),
+        }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoState => f.write_str("it is no state of a master"),
+            Self::Version(version) => {
+                let ours = Versions::OURS;
+                write!(f, "it is of version {version}, this image reads {ours}")
+            }
+            Self::Owner(pid) => write!(f, "it is that of process {pid}"),
+            Self::Damaged => f.write_str("it is not whole"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: Pid = Pid::from_raw(100);
+
+    #[test]
+    fn a_state_arrives_in_its_envelope() {
+        let sealed = seal(b"all of it", OWNER);
+        assert_eq!(open(&sealed, OWNER), Ok(&b"all of it"[..]));
+        let read = |bytes: &mut [u8]| {
+            bytes.copy_from_slice(&sealed[..bytes.len()]);
+            Some(bytes.len())
+        };
+        assert_eq!(owner(read), Some(OWNER));
+        assert_eq!(sealed.len(), Head::LEN + b"all of it".len());
+    }
+
+    #[test]
+    fn anothers_is_not_believed() {
+        let sealed = seal(b"state", OWNER);
+        let error = open(&sealed, Pid::from_raw(101));
+        assert_eq!(error, Err(Unreadable::Owner(OWNER)));
+        assert_eq!(open(b"no envelope", OWNER), Err(Unreadable::NoState));
+        assert_eq!(open(&[0; 64], OWNER), Err(Unreadable::NoState));
+        assert_eq!(owner(|_| None), None);
+        assert_eq!(owner(|bytes| Some(bytes.len())), None);
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_and_named() {
+        let mut sealed = seal(b"state", OWNER);
+        sealed[8..10].copy_from_slice(&7_u16.to_le_bytes());
+        let error = open(&sealed, OWNER).expect_err("nobody reads version 7");
+        assert_eq!(error, Unreadable::Version(7));
+        assert_eq!(
+            error.to_string(),
+            "it is of version 7, this image reads version 1"
+        );
+        assert!(!Versions::OURS.include(7) && Versions::OURS.include(VERSION));
+        assert!(!Versions::NONE.include(VERSION));
+    }
+
+    #[test]
+    fn what_is_cut_short_too_long_or_changed_is_refused() {
+        let sealed = seal(b"state", OWNER);
+        for length in 0..sealed.len() {
+            let error = open(&sealed[..length], OWNER).expect_err("a piece is missing");
+            let expected = if length < Head::LEN {
+                Unreadable::NoState
+            } else {
+                Unreadable::Damaged
+            };
+            assert_eq!(error, expected, "{length} bytes");
+        }
+        let longer = [&sealed[..], b"!"].concat();
+        assert_eq!(open(&longer, OWNER), Err(Unreadable::Damaged));
+        let mut changed = sealed;
+        *changed.last_mut().expect("bytes") ^= 1;
+        assert_eq!(open(&changed, OWNER), Err(Unreadable::Damaged));
+    }
+}

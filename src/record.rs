@@ -1,0 +1,357 @@
+//! Values as bytes and back: how the state of a master crosses into its next image.
+//!
+//! A type that crosses is a [`Record`]. For a struct `record!` makes both directions from one list
+//! of fields, so that they cannot disagree. Reading trusts nothing: a length that the bytes do not
+//! bear out, a tag that is none, a byte too many is [`Malformed`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::address::Address;
+use crate::id::{Generation, Slot, WorkerId};
+
+/// A value that can be written down and read again, by this or by another image.
+pub(crate) trait Record: Sized {
+    fn put(&self, to: &mut Writer);
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed>;
+}
+
+/// Where records are written.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    bytes: Vec<u8>,
+    kept: Vec<RawFd>,
+}
+
+/// Where they are read.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+}
+
+/// The bytes are no such record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// A descriptor that the record names by its number. To write it down is to ask that it stays open
+/// in the next image; who reads it must take it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept(pub(crate) RawFd);
+
+/// `record!(Type { field, field })`: the struct as its fields in this order.
+macro_rules! record {
+    ($type:ident { $($field:tt),+ $(,)? }) => {
+        impl $crate::record::Record for $type {
+            fn put(&self, to: &mut $crate::record::Writer) {
+                $($crate::record::Record::put(&self.$field, to);)+
+            }
+
+            fn take(
+                from: &mut $crate::record::Reader<'_>,
+            ) -> Result<Self, $crate::record::Malformed> {
+                Ok(Self { $($field: $crate::record::Record::take(from)?),+ })
+            }
+        }
+    };
+}
+pub(crate) use record;
+
+impl Writer {
+    /// What was written, and the descriptors it names.
+    pub(crate) fn finish(self) -> (Vec<u8>, Vec<RawFd>) {
+        (self.bytes, self.kept)
+    }
+
+    fn length(&mut self, length: usize) {
+        let length = u32::try_from(length).expect("no list of a master has 4 billion items");
+        length.put(self);
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// What is left, whatever it is.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// To be called after the last record: nothing may follow it.
+    pub(crate) fn finish(self) -> Result<(), Malformed> {
+        self.bytes.is_empty().then_some(()).ok_or(Malformed)
+    }
+
+    fn split(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.bytes.split_at_checked(length).ok_or(Malformed)?;
+        self.bytes = rest;
+        Ok(bytes)
+    }
+
+    /// A length of something that needs at least one byte for each of its items.
+    fn length(&mut self) -> Result<usize, Malformed> {
+        let length = usize::try_from(u32::take(self)?).map_err(|_| Malformed)?;
+        (length <= self.bytes.len())
+            .then_some(length)
+            .ok_or(Malformed)
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => {
+        $(impl Record for $number {
+            fn put(&self, to: &mut Writer) {
+                to.bytes.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+                let bytes = from.split(size_of::<Self>())?;
+                Ok(Self::from_le_bytes(bytes.try_into().expect("as many as were split off")))
+            }
+        })+
+    };
+}
+
+numbers!(u8, u16, u32, u64, i32, i64);
+record!(Slot { 0 });
+record!(Generation { 0 });
+record!(WorkerId { 0 });
+
+impl Record for Kept {
+    fn put(&self, to: &mut Writer) {
+        to.kept.push(self.0);
+        self.0.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let fd = i32::take(from)?;
+        (fd > 2).then_some(Self(fd)).ok_or(Malformed)
+    }
+}
+
+impl Record for bool {
+    fn put(&self, to: &mut Writer) {
+        u8::from(*self).put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for NonZeroU16 {
+    fn put(&self, to: &mut Writer) {
+        self.get().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::new(u16::take(from)?).ok_or(Malformed)
+    }
+}
+
+impl Record for Duration {
+    fn put(&self, to: &mut Writer) {
+        self.as_secs().put(to);
+        self.subsec_nanos().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (seconds, nanos) = Record::take(from)?;
+        if nanos < 1_000_000_000 {
+            Ok(Self::new(seconds, nanos))
+        } else {
+            Err(Malformed)
+        }
+    }
+}
+
+impl<T: Record> Record for Option<T> {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            None => 0_u8.put(to),
+            Some(value) => {
+                1_u8.put(to);
+                value.put(to);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(None),
+            1 => T::take(from).map(Some),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl<A: Record, B: Record> Record for (A, B) {
+    fn put(&self, to: &mut Writer) {
+        self.0.put(to);
+        self.1.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl<T: Record> Record for Vec<T> {
+    fn put(&self, to: &mut Writer) {
+        to.length(self.len());
+        self.iter().for_each(|item| item.put(to));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        (0..from.length()?).map(|_| T::take(from)).collect()
+    }
+}
+
+impl<T: Record> Record for VecDeque<T> {
+    fn put(&self, to: &mut Writer) {
+        to.length(self.len());
+        self.iter().for_each(|item| item.put(to));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Vec::take(from).map(Self::from)
+    }
+}
+
+impl<K: Record + Ord, V: Record> Record for BTreeMap<K, V> {
+    fn put(&self, to: &mut Writer) {
+        to.length(self.len());
+        for (key, value) in self {
+            key.put(to);
+            value.put(to);
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        (0..from.length()?).map(|_| <(K, V)>::take(from)).collect()
+    }
+}
+
+impl Record for String {
+    fn put(&self, to: &mut Writer) {
+        to.length(self.len());
+        to.bytes.extend_from_slice(self.as_bytes());
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.length()?;
+        Self::from_utf8(from.split(length)?.to_vec()).map_err(|_| Malformed)
+    }
+}
+
+impl Record for PathBuf {
+    fn put(&self, to: &mut Writer) {
+        let bytes = self.as_os_str().as_bytes();
+        to.length(bytes.len());
+        to.bytes.extend_from_slice(bytes);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let length = from.length()?;
+        Ok(OsString::from_vec(from.split(length)?.to_vec()).into())
+    }
+}
+
+impl Record for Address {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::Tcp(address) => {
+                0_u8.put(to);
+                address.to_string().put(to);
+            }
+            Self::Unix(path) => {
+                1_u8.put(to);
+                path.put(to);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => String::take(from)?
+                .parse::<SocketAddr>()
+                .map(Self::Tcp)
+                .map_err(|_| Malformed),
+            1 => PathBuf::take(from).map(Self::Unix),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Everything = (
+        (BTreeMap<Slot, Vec<String>>, VecDeque<Option<Duration>>),
+        ((Vec<Address>, Option<Kept>), (NonZeroU16, i64)),
+    );
+
+    fn everything() -> Everything {
+        let map = BTreeMap::from([(Slot(3), vec!["é".to_owned(), String::new()])]);
+        let times = VecDeque::from([None, Some(Duration::new(u64::MAX, 999_999_999))]);
+        let addresses = vec![
+            Address::Tcp("[::1]:80".parse().expect("valid")),
+            Address::Unix(OsString::from_vec(vec![b'/', 0xff]).into()),
+        ];
+        let number = NonZeroU16::new(300).expect("not zero");
+        (
+            (map, times),
+            ((addresses, Some(Kept(7))), (number, i64::MIN)),
+        )
+    }
+
+    fn written() -> (Vec<u8>, Vec<RawFd>) {
+        let mut writer = Writer::default();
+        everything().put(&mut writer);
+        writer.finish()
+    }
+
+    #[test]
+    fn what_is_written_is_read_again_and_descriptors_are_noted() {
+        let (bytes, kept) = written();
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(Everything::take(&mut reader), Ok(everything()));
+        assert_eq!((reader.finish(), kept), (Ok(()), vec![7]));
+    }
+
+    #[test]
+    fn what_is_cut_short_or_too_long_is_refused() {
+        let (mut bytes, _) = written();
+        for length in 0..bytes.len() {
+            let cut = Everything::take(&mut Reader::new(&bytes[..length]));
+            assert_eq!(cut, Err(Malformed), "{length} bytes");
+        }
+        bytes.push(0);
+        let mut reader = Reader::new(&bytes);
+        Everything::take(&mut reader).expect("the record is whole");
+        assert_eq!(reader.finish(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_length_that_the_bytes_do_not_bear_out_reserves_no_memory() {
+        let bytes = u32::MAX.to_le_bytes();
+        assert_eq!(Vec::<u64>::take(&mut Reader::new(&bytes)), Err(Malformed));
+        assert_eq!(
+            <Option<u8> as Record>::take(&mut Reader::new(&[2, 0])),
+            Err(Malformed)
+        );
+        assert_eq!(Kept::take(&mut Reader::new(&[2, 0, 0, 0])), Err(Malformed));
+    }
+}

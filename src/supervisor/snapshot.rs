@@ -1,0 +1,261 @@
+//! The way of the supervisor into the next image: what is taken along, and how it goes on.
+
+use std::num::NonZeroU16;
+
+use crate::id::{Generation, WorkerId};
+use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::supervisor::crash::{CrashWindow, Jitter};
+#[cfg(any(test, debug_assertions))]
+use crate::supervisor::invariants;
+use crate::supervisor::policy::MAX_WORKERS;
+use crate::supervisor::slot::{Debut, Holder, Seat};
+use crate::supervisor::upgrade::{CANARY_SLOT, Errand};
+use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
+
+/// A supervisor at the moment of `ExecInPlace`, without what the next image brings itself: the
+/// policy, and the phase, which can be no other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Snapshot {
+    now: Time,
+    /// How many slots the policy asked for. Another number of `workers` is somebody's decision,
+    /// which the next image's policy does not overrule.
+    configured: NonZeroU16,
+    workers: NonZeroU16,
+    seats: Vec<Seat>,
+    canary: Worker,
+    errands: Vec<Errand>,
+    newest: Generation,
+    proven: Generation,
+    last_worker: WorkerId,
+    crashes: CrashWindow,
+}
+
+impl Snapshot {
+    /// The latest time that the supervisor was told.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many slots there were.
+    pub(crate) fn workers(&self) -> NonZeroU16 {
+        self.workers
+    }
+}
+
+impl Supervisor {
+    /// What the next image needs to go on. To be called for `ExecInPlace` alone.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let canary = self.canary.clone();
+        Snapshot {
+            now: self.now,
+            configured: self.policy.workers.min(MAX_WORKERS),
+            workers: self.workers,
+            seats: self.seats.clone(),
+            canary: canary.expect("`ExecInPlace` is taken back when the canary is gone"),
+            errands: self.errands.clone(),
+            newest: self.newest,
+            proven: self.proven,
+            last_worker: self.last_worker,
+            crashes: self.crashes.clone(),
+        }
+    }
+
+    /// Goes on where another image's supervisor stopped, with the same workers, and brings every
+    /// slot to this image. The canary, which is of it, is the first: it gets its slot at once.
+    pub(crate) fn resume(snapshot: Snapshot, policy: Policy, now: Time) -> Self {
+        let Snapshot {
+            configured,
+            workers,
+            mut crashes,
+            canary,
+            ..
+        } = snapshot;
+        crashes.keep_to(policy.crash_limit);
+        let wanted = if workers == configured {
+            policy.workers
+        } else {
+            workers
+        };
+        let mut supervisor = Self {
+            now: now.max(snapshot.now),
+            phase: Phase::Serving,
+            workers,
+            seats: snapshot.seats,
+            canary: None,
+            errands: snapshot.errands,
+            newest: snapshot.newest,
+            proven: snapshot.proven.max(canary.generation),
+            last_worker: snapshot.last_worker,
+            crashes,
+            jitter: Jitter::new(policy.seed),
+            actions: [].into(),
+            policy,
+        };
+        supervisor.notify(Change::UpgradeFinished);
+        supervisor.resize(wanted);
+        supervisor.vacate(CANARY_SLOT);
+        supervisor.seat_mut(CANARY_SLOT).hold_ready(canary);
+        supervisor.reload_to_newest();
+        supervisor.settle();
+        #[cfg(any(test, debug_assertions))]
+        invariants::check(&supervisor);
+        supervisor
+    }
+}
+
+impl Record for Snapshot {
+    fn put(&self, to: &mut Writer) {
+        self.now.put(to);
+        self.configured.put(to);
+        self.workers.put(to);
+        self.seats.put(to);
+        self.canary.put(to);
+        self.errands.put(to);
+        self.newest.put(to);
+        self.proven.put(to);
+        self.last_worker.put(to);
+        self.crashes.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let snapshot = Self {
+            now: Record::take(from)?,
+            configured: Record::take(from)?,
+            workers: Record::take(from)?,
+            seats: Record::take(from)?,
+            canary: Record::take(from)?,
+            errands: Record::take(from)?,
+            newest: Record::take(from)?,
+            proven: Record::take(from)?,
+            last_worker: Record::take(from)?,
+            crashes: Record::take(from)?,
+        };
+        let seats = usize::from(snapshot.workers.get())..=usize::from(MAX_WORKERS.get());
+        seats
+            .contains(&snapshot.seats.len())
+            .then_some(snapshot)
+            .ok_or(Malformed)
+    }
+}
+
+record!(Seat {
+    holder,
+    leaving,
+    adopter,
+    strikes,
+    debut
+});
+record!(Worker {
+    id,
+    generation,
+    state,
+    spent
+});
+
+impl Record for Holder {
+    fn put(&self, to: &mut Writer) {
+        match self {
+            Self::Vacant => 0_u8.put(to),
+            Self::Held(worker) => {
+                1_u8.put(to);
+                worker.put(to);
+            }
+            Self::Replacing { old, new } => {
+                2_u8.put(to);
+                old.put(to);
+                new.put(to);
+            }
+            Self::Backoff { until } => {
+                3_u8.put(to);
+                until.put(to);
+            }
+        }
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match u8::take(from)? {
+            0 => Self::Vacant,
+            1 => Self::Held(Record::take(from)?),
+            2 => Self::Replacing {
+                old: Record::take(from)?,
+                new: Record::take(from)?,
+            },
+            3 => Self::Backoff {
+                until: Record::take(from)?,
+            },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl Record for State {
+    fn put(&self, to: &mut Writer) {
+        let (tag, time) = match *self {
+            Self::Starting { deadline } => (0_u8, Some(deadline)),
+            Self::Serving { since } => (1, Some(since)),
+            Self::Draining { deadline } => (2, Some(deadline)),
+            Self::Killed => (3, None),
+            Self::Aborted { deadline } => (4, Some(deadline)),
+        };
+        tag.put(to);
+        time.iter().for_each(|time| time.put(to));
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match u8::take(from)? {
+            0 => Self::Starting {
+                deadline: Record::take(from)?,
+            },
+            1 => Self::Serving {
+                since: Record::take(from)?,
+            },
+            2 => Self::Draining {
+                deadline: Record::take(from)?,
+            },
+            3 => Self::Killed,
+            4 => Self::Aborted {
+                deadline: Record::take(from)?,
+            },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+impl Record for Debut {
+    fn put(&self, to: &mut Writer) {
+        let tag: u8 = match self {
+            Self::Awaited => 0,
+            Self::Failed => 1,
+            Self::Ready => 2,
+        };
+        tag.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Awaited),
+            1 => Ok(Self::Failed),
+            2 => Ok(Self::Ready),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl Record for Errand {
+    fn put(&self, to: &mut Writer) {
+        let tag: u8 = match self {
+            Self::Reload => 0,
+            Self::Upgrade => 1,
+        };
+        tag.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(Self::Reload),
+            1 => Ok(Self::Upgrade),
+            _ => Err(Malformed),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Becoming another image in place (execve(2)): same process, same descendants, and of the
+//! descriptors those that are to cross. The state crosses in a memfd_create(2) file.
+
+use std::convert::Infallible;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::uio::pread;
+use nix::unistd::execve;
+
+use crate::sys::fds;
+
+/// More than the state of the largest server there may be: some kilobytes for each slot.
+const STATE_MAX: u64 = 64 << 20;
+
+/// Nobody changes it any more, not even who made it.
+const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
+    .union(SealFlag::F_SEAL_SHRINK)
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_WRITE);
+
+/// A sealed memory file with these bytes.
+pub(crate) fn keep_state(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let mut file = File::from(memfd_create(c"prefork-server state", flags)?);
+    file.write_all(bytes)?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
+    Ok(file.into())
+}
+
+/// How the file `fd` begins, if it is one of [`keep_state`]; how many bytes there were.
+pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
+    // is not open the calls fail with EBADF, which is an answer here.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
+    (seals == SEALS.bits())
+        .then(|| pread(fd, bytes, 0).ok())
+        .flatten()
+}
+
+/// The bytes of an inherited file of [`keep_state`], which is closed. To be called once.
+pub(crate) fn take_state(fd: RawFd) -> io::Result<Vec<u8>> {
+    let file = File::from(fds::adopt(fd)?);
+    let length = file.metadata()?.len();
+    if length > STATE_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let length = usize::try_from(length).expect("it is at most STATE_MAX");
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Makes this process run `program`, with its arguments, its environment and besides `variable`.
+/// Of the descriptors that are close-on-exec, these alone cross. Returns only if it fails; then
+/// everything is as it was.
+pub(crate) fn exec(
+    program: &Path,
+    variable: (&str, &str),
+    crossing: &[RawFd],
+) -> io::Result<Infallible> {
+    let path = c_string(program.as_os_str().to_owned())?;
+    let arguments = std::env::args_os()
+        .map(c_string)
+        .collect::<Result<Vec<_>, _>>()?;
+    let (name, value) = variable;
+    let environment = std::env::vars_os()
+        .filter(|(other, _)| other != name)
+        .chain([(name.into(), value.into())])
+        .map(|(name, value)| c_string([name, value].join("=".as_ref())))
+        .collect::<Result<Vec<_>, _>>()?;
+    let _crossing = Crossing::open(crossing)?;
+    Ok(execve(&path, &arguments, &environment)?)
+}
+
+fn c_string(text: OsString) -> io::Result<CString> {
+    Ok(CString::new(text.into_vec())?)
+}
+
+/// Descriptors that are not close-on-exec as long as this lives.
+struct Crossing<'a>(&'a [RawFd]);
+
+impl<'a> Crossing<'a> {
+    fn open(fds: &'a [RawFd]) -> io::Result<Self> {
+        let crossing = Self(fds);
+        fds.iter().try_for_each(|&fd| mark(fd, FdFlag::empty()))?;
+        Ok(crossing)
+    }
+}
+
+fn mark(fd: RawFd, flag: FdFlag) -> io::Result<()> {
+    // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl(fd, FcntlArg::F_SETFD(flag))?;
+    Ok(())
+}
+
+impl Drop for Crossing<'_> {
+    fn drop(&mut self) {
+        for &fd in self.0 {
+            // It fails for a number that is not open, which needs no flag.
+            let _ = mark(fd, FdFlag::FD_CLOEXEC);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
+
+    use super::*;
+
+    #[test]
+    fn a_state_is_read_once_and_cannot_be_changed() {
+        let state = keep_state(b"all of it").expect("a memory file");
+        let error = nix::unistd::write(&state, b"more").expect_err("it is sealed");
+        assert_eq!(error, nix::errno::Errno::EPERM);
+        let mut head = [0; 3];
+        assert_eq!(state_head(state.as_raw_fd(), &mut head), Some(3));
+        assert_eq!(&head, b"all");
+        assert_eq!(
+            take_state(state.into_raw_fd()).expect("whole"),
+            b"all of it"
+        );
+    }
+
+    #[test]
+    fn what_is_no_state_has_no_head() {
+        let (reader, _writer) = io::pipe().expect("a pipe");
+        assert_eq!(state_head(reader.as_raw_fd(), &mut [0; 3]), None);
+        assert_eq!(state_head(1_000_000, &mut [0; 3]), None);
+        let file = tempfile::tempfile().expect("a file");
+        assert_eq!(state_head(file.as_raw_fd(), &mut [0; 3]), None);
+    }
+
+    #[test]
+    fn an_exec_that_fails_leaves_descriptors_as_they_were() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let crossing = [reader.as_raw_fd(), writer.as_raw_fd()];
+        let error = exec(Path::new("/no/such/program"), ("A", "b"), &crossing);
+        let error = error.expect_err("there is no such program");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        for fd in [reader.as_fd(), writer.as_fd()] {
+            let flags = fcntl(fd, FcntlArg::F_GETFD).expect("it is open");
+            assert_eq!(FdFlag::from_bits_truncate(flags), FdFlag::FD_CLOEXEC);
+        }
+    }
+}

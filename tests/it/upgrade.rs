@@ -1,0 +1,338 @@
+//! The program's file is replaced, and the running server becomes what is there now.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::apps;
+use crate::client::{Client, get};
+use crate::support::{
+    BINARY, CEILING, Server, descendants, descriptors, pid_of, proc_file, program, until,
+};
+
+/// A directory with a program in it, which can be replaced while it runs.
+struct Installed {
+    dir: TempDir,
+}
+
+impl Installed {
+    fn new(program: impl AsRef<Path>) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let installed = Self { dir };
+        installed.replace(program);
+        installed
+    }
+
+    /// This test binary, as the app of that name.
+    fn app(name: &str) -> (Self, Server) {
+        let installed = Self::new(std::env::current_exe().expect("a path"));
+        let server = Server::spawn(Command::new(installed.path()).env(apps::VARIABLE, name));
+        (installed, server)
+    }
+
+    fn start(&self, arguments: &[&str]) -> Server {
+        let mut command = program(self.path());
+        command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+        Server::spawn(command.args(arguments))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.beside("server")
+    }
+
+    fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Puts another file in the program's place, in one step. `cp` does it because a file that this
+    /// process has open for writing may be open in the processes it just forks, and such a file
+    /// cannot be executed (execve(2), `ETXTBSY`).
+    fn replace(&self, with: impl AsRef<Path>) {
+        let new = self.beside("new");
+        let copied = Command::new("cp").arg(with.as_ref()).arg(&new).status();
+        assert!(copied.expect("there is cp").success());
+        fs::rename(new, self.path()).expect("the same directory");
+    }
+
+    fn replace_by_script(&self, interpreter: &str, script: &str) {
+        let text = self.beside("text");
+        fs::write(&text, format!("#!{interpreter}\n{script}\n")).expect("writable");
+        set_mode(&text, 0o755);
+        self.replace(text);
+    }
+
+    /// Whether this process runs the file that is there now.
+    fn is_run_by(&self, pid: Pid) -> bool {
+        let inode = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
+        let runs = inode(Path::new(&format!("/proc/{pid}/exe")));
+        runs.is_ok_and(|runs| runs == inode(&self.path()).expect("it is installed"))
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// One request after another, each on a connection of its own, until it is over.
+fn load(address: SocketAddr, over: &AtomicBool) -> usize {
+    let mut answers = 0;
+    while !over.load(Ordering::Relaxed) {
+        assert_eq!(get(address, "/").body, "hi");
+        answers += 1;
+    }
+    answers
+}
+
+/// Sets the flag when it goes, however it goes: the load must not outlive a test that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
+    let (address, pid) = (server.address(), server.pid);
+    let before = descriptors(pid);
+    let of_a_worker = descriptors(server.workers()[0]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads = [0; 2].map(|_| scope.spawn(|| load(address, &over)));
+        let over = Over(&over);
+        for generation in 2..5 {
+            let old = server.workers();
+            installed.replace(BINARY);
+            assert!(!installed.is_run_by(pid));
+            server.signal(Signal::SIGUSR2);
+            server.wait("upgrade_started");
+            server.wait("upgrade_finished");
+            assert_eq!(server.wait("reload_finished")["generation"], generation);
+            until(|| {
+                let workers = server.workers();
+                workers.len() == 2 && workers.iter().all(|worker| !old.contains(worker))
+            });
+            assert!(installed.is_run_by(pid), "the master is the new file");
+            for worker in server.workers() {
+                assert!(installed.is_run_by(worker), "so is worker {worker}");
+            }
+            assert_eq!(descriptors(pid), before, "after generation {generation}");
+            until(|| get(address, "/").worker("generation") == generation);
+        }
+        drop(over);
+        for load in loads {
+            assert!(load.join().expect("nobody was refused") > 0);
+        }
+    });
+    for worker in server.workers() {
+        let environment = proc_file(worker, "environ").expect("it lives");
+        assert!(environment.contains("PREFORK_SERVER_WORKER="));
+        assert!(!environment.contains("PREFORK_SERVER_UPGRADE="));
+        until(|| descriptors(worker) == of_a_worker);
+    }
+    // The running image is the new one.
+    let gone = server.workers()[0];
+    kill(gone, Signal::SIGTERM).expect("it lives");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == gone);
+    let come = pid_of(&server.wait("worker_ready"));
+    assert!(installed.is_run_by(come));
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
+}
+
+pub(crate) fn what_cannot_take_over_changes_nothing_and_says_why() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&[
+        "--workers",
+        "1",
+        "--respond",
+        "hi",
+        "--drain-timeout",
+        "100ms",
+    ]);
+    let worker = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let before = descriptors(server.pid);
+    let path = installed.path();
+    let mut try_in_vain = |why: &str| {
+        server.signal(Signal::SIGUSR2);
+        let abandoned = server.wait("upgrade_abandoned");
+        let said = abandoned["why"].as_str().expect("a reason");
+        assert!(said.contains(why), "{why}: {said}");
+        assert!(server.log().contains(why), "{why}: {}", server.log());
+        assert_eq!(get(address, "/").body, "hi");
+        until(|| server.workers() == [worker] && descriptors(server.pid) == before);
+    };
+    fs::remove_file(&path).expect("it is ours");
+    try_in_vain("No such file or directory");
+    installed.replace(BINARY);
+    set_mode(&path, 0o644);
+    try_in_vain("Permission denied");
+    installed.replace("/bin/false");
+    try_in_vain("exit 1");
+    installed.replace("/bin/true");
+    try_in_vain("exit 0");
+    // It says that it is ready, as an image may that knows nothing of upgrades, and stays.
+    let ready = "set -- $PREFORK_SERVER_WORKER; printf R >&$7; exec sleep 1000";
+    installed.replace_by_script("/bin/bash", ready);
+    try_in_vain("reads no version of a master's state, and this master writes version 1");
+    // And one that reads the versions 2 to 3.
+    let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\2\0\3\0' >&$7; exec sleep 1000";
+    installed.replace_by_script("/bin/bash", ready);
+    try_in_vain("reads versions 2 to 3 of");
+    installed.replace(BINARY);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    assert!(installed.is_run_by(server.pid));
+}
+
+pub(crate) fn a_canary_that_is_no_good_changes_nothing() {
+    let (installed, mut server) = Installed::app("fickle");
+    let address = server.address();
+    let before = (server.workers(), descriptors(server.pid));
+    for (whim, why) in [
+        ("wait for ever", "a new worker was not ready in time"),
+        ("lock", "Permission denied"),
+        ("vanish", "not the file any more"),
+    ] {
+        set_mode(&installed.path(), 0o755);
+        fs::write(installed.beside("whim"), whim).expect("writable");
+        server.signal(Signal::SIGUSR2);
+        let abandoned = server.wait("upgrade_abandoned");
+        let said = abandoned["why"].as_str().expect("a reason");
+        assert!(said.contains(why), "{whim}: {said}");
+        assert_eq!(get(address, "/").body, "hello");
+        until(|| (server.workers(), descriptors(server.pid)) == before);
+    }
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
+
+pub(crate) fn files_descriptors_and_open_requests_stay() {
+    let installed = Installed::new(BINARY);
+    let (pid_file, unix) = (installed.beside("pid"), installed.beside("socket"));
+    // The notices go to a descriptor that only the master has.
+    let script = format!(
+        r#"exec {} --listen 127.0.0.1:0 --listen unix:{} --pid-file {} --announce-fd 7 \
+        --workers 2 --respond hi --delay 300ms 7>&1 >&2"#,
+        installed.path().display(),
+        unix.display(),
+        pid_file.display(),
+    );
+    let mut server = Server::spawn(program("/bin/sh").args(["-c", &script]));
+    let address = server.address();
+    let inodes = || [&pid_file, &unix].map(|path| fs::metadata(path).expect("it is there").ino());
+    let before = inodes();
+    let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    installed.replace(BINARY);
+    server.signal(Signal::SIGUSR2);
+    // A signal in the middle is as good as before or after: it waits for the upgrade.
+    server.signal(Signal::SIGHUP);
+    server.wait("upgrade_finished");
+    for client in &mut clients {
+        assert_eq!(client.answer().body, "hi");
+    }
+    server.wait_for("reload_finished", |reload| reload["generation"] == 3);
+    assert_eq!(inodes(), before);
+    let pid = fs::read_to_string(&pid_file).expect("it is there");
+    assert_eq!(pid.trim(), server.pid.to_string());
+    assert_eq!(ask_unix(&unix), "hi");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!pid_file.exists() && !unix.exists());
+}
+
+fn ask_unix(path: &Path) -> String {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream
+        .set_read_timeout(Some(CEILING))
+        .expect("a sane timeout");
+    let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    body.to_owned()
+}
+
+pub(crate) fn the_new_binary_brings_its_own_settings() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
+    let address = server.address();
+    assert_eq!(get(address, "/").body, "old");
+    let unix = installed.beside("socket");
+    // It does not ask for the old address, which is served all the same.
+    let script = format!(
+        "exec {BINARY} --listen unix:{} --announce-fd 1 --workers 3 --respond new",
+        unix.display()
+    );
+    installed.replace_by_script("/bin/sh", &script);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    assert_eq!(server.wait("resized")["workers"], 3);
+    server.wait_for("reload_finished", |reload| reload["generation"] == 3);
+    assert_eq!(ask_unix(&unix), "new");
+    until(|| server.workers().len() == 3);
+    for _ in 0..20 {
+        assert_eq!(get(address, "/").body, "new");
+    }
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert!(!unix.exists());
+}
+
+pub(crate) fn a_handle_asks_for_an_upgrade() {
+    let (installed, mut server) = Installed::app("handle");
+    let address = server.address();
+    installed.replace(std::env::current_exe().expect("a path"));
+    assert_eq!(get(address, "/upgrade").body, "asked");
+    server.wait("upgrade_finished");
+    server.wait("reload_finished");
+    assert!(installed.is_run_by(server.pid));
+    assert_eq!(get(address, "/stop").body, "asked");
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Needs user namespaces, or to be root.
+pub(crate) fn a_master_as_pid_1_upgrades() {
+    let installed = Installed::new(std::env::current_exe().expect("a path"));
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]);
+    let mut server = Server::spawn(command.arg(installed.path()).env(apps::VARIABLE, "hello"));
+    assert_eq!(server.wait("serving")["pid"], 1);
+    let master = server.workers()[0];
+    for _ in 0..2 {
+        kill(master, Signal::SIGUSR2).expect("it lives");
+        server.wait("upgrade_finished");
+        server.wait("reload_finished");
+    }
+    assert_eq!(server.workers(), [master]);
+    // Those who drained are reaped.
+    until(|| descendants(master).len() == 2);
+    kill(master, Signal::SIGTERM).expect("it lives");
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
