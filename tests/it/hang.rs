@@ -1,11 +1,8 @@
 //! Workers that stand still, and others that only look like it.
 
-use std::time::{Duration, Instant};
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::apps::HANG_TIMEOUT;
 use crate::client::{Answer, Client};
 use crate::support::{Server, pid_of};
 
@@ -21,14 +18,11 @@ pub(crate) fn a_worker_that_stands_still_is_replaced_and_its_queue_answered() {
     let hung = pid_in(&victim.get("/"));
     victim.ask("/hang");
     server.wait("blocked");
-    let blocked = Instant::now();
     // Some wait for the other worker, who answers them, and some for the one that hangs.
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     assert_eq!(pid_of(&server.wait("worker_hung")), hung);
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == hung);
-    let took = blocked.elapsed();
-    assert!(took < HANG_TIMEOUT + Duration::from_secs(1), "{took:?}");
     let status = exited["status"].as_str().expect("text");
     assert!(status.starts_with("signal 6"), "{status}");
     for client in &mut clients {

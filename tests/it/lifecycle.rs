@@ -108,6 +108,45 @@ pub(crate) fn a_reload_replaces_every_worker_and_refuses_nobody() {
     assert!(load.join().expect("nobody was refused") > 0);
 }
 
+pub(crate) fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let files = parent.path().join("site");
+    std::fs::create_dir(&files).expect("a directory");
+    std::fs::write(files.join("index.html"), "hi").expect("a file");
+    let mut server = Server::start(&[files.to_str().expect("text"), "--worker-header"]);
+    let address = server.address();
+    // The workers have their directory open; those of the next generation find none.
+    let elsewhere = parent.path().join("elsewhere");
+    std::fs::rename(&files, &elsewhere).expect("it is ours");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut answers = 0;
+            while !over.load(Ordering::Relaxed) {
+                let answer = get(address, "/");
+                assert_eq!(
+                    (answer.body.as_str(), answer.worker("generation")),
+                    ("hi", 1)
+                );
+                answers += 1;
+            }
+            answers
+        });
+        for generation in 2..5 {
+            server.signal(Signal::SIGHUP);
+            let abandoned = server.wait("reload_abandoned");
+            assert_eq!(abandoned["generation"], generation);
+            let why = abandoned["why"].as_str().expect("a reason");
+            assert!(why.contains("No such file or directory"), "{why}");
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(load.join().expect("not one request failed") > 0);
+    });
+    std::fs::rename(&elsewhere, &files).expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    assert_eq!(server.wait("reload_finished")["generation"], 5);
+}
+
 pub(crate) fn slots_come_and_go_by_signal() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();

@@ -43,6 +43,7 @@ tests! {
         several_addresses_and_shared_listeners,
         the_pid_file_lives_as_long_as_the_master,
         a_reload_replaces_every_worker_and_refuses_nobody,
+        a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
         notices_go_to_any_descriptor;

@@ -23,8 +23,11 @@ fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
     let answering = Answering::new(&options);
-    // Found here, in the master, what cannot be served is refused before anything is bound.
-    if let Err(error) = answering.check() {
+    // Found here, in the master, what cannot be served is refused before anything is bound. A
+    // worker that finds it tells its master, who tells why a reload or an upgrade came to nothing.
+    if role() == Role::Master
+        && let Err(error) = answering.check()
+    {
         return console::refuse(&*error, 2);
     }
     if let Err(error) = check_user(&options) {
@@ -50,7 +53,8 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     };
     let handed_in = std::env::var_os("LISTEN_FDS").is_some();
     let reachable = handed_in || !options.serving.listen.iter().all(is_local);
-    if unasked && reachable && role() == Role::Master {
+    // Asked in each process: an upgrade must find out from its canary.
+    if unasked && reachable {
         let way_out = "workers would run as root: name whom they run as, such as --user www-data, \
                        or say that it is meant: --user root (or PREFORK_USER=root)";
         return Err(way_out.into());
