@@ -48,8 +48,8 @@ impl Prefork {
         self
     }
 
-    /// How many slots a reload replaces at a time, that of an upgrade too. More is faster, and needs
-    /// memory for so many workers more. Default: 1.
+    /// How many slots a reload replaces at a time, that of an upgrade too. More is faster, and
+    /// needs memory for so many workers more. Default: 1.
     #[must_use]
     pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
         self.config.reload_batch = slots;
