@@ -11,7 +11,8 @@ use crate::address::Address;
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// A worker that exits with this code (`EX_CONFIG`, sysexits(3head)) says that spawning it again
-/// cannot help: the server drains and ends with [`Error::Misconfigured`].
+/// cannot help: the server drains and ends with [`Error::Misconfigured`]. A new worker of a reload
+/// or of an upgrade ends only that, and the old ones serve on.
 pub const EXIT_MISCONFIGURED: i32 = 78;
 
 /// How a worker leaves whose app could not be set up. The master counts it as a crash before

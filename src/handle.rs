@@ -1,4 +1,5 @@
-//! A handle on a running server: any thread of any of its processes may scale, reload or stop it.
+//! A handle on a running server: any thread of any of its processes may scale, reload, upgrade or
+//! stop it.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -30,7 +31,11 @@ pub(crate) enum Command {
 ///
 /// From [`Prefork::handle`](crate::Prefork::handle) or [`Worker::handle`](crate::Worker::handle).
 /// In a worker the request travels to the master. Asking returns at once; what comes of it is told
-/// by notices.
+/// by notices. What is asked before the server runs waits until it does; what its master has not
+/// read when it is upgraded is read by the next image.
+///
+/// A server that runs [in process](crate::Prefork::in_process) can be stopped and have its logs
+/// reopened; all else needs a master and is only logged.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -69,7 +74,8 @@ impl Handle {
         ))
     }
 
-    /// Replaces the workers slot by slot; see the signal `HUP`.
+    /// Replaces the workers slot by slot; see the signal `HUP`. One that is asked for during an
+    /// upgrade follows it; one that is asked for during a reload begins it anew.
     ///
     /// # Errors
     /// The server has ended, or too many requests wait for it.
@@ -82,7 +88,10 @@ impl Handle {
     ///
     /// The master's process stays, and what runs in it begins anew: its other threads are gone, as
     /// after every execve(2), and `main` runs again up to the server. What `main` does there in the
-    /// master alone is the one thing that the binary's first worker cannot try beforehand.
+    /// master alone is the one thing that the binary's first worker cannot try beforehand. What
+    /// came of it is told by [`Notice::UpgradeFinished`](crate::Notice::UpgradeFinished), to the
+    /// hooks of the new image, or [`Notice::UpgradeAbandoned`](crate::Notice::UpgradeAbandoned).
+    /// One that is asked for during a reload follows it.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -90,7 +99,7 @@ impl Handle {
         self.ask(Command::Upgrade)
     }
 
-    /// Ends the server.
+    /// Ends the server. Asked a second time, in whichever way, it is [`Stop::Now`].
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -98,7 +107,8 @@ impl Handle {
         self.ask(Command::Stop(stop))
     }
 
-    /// Changes the number of slots; at most [`MAX_WORKERS`](crate::MAX_WORKERS).
+    /// Changes the number of slots; more than [`MAX_WORKERS`](crate::MAX_WORKERS) is taken as that
+    /// many. It outlasts an upgrade, whatever number the new binary would have chosen.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -115,7 +125,9 @@ impl Handle {
         self.ask(Command::ReopenLogs)
     }
 
-    /// Blocks until the server serves and tells where; `None` if it ended before that.
+    /// Blocks until the server serves and tells where; `None` if it ended before that. For a thread
+    /// of the master, or beside a server that runs in process. In a worker it never returns, since
+    /// a worker does not learn of it.
     #[must_use]
     pub fn wait_serving(&self) -> Option<Vec<Address>> {
         let mut serving = self

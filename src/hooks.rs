@@ -53,7 +53,7 @@ pub enum Core {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Every slot has had a ready worker; said once.
+    /// Every slot has had a ready worker; said once, and not again after an upgrade.
     Serving {
         /// What is listened on; a port 0 has become the real one.
         addresses: Vec<Address>,
@@ -62,13 +62,15 @@ pub enum Notice {
         /// The master's process id.
         pid: u32,
     },
-    /// A worker process was started.
+    /// A worker process was started. An upgrade's first one, the canary, is told as a worker of
+    /// slot 0, beside the one that has the slot.
     WorkerSpawned(WorkerInfo),
     /// A worker accepts connections.
     WorkerReady(WorkerInfo),
     /// A worker was asked to finish what is open and leave.
     WorkerDraining(WorkerInfo),
-    /// A worker's event loop stood still while work was waiting.
+    /// A worker's event loop stood still while work was waiting; it is aborted. See
+    /// [`Prefork::hang_timeout`](crate::Prefork::hang_timeout).
     WorkerHung(WorkerInfo),
     /// A worker process has ended.
     WorkerExited {
@@ -100,7 +102,8 @@ pub enum Notice {
         /// For how long.
         pause: Duration,
     },
-    /// A reload has begun.
+    /// A reload has begun, or one that runs is to reach this generation now. Each finished upgrade
+    /// is followed by one.
     ReloadStarted {
         /// The generation it leads to.
         generation: Generation,
@@ -110,14 +113,15 @@ pub enum Notice {
         /// That generation.
         generation: Generation,
     },
-    /// The new generation could not start; the old one serves on.
+    /// The new generation could not start, or the server ends. Slots that had been replaced keep
+    /// their new workers, the old ones serve on in the others.
     ReloadAbandoned {
         /// The generation that failed.
         generation: Generation,
         /// What went wrong.
         why: String,
     },
-    /// A worker of the binary that is now on disk is being tried.
+    /// A worker of the binary that is now on disk, the canary, is being tried.
     UpgradeStarted,
     /// The master is that binary now, and replaces the other workers; told by the new image.
     UpgradeFinished,
@@ -144,14 +148,21 @@ pub enum Notice {
 
 /// What the server calls while it lives. Every method has a default that does nothing.
 ///
-/// Hooks run in the process and thread that called [`Prefork::serve`](crate::Prefork::serve),
-/// between two actions of the master: while a hook runs no worker is respawned and no signal is
-/// answered, so it must not block; one that takes longer than 100 ms is named in the log. Since
-/// the program runs once in every process, each has a hooks object of its own; state put into it
-/// in the master is not seen in a worker.
+/// Hooks run in the process and thread that called [`Prefork::serve`](crate::Prefork::serve). In
+/// the master that is between two of its actions: while a hook runs no worker is respawned and no
+/// signal is answered. In a worker it is inside its runtime: no connection is served. So a hook
+/// must not block; one that takes longer than 100 ms is named in the log. A hook that panics ends
+/// the master, as any panic of its thread does, and its workers finish what is open; in a worker
+/// the panic is logged.
+///
+/// Since the program runs once in every process, each has a hooks object of its own; state put
+/// into it in the master is not seen in a worker. After an upgrade the master has a new one.
+/// A server that runs [in process](crate::Prefork::in_process) calls [`serving`](Self::serving),
+/// [`notice`](Self::notice) for [`Notice::Serving`] alone, and [`reopen_logs`](Self::reopen_logs).
 pub trait Hooks {
-    /// Called in the master before each worker is spawned, to adjust its environment, arguments
-    /// or limits. An error counts as the hook's refusal: the server drains and ends with
+    /// Called in the master, on its thread, before each worker is spawned, an upgrade's canary
+    /// among them, to adjust its environment, arguments or limits. An error counts as the hook's
+    /// refusal: this worker is not started, the server drains and ends with
     /// [`Error::Hook`](crate::Error::Hook). It must not start processes.
     ///
     /// # Errors
@@ -166,8 +177,10 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Called in the master after each worker was spawned, before it is ready. An error is a
-    /// refusal as in [`worker_command`](Self::worker_command). It must not wait for the worker.
+    /// Called in the master, on its thread, after each worker was spawned, an upgrade's canary
+    /// among them, and before it is ready. An error is a refusal as in
+    /// [`worker_command`](Self::worker_command), and the worker drains with the others. It must
+    /// not wait for the worker.
     ///
     /// # Errors
     /// Whatever makes it impossible to go on.
@@ -176,11 +189,11 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Called in the master once, when every slot has had a ready worker; in a server that runs
-    /// [in process](crate::Prefork::in_process), when it accepts. An error is a refusal as in
-    /// [`worker_command`](Self::worker_command). The slices are valid during the call only. After
-    /// an upgrade it is not called again: the hooks of the new image hear
-    /// [`Notice::UpgradeFinished`].
+    /// Called in the master, on its thread, once, when every slot has had a ready worker; in a
+    /// server that runs [in process](crate::Prefork::in_process), when it accepts. An error is a
+    /// refusal as in [`worker_command`](Self::worker_command). It must not block, nor wait for what
+    /// only a notice will tell. After an upgrade it is not called again: the hooks of the new image
+    /// hear [`Notice::UpgradeFinished`].
     ///
     /// # Errors
     /// Whatever makes it impossible to go on.
@@ -189,25 +202,28 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Called in the master after a worker that was not asked to leave has ended and another was
-    /// spawned in its slot. It cannot refuse. It must not signal `old.pid`, which may by now be
-    /// another process.
+    /// Called in the master, on its thread, after a worker that was not asked to leave has ended
+    /// and another was spawned in its slot. One that hung is such a worker; one that was killed for
+    /// not being ready in time is none. It cannot refuse. It must not signal `old.pid`, which may
+    /// by now be another process.
     fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
         let _ = (old, status, new);
     }
 
-    /// Called in the master for every notice, after the more specific hook. It cannot refuse. It
-    /// must not block.
+    /// Called in the master, on its thread, for every notice, after the more specific hook. It
+    /// cannot refuse. It must not block.
     fn notice(&mut self, notice: &Notice) {
         let _ = notice;
     }
 
-    /// Called in every process when logs should be reopened (`SIGUSR1` to the master). It cannot
-    /// refuse. It must not block for long: open and return.
+    /// Called in every process when logs should be reopened (`SIGUSR1` to the master, or
+    /// [`Handle::reopen_logs`](crate::Handle::reopen_logs)): in the master on its thread, in each
+    /// worker inside its runtime. It cannot refuse. It must not block for long: open and return.
     fn reopen_logs(&mut self) {}
 
-    /// Called in a worker when its master has died without saying so; the worker then drains
-    /// and leaves. It cannot refuse. It must not exit, or open requests are cut.
+    /// Called in a worker, inside its runtime, when its master has ended without asking it to
+    /// leave; the worker then drains and leaves. An upgrade is no such end. It cannot refuse. It
+    /// must not exit, or open requests are cut, and must not block: the drain begins after it.
     fn master_died(&mut self) {}
 }
 
@@ -220,7 +236,7 @@ impl Hooks for NoHooks {}
 /// What a worker will be started with; see [`Hooks::worker_command`].
 ///
 /// The program itself is not to choose: a worker is always the running image, so a reload never
-/// changes code. Only an upgrade's first worker is of the binary on disk.
+/// changes code. Only an upgrade's first worker, the canary, is of the binary on disk.
 #[derive(Debug, Default)]
 pub struct WorkerCommand {
     pub(crate) arguments: Vec<OsString>,

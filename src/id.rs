@@ -7,8 +7,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
-/// How often the workers have been replaced as a whole: 1 at the start, raised by each reload. A
-/// worker is *current* if its generation is the newest, else *stale*.
+/// Which round of workers: 1 at the start, raised by each reload and each upgrade, also by one that
+/// is abandoned. A worker is *current* if its generation is the newest, else *stale*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 

@@ -3,8 +3,8 @@
 //! A *master* process without an async runtime holds the listeners and supervises. *Workers*,
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
 //! listener of its own, so the kernel spreads new connections over them. When a worker crashes or
-//! is replaced, its listener and what waits in its queue stay with the master. Linux only (5.10 or
-//! newer).
+//! is replaced, its listener and what waits in its queue stay with the master; also when the master
+//! becomes a newer binary. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -24,7 +24,8 @@
 //!
 //! **[`Prefork::serve`] and [`Prefork::run`] are called in every process: in the master they
 //! supervise, in a worker they serve and never return.** With N workers, what stands before them
-//! in `main` runs N + 1 times, and once more for each respawn and each worker of a reload. So
+//! in `main` runs N + 1 times, once more for each respawn and each worker of a reload, and once
+//! more in the master for each upgrade. So
 //!
 //! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per
 //!   worker, inside its runtime;
@@ -38,25 +39,31 @@
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
 //!   server, for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`]
 //!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
-//! - [`Worker`] tells the app which worker it is and when to drain. [`Handle`] reloads, resizes
-//!   and stops the server, from any of its processes.
-//! - [`Hooks`] hear what happens, [`Notice`] is what they hear.
+//! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
+//!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
+//! - [`Hooks`] hear what happens, [`Notice`] is what they hear, [`Totals`] is what was done when
+//!   all is over.
 //! - [`Error`] says why a server could not start or had to end, and with which exit code to leave.
 //!   [`EXIT_MISCONFIGURED`] is a worker's way to say that spawning it again cannot help.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
-//! The README has the signals, the exit codes, advice on tuning, and tables for those who come
-//! from fasthttp/prefork, forker, gunicorn and nginx.
+//! The README has the signals, the exit codes, what an upgrade does and does not, life under an
+//! init system, advice on tuning, and tables for those who come from fasthttp/prefork, forker,
+//! gunicorn and nginx.
 //!
 //! # Words
 //!
 //! | word | meaning |
 //! |---|---|
 //! | slot | a seat for a worker, with one listener per address for the life of the server |
-//! | generation | how often the workers have been replaced as a whole, from 1 |
+//! | generation | a round of workers, from 1; each reload and each upgrade begins one |
 //! | ready | the worker has asked for its first connection |
 //! | drain | take on no work, finish what is open, leave |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
+//! | upgrade | become the binary that is now on disk, in the same process, and reload |
+//! | canary | an upgrade's first worker, which must serve before the master becomes its binary |
+//! | recycle | replace one worker that has served its share, the new one ready first |
+//! | hung | its event loop stands still while work waits |
 //! | adopt | accept from the listeners of a slot whose own worker does not serve |
 //! | crash limit | more crashes than this within a time end the server |
 //! | notice | something happened, and is told |
@@ -73,8 +80,11 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance at exec
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id
+//! floor 0  address config error handle hooks id | record | row
 //! ```
+//!
+//! `record` turns values into bytes and back, for what crosses from a master into its next image.
+//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in.
 //!
 //! What must stay true:
 //!
@@ -82,17 +92,24 @@
 //!   no descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs`
 //!   has one function for each action and decides nothing.
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`.
+//! - Each word of the scoreboard is written by one process at a time, and none guards another.
+//!   Totals never fall.
+//! - What crosses an upgrade is in `master/state.rs`, and a change of it raises `VERSION` in
+//!   `protocol/state.rs`: the canary says what it reads before the master execs. After the exec
+//!   nothing is an error that the server can do without.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
 //!   fork and exec. A process is a worker only if the master that started it made its channel.
 //! - No listener is closed while the server serves.
-//! - There is one place that spawns, for the first worker and every later one.
+//! - There is one place that spawns, for the first worker, every later one and the canary. What a
+//!   service manager has told the master is kept from all of them.
 //!
 //! Read `supervisor/slot.rs` first: the table above `Seat` says what each event means to a worker
 //! in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
-//! channel), `http/connection.rs` (the life of a connection).
+//! channel), `http/connection.rs` (the life of a connection), `master/upgrade.rs` (how one image
+//! leaves and the next goes on).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");

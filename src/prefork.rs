@@ -65,7 +65,7 @@ enum Processes {
 /// What the process that asks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It was started by a user, and will supervise.
+    /// It was started by a user, or upgraded in place, and will supervise.
     Master,
     /// It was spawned by a master, and will serve.
     Worker,
@@ -123,7 +123,10 @@ impl Prefork {
         self
     }
 
-    /// A handle on the server to be.
+    /// A handle on the server to be: for a thread of the program's own, which has to be started
+    /// before [`serve`](Self::serve) or [`run`](Self::run). As this is called in every process,
+    /// such a thread runs in each worker too, unless it is started behind [`role`]; after an
+    /// upgrade it is started anew. Within the app there is [`Worker::handle`].
     ///
     /// # Errors
     /// socketpair(2) failed.
@@ -144,7 +147,9 @@ impl Prefork {
     ///
     /// # Errors
     /// In the master: a setting that cannot work, an address that cannot be bound, no worker that
-    /// becomes ready, more crashes than the limit, a hook that refuses.
+    /// becomes ready, more crashes than the limit, a hook that refuses, a state that an upgraded
+    /// master cannot go on from, a system call that it cannot do without. In process: what the app
+    /// returned.
     pub fn serve<A, S, B>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,

@@ -10,8 +10,8 @@ use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 
 impl Prefork {
-    /// How many worker processes, 1 to [`MAX_WORKERS`]. Default: the CPUs that this process may
-    /// use, see [`usable_cpus`].
+    /// How many worker processes, 1 to [`MAX_WORKERS`](crate::MAX_WORKERS). Default: the CPUs that
+    /// this process may use, see [`usable_cpus`](crate::usable_cpus).
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);
@@ -41,15 +41,15 @@ impl Prefork {
         self
     }
 
-    /// How long a new worker may take until it accepts. Default: 60 s.
+    /// How long a new worker may take until it accepts, an upgrade's canary too. Default: 60 s.
     #[must_use]
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.config.ready_timeout = timeout;
         self
     }
 
-    /// How many slots a reload replaces at a time. More is faster, and needs memory for so many
-    /// workers more. Default: 1.
+    /// How many slots a reload replaces at a time, that of an upgrade too. More is faster, and
+    /// needs memory for so many workers more. Default: 1.
     #[must_use]
     pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
         self.config.reload_batch = slots;
@@ -93,17 +93,17 @@ impl Prefork {
     }
 
     /// Replaces a worker that has answered this many requests, and up to a quarter more so that
-    /// not all workers reach it together: against leaks in the app. See [`Worker::recycle`] for
-    /// how. Counts what [`serve`](Self::serve) answers; in [`run`](Self::run) the app counts and
-    /// calls `recycle` itself. Default: never.
+    /// not all workers reach it together: against leaks in the app. See
+    /// [`Worker::recycle`](crate::Worker::recycle) for how. Counts what [`serve`](Self::serve)
+    /// answers; in [`run`](Self::run) the app counts and calls `recycle` itself. Default: never.
     #[must_use]
     pub fn max_requests(mut self, requests: impl Into<Option<u64>>) -> Self {
         self.config.max_requests = requests.into();
         self
     }
 
-    /// Replaces a worker that is this old, or up to a quarter older. See [`Worker::recycle`] for
-    /// how. Default: never.
+    /// Replaces a worker that is this old, or up to a quarter older. See
+    /// [`Worker::recycle`](crate::Worker::recycle) for how. Default: never.
     #[must_use]
     pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.config.max_worker_age = age.into();
@@ -113,7 +113,8 @@ impl Prefork {
     /// Workers run as this user, by name or number (passwd(5)), without supplementary groups and
     /// without a way to more rights (prctl(2), `PR_SET_NO_NEW_PRIVS`); the master binds and stays
     /// what it is. Only root may name another than itself. Default: as the master; if that is root
-    /// a warning is logged, and `"root"` says that it is meant. Of no effect
+    /// a warning is logged, and `"root"` says that it is meant. To name who the master is already
+    /// changes nothing, not the supplementary groups either. Of no effect
     /// [in process](Self::in_process).
     ///
     /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
@@ -164,7 +165,9 @@ impl Prefork {
 
     /// Serves in this very process instead of in workers: no master, no respawn, no signals, one
     /// thread. For tests (a re-executed test binary would run its tests again) and debuggers. It
-    /// is ended by its [`handle`](Self::handle). Default: workers.
+    /// is ended by its [`handle`](Self::handle). Nothing that needs a master has an effect: no
+    /// recycling, no hang detection, no other user, no pid file, no notice but
+    /// [`Notice::Serving`](crate::Notice::Serving), and none on a descriptor. Default: workers.
     #[must_use]
     pub fn in_process(mut self) -> Self {
         self.processes = Processes::ThisOne;

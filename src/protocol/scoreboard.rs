@@ -29,8 +29,9 @@ use crate::record::record;
 use crate::row::{Gauge, Mark, Row, RowView, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
-/// Rows for living workers: in each slot one that serves, its successor and two that drain. More
-/// live only if the kernel cannot end processes that were killed; then a spawn fails.
+/// Rows for living workers: four for each slot of the largest server. A slot may have more (a
+/// worker that serves, its successor, four that drain and some that were killed); should all rows
+/// be taken, a spawn fails.
 const ROWS: usize = 4 * MAX_WORKERS;
 
 /// Where in the file the rows begin.

@@ -66,7 +66,7 @@ impl Worker {
         self.slot
     }
 
-    /// The round it belongs to; 1 until the first reload.
+    /// The round it belongs to; 1 until the first reload or upgrade.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
