@@ -126,8 +126,8 @@ impl Handle {
     }
 
     /// Blocks until the server serves and tells where; `None` if it ended before that. For a thread
-    /// of the master, or beside a server that runs in process. In a worker it never returns, since
-    /// a worker does not learn of it.
+    /// of the master, or beside a server that runs in process; a worker does not learn of it, and
+    /// there it is `None` at once.
     #[must_use]
     pub fn wait_serving(&self) -> Option<Vec<Address>> {
         let mut serving = self

@@ -99,6 +99,7 @@ impl Master {
                     with_causes(&error)
                 );
                 tracing::warn!("{why}");
+                self.fallen = Some((generation, why.clone()));
                 match image {
                     Image::Running => self.remember(why),
                     Image::OnDisk => self.canary_failed(why),
@@ -302,7 +303,9 @@ impl Master {
 
     fn tell_serving(&mut self) {
         let addresses = self.listeners.addresses();
-        let workers: Vec<_> = self.processes.values().map(Process::info).collect();
+        let serving = self.processes.values();
+        let serving = serving.filter(|process| process.asked == Asked::Nothing);
+        let workers: Vec<_> = serving.map(Process::info).collect();
         if let Err(source) = self.hooks.serving(&addresses, &workers) {
             return self.refuse("serving", source);
         }
@@ -316,10 +319,16 @@ impl Master {
     }
 
     fn tell_abandoned(&mut self, generation: Generation, why: Abandoned) {
-        let mut why = why.to_string();
-        if let Some(death) = self.deaths.back() {
-            why = format!("{why}: {death}");
-        }
+        let its = self.fallen.as_ref().filter(|(of, _)| *of == generation);
+        let why = match (why, its) {
+            (
+                Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned,
+                Some((_, how)),
+            ) => {
+                format!("{why}: {how}")
+            }
+            _ => why.to_string(),
+        };
         tracing::warn!(%generation, "reload abandoned: {why}");
         self.notify(&Notice::ReloadAbandoned { generation, why });
     }

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::error::{EXIT_MISCONFIGURED, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
-use crate::id::{Slot, WorkerId};
+use crate::id::{Generation, Slot, WorkerId};
 use crate::master::announce::Announcer;
 use crate::master::hang::HangWatch;
 use crate::master::inherited::Inherited;
@@ -89,6 +89,8 @@ struct Master {
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     deaths: VecDeque<String>,
+    /// How the latest worker ended, and of which generation it was.
+    fallen: Option<(Generation, String)>,
     refused: Option<Error>,
     hooks: Box<dyn Hooks>,
     handle: Handle,
@@ -159,6 +161,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         deaths: VecDeque::new(),
+        fallen: None,
         refused: None,
         hooks,
         handle,
@@ -376,10 +379,12 @@ impl Master {
             let (slot, cut) = (info.slot, process.cut());
             tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
         }
+        self.fallen = Some((info.generation, obituary.clone()));
         if self.trial_of(worker).is_some() {
             self.canary_failed(obituary);
         } else {
-            if matches!(process.asked, Asked::Nothing | Asked::ToDie) {
+            let unasked = matches!(process.asked, Asked::Nothing | Asked::ToDie);
+            if unasked && !self.has_another(info.slot) {
                 self.respawning.insert(info.slot, (info, status));
             }
             if exit != Exit::Clean {
@@ -392,6 +397,14 @@ impl Master {
             cut: process.cut(),
         });
         self.tell_supervisor(Event::Exited(worker, exit));
+    }
+
+    /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
+    fn has_another(&self, slot: Slot) -> bool {
+        self.processes.iter().any(|(&worker, process)| {
+            let stays = process.asked == Asked::Nothing && self.trial_of(worker).is_none();
+            stays && process.slot == slot
+        })
     }
 
     fn remember(&mut self, death: String) {

@@ -188,6 +188,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         processes,
         respawning: state.respawning,
         deaths: state.deaths,
+        fallen: None,
         refused: None,
         hooks,
         handle,

@@ -29,15 +29,15 @@ use crate::record::record;
 use crate::row::{Gauge, Mark, Row, RowView, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
-/// Rows for living workers: four for each slot of the largest server. A slot may have more (a
-/// worker that serves, its successor, four that drain and some that were killed); should all rows
-/// be taken, a spawn fails.
-const ROWS: usize = 4 * MAX_WORKERS;
+/// Rows for living workers: eight for each slot of the largest server. In a slot there may be a
+/// worker that serves, its successor, four that drain, and some that were killed and that the
+/// kernel does not let go; should all rows be taken, a spawn fails.
+const ROWS: usize = 8 * MAX_WORKERS;
 
 /// Where in the file the rows begin.
 const FIRST_ROW: usize = (1 + MAX_WORKERS) * WORDS;
 
-/// The whole file: 20 MiB, of which a page for each worker and slot is touched.
+/// The whole file: 36 MiB, of which a page for each worker and slot is touched.
 const ALL_WORDS: usize = FIRST_ROW + ROWS * WORDS;
 
 /// The first words of the file. A change of what any word means is a new version.

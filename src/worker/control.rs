@@ -256,7 +256,7 @@ pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
             match command {
                 Command::Stop(Stop::Drain) => switch.turn(),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
-                Command::ReopenLogs => reopen.borrow_mut().reopen_logs(),
+                Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
                 Command::Reload | Command::Upgrade | Command::Resize(_) => {
                     tracing::warn!(?command, "needs a master; this server runs in process");
                 }

@@ -190,6 +190,8 @@ where
     row.set(Gauge::Pid, std::process::id().into());
     row.set_state(State::Starting);
     let (switch, drain) = DrainSwitch::new();
+    // Nobody will tell it here where the server serves.
+    handle.set_ended();
     let worker = Worker {
         slot: inheritance.marker.slot,
         generation: inheritance.marker.generation,

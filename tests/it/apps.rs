@@ -53,6 +53,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("hangs") => hangs(),
         Some("rests") => rests(),
         Some("fickle") => fickle(),
+        Some("sour") => sour(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -237,6 +238,16 @@ fn fickle() -> Result<(), Error> {
             _ => {}
         }
         Ok(service_fn(hello))
+    })
+}
+
+/// The second generation fails, the third is never ready, the fourth is as good as the first.
+fn sour() -> Result<(), Error> {
+    let server = server().ready_timeout(Duration::from_secs(1)).hooks(Told);
+    server.serve(async |worker: Worker| match worker.generation() {
+        Generation(2) => Err("the milk is sour".into()),
+        Generation(3) => std::future::pending().await,
+        _ => Ok(service_fn(hello)),
     })
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
 use crate::client::{Client, get};
 use crate::support::{CEILING, Server, binary, until};
@@ -145,6 +145,28 @@ pub(crate) fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says
     std::fs::rename(&elsewhere, &files).expect("it is ours");
     server.signal(Signal::SIGHUP);
     assert_eq!(server.wait("reload_finished")["generation"], 5);
+}
+
+/// The reason is that of the reload, not of a worker that happened to die before.
+pub(crate) fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
+    let mut server = Server::start_app("sour");
+    server.address();
+    kill(server.workers()[0], Signal::SIGKILL).expect("it lives");
+    server.wait_for("hook", |told| told["hook"] == "worker_respawned");
+    server.wait("worker_ready");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].clone();
+    let why = why.as_str().expect("a reason");
+    assert!(why.contains("the milk is sour"), "{why}");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].clone();
+    assert_eq!(why, "a new worker was not ready in time");
+    server.signal(Signal::SIGHUP);
+    // Slot by slot, and nobody is told of a respawn.
+    for hook in ["worker_command", "worker_spawned"].repeat(2) {
+        assert_eq!(server.wait("hook")["hook"], hook);
+    }
+    server.wait("reload_finished");
 }
 
 pub(crate) fn slots_come_and_go_by_signal() {

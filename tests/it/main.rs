@@ -44,6 +44,7 @@ tests! {
         the_pid_file_lives_as_long_as_the_master,
         a_reload_replaces_every_worker_and_refuses_nobody,
         a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
+        an_abandoned_reload_tells_its_own_reason_and_respawns_nobody,
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
         notices_go_to_any_descriptor;

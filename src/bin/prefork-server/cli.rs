@@ -32,7 +32,8 @@ PREFORK_LISTEN takes several addresses with commas between. The command line win
 systemd hands in (LISTEN_FDS) wins over every --listen.
 
 Signals to the master: TERM, QUIT and the first INT drain, a second stops now; HUP replaces every
-worker; USR1 opens the logs anew; TTIN and TTOU add and remove a slot.
+worker; USR1 opens the logs anew; USR2 upgrades to the program now on disk; TTIN and TTOU add and
+remove a slot.
 Exit codes: 0 drained, 1 runtime error, 2 usage, 3 no worker became ready, 4 crash limit, 5 cannot
 bind.";
 

@@ -51,7 +51,8 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
         Address::Tcp(address) => address.ip().is_loopback(),
         Address::Unix(_) => true,
     };
-    let handed_in = std::env::var_os("LISTEN_FDS").is_some();
+    let pid = std::process::id().to_string();
+    let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
     let reachable = handed_in || !options.serving.listen.iter().all(is_local);
     // Asked in each process: an upgrade must find out from its canary.
     if unasked && reachable {
