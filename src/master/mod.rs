@@ -356,6 +356,10 @@ impl Master {
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        // One that was killed has said nothing, but its row tells what went with it.
+        let cut = process
+            .cut()
+            .unwrap_or_else(|| self.scoreboard.connections(process.row));
         self.scoreboard.give_back(process.row);
         if let Some(watch) = &mut self.hang_watch {
             watch.forget(worker);
@@ -372,9 +376,8 @@ impl Master {
             (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
             (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
         }
-        if process.cut() > 0 {
-            let (slot, cut) = (info.slot, process.cut());
-            tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
+        if cut > 0 {
+            tracing::warn!(slot = %info.slot, cut, "connections were cut");
         }
         if self.trial_of(worker).is_some() {
             self.canary_failed(obituary);
@@ -389,7 +392,7 @@ impl Master {
         self.notify(&Notice::WorkerExited {
             worker: info,
             status,
-            cut: process.cut(),
+            cut,
         });
         self.tell_supervisor(Event::Exited(worker, exit));
     }
