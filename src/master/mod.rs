@@ -53,7 +53,8 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
-    pub(crate) credentials: Option<Credentials>,
+    /// Whom workers are to run as, or why they cannot.
+    pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) asks: UnixDatagram,
@@ -115,15 +116,14 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         handle,
         asks,
     } = setup;
+    let credentials = credentials.map_err(Error::Config)?;
     let announcer = match config.announce_fd {
         Some(fd) => Some(Announcer::new(fd).map_err(|error| {
             Error::Config(format!("cannot announce on descriptor {fd}: {error}"))
         })?),
         None => None,
     };
-    if credentials::is_root() && config.user.is_none() {
-        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
-    }
+    warn_of_root(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let mut inherited = Inherited::take()?;
@@ -171,6 +171,12 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         master.tell_supervisor(Event::Resize(workers));
     }
     Ok(master)
+}
+
+fn warn_of_root(config: &Config) {
+    if credentials::is_root() && config.user.is_none() {
+        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
+    }
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {

@@ -111,6 +111,7 @@ tests! {
         a_canary_that_is_no_good_changes_nothing,
         files_descriptors_and_open_requests_stay,
         the_new_binary_brings_its_own_settings,
+        settings_that_a_master_refuses_end_no_server,
         a_handle_asks_for_an_upgrade,
         a_master_as_pid_1_upgrades;
     api:
