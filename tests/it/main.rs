@@ -60,7 +60,8 @@ tests! {
         a_hook_that_panics_in_a_worker_does_not_deafen_it;
     recycle:
         workers_are_replaced_by_requests_and_refuse_nobody,
-        workers_are_replaced_by_age_one_after_the_other;
+        workers_are_replaced_by_age_one_after_the_other,
+        replacements_that_cannot_start_end_no_server_that_serves;
     drain:
         term_answers_what_is_open,
         a_worker_that_is_told_to_leave_is_followed_at_once,

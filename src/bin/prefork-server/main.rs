@@ -67,8 +67,9 @@ fn is_master_root() -> bool {
     match role() {
         Role::Master => geteuid().is_root(),
         // Its directory is the user's that it runs as (proc(5)).
-        Role::Worker => fs::metadata(format!("/proc/{}", parent_id()))
-            .is_ok_and(|master| master.uid() == 0),
+        Role::Worker => {
+            fs::metadata(format!("/proc/{}", parent_id())).is_ok_and(|master| master.uid() == 0)
+        }
     }
 }
 
