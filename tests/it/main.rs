@@ -75,6 +75,7 @@ tests! {
         a_worker_that_stands_still_is_replaced_and_its_queue_answered,
         a_worker_that_waits_for_others_is_left_alone,
         an_app_that_does_not_accept_is_left_alone,
+        one_that_stands_still_is_found_by_what_it_has_adopted,
         a_stopped_worker_is_left_alone_until_work_waits;
     scoreboard:
         totals_outlive_crash_and_reload;
@@ -113,6 +114,7 @@ tests! {
         files_descriptors_and_open_requests_stay,
         the_new_binary_brings_its_own_settings,
         settings_that_a_master_refuses_end_no_server,
+        a_file_that_the_workers_user_may_not_execute_is_named,
         a_handle_asks_for_an_upgrade,
         a_master_as_pid_1_upgrades;
     api:

@@ -321,6 +321,24 @@ pub(crate) fn settings_that_a_master_refuses_end_no_server() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
+pub(crate) fn a_file_that_the_workers_user_may_not_execute_is_named() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let installed = Installed::new(BINARY);
+    set_mode(installed.dir.path(), 0o755);
+    let mut server = installed.start(&["--respond", "hi", "--user", "nobody"]);
+    server.wait("serving");
+    installed.replace(BINARY);
+    set_mode(&installed.path(), 0o700);
+    server.signal(Signal::SIGUSR2);
+    let abandoned = server.wait("upgrade_abandoned");
+    let said = abandoned["why"].as_str().expect("a reason");
+    let named = format!("may not execute {}", installed.path().display());
+    assert!(said.ends_with(&named), "{said}");
+}
+
 pub(crate) fn a_handle_asks_for_an_upgrade() {
     let (installed, mut server) = Installed::app("handle");
     let address = server.address();
