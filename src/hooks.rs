@@ -78,7 +78,7 @@ pub enum Notice {
         worker: WorkerInfo,
         /// How.
         status: ExitStatus,
-        /// Connections it had to cut at the drain deadline, as far as it could still say.
+        /// Connections that were cut: open at the drain deadline, or when a signal ended it.
         cut: u32,
     },
     /// A slot without a serving worker is accepted for by the worker of the slot `by`.

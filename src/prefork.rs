@@ -252,7 +252,7 @@ impl Prefork {
         let workers = self.parsed()?;
         let Self { config, hooks, .. } = self;
         let (user, group) = (config.user.as_deref(), config.group.as_deref());
-        let credentials = Credentials::choose(user, group).map_err(Error::Config)?;
+        let credentials = Credentials::choose(user, group);
         master::run(
             master::Setup {
                 config,

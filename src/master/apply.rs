@@ -168,10 +168,11 @@ impl Master {
             environment,
             limits,
         } = asked;
-        let mut command = Command::new(match image {
+        let program = match image {
             Image::Running => Path::new(RUNNING_IMAGE),
             Image::OnDisk => self.program.path(),
-        });
+        };
+        let mut command = Command::new(program);
         command.arg0(title(slot, generation)).args(arguments);
         for name in init::VARIABLES {
             command.env_remove(name);
@@ -190,7 +191,7 @@ impl Master {
             credentials: self.credentials,
         };
         let pid = spawn(&mut command, inherit)
-            .map_err(|error| NotSpawned::Failed(spawn_error(error, self.credentials)))?;
+            .map_err(|error| NotSpawned::Failed(spawn_error(error, program, self.credentials)))?;
         let ours = Ours { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
     }
@@ -388,13 +389,16 @@ fn log_unheard(process: &Process, result: io::Result<()>) {
 }
 
 /// Names the file, or the right, that the worker's user lacks.
-fn spawn_error(error: io::Error, credentials: Option<Credentials>) -> Error {
+fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
     let Some(credentials) = credentials else {
         return Error::system("execve(2)", error);
     };
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EACCES) => {
-            let program = std::env::current_exe().unwrap_or_else(|_| RUNNING_IMAGE.into());
+            let program = std::env::current_exe()
+                .ok()
+                .filter(|_| program == Path::new(RUNNING_IMAGE))
+                .unwrap_or_else(|| program.into());
             let why = format!("{credentials} may not execute {}", program.display());
             Error::system("execve(2)", io::Error::new(error.kind(), why))
         }

@@ -53,7 +53,8 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
-    pub(crate) credentials: Option<Credentials>,
+    /// Whom workers are to run as, or why they cannot.
+    pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) asks: UnixDatagram,
@@ -117,15 +118,14 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         handle,
         asks,
     } = setup;
+    let credentials = credentials.map_err(Error::Config)?;
     let announcer = match config.announce_fd {
         Some(fd) => Some(Announcer::new(fd).map_err(|error| {
             Error::Config(format!("cannot announce on descriptor {fd}: {error}"))
         })?),
         None => None,
     };
-    if credentials::is_root() && config.user.is_none() {
-        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
-    }
+    warn_of_root(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let mut inherited = Inherited::take()?;
@@ -174,6 +174,12 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         master.tell_supervisor(Event::Resize(workers));
     }
     Ok(master)
+}
+
+fn warn_of_root(config: &Config) {
+    if credentials::is_root() && config.user.is_none() {
+        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
+    }
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {
@@ -359,6 +365,10 @@ impl Master {
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        // One that was killed has said nothing, but its row tells what went with it.
+        let cut = process
+            .cut()
+            .unwrap_or_else(|| self.scoreboard.connections(process.row));
         self.scoreboard.give_back(process.row);
         if let Some(watch) = &mut self.hang_watch {
             watch.forget(worker);
@@ -375,9 +385,8 @@ impl Master {
             (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
             (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
         }
-        if process.cut() > 0 {
-            let (slot, cut) = (info.slot, process.cut());
-            tracing::warn!(%slot, cut, "connections were cut at the drain deadline");
+        if cut > 0 {
+            tracing::warn!(slot = %info.slot, cut, "connections were cut");
         }
         self.fallen = Some((info.generation, obituary.clone()));
         if self.trial_of(worker).is_some() {
@@ -394,7 +403,7 @@ impl Master {
         self.notify(&Notice::WorkerExited {
             worker: info,
             status,
-            cut: process.cut(),
+            cut,
         });
         self.tell_supervisor(Event::Exited(worker, exit));
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::id::WorkerId;
+use crate::id::{Slot, WorkerId};
 use crate::master::Master;
 use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
 use crate::master::outbox::Message;
@@ -60,7 +60,7 @@ impl Master {
             if process.asked != Asked::Nothing {
                 continue;
             }
-            let sample = self.sample(process, &watch, now);
+            let sample = self.sample(worker, process, &watch, now);
             let verdict = watch.judge(worker, sample, now);
             if verdict == Verdict::Hung {
                 let stale = now.saturating_sub(sample.heartbeat);
@@ -74,12 +74,18 @@ impl Master {
     }
 
     /// The kernel is asked only about a worker that is stale and has nothing else to do.
-    fn sample(&self, process: &Process, watch: &HangWatch, now: Duration) -> Sample {
+    fn sample(
+        &self,
+        worker: WorkerId,
+        process: &Process,
+        watch: &HangWatch,
+        now: Duration,
+    ) -> Sample {
         let vitals = self.scoreboard.vitals(process.row);
         let heartbeat = vitals.heartbeat;
         let work = if vitals.requests > 0 {
             Work::Begun
-        } else if watch.is_stale(heartbeat, now) && self.is_queued(process) {
+        } else if watch.is_stale(heartbeat, now) && self.is_queued(worker, process.slot) {
             Work::Queued
         } else {
             Work::None
@@ -87,12 +93,13 @@ impl Master {
         Sample { heartbeat, work }
     }
 
-    /// Whether connections wait in a queue that is this worker's alone. Of a shared listener nobody
-    /// can say whose fault it is, and of a Unix one the kernel does not tell.
-    fn is_queued(&self, process: &Process) -> bool {
-        self.listeners
-            .of_alone(process.slot)
-            .into_iter()
+    /// Whether connections wait in a queue that is this worker's alone, be it an adopted one. Of a
+    /// shared listener nobody can say whose fault it is, and of a Unix one the kernel does not tell.
+    fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
+        self.supervisor
+            .adopted_by(worker)
+            .chain([own])
+            .flat_map(|slot| self.listeners.of_alone(slot))
             .any(|one| listener::queued(one).is_some_and(|connections| connections > 0))
     }
 }

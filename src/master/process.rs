@@ -70,7 +70,7 @@ enum Line {
 
 #[derive(Debug, Default)]
 struct LastWords {
-    cut: u32,
+    cut: Option<u32>,
     why: Option<String>,
 }
 
@@ -133,7 +133,9 @@ impl Process {
                 return None;
             };
             match channel.hear_worker() {
-                Ok(Received::Message(ToMaster::Drained { cut })) => self.last_words.cut = cut,
+                Ok(Received::Message(ToMaster::Drained { cut })) => {
+                    self.last_words.cut = Some(cut);
+                }
                 Ok(Received::Message(ToMaster::Failed(why))) => self.last_words.why = Some(why),
                 Ok(Received::Message(message)) => return Some(message),
                 Ok(Received::Nothing) => return None,
@@ -146,8 +148,8 @@ impl Process {
         }
     }
 
-    /// How many connections it had to cut, as far as it said so.
-    pub(crate) fn cut(&self) -> u32 {
+    /// How many connections it had to cut, if it came to say so.
+    pub(crate) fn cut(&self) -> Option<u32> {
         self.last_words.cut
     }
 

@@ -18,6 +18,7 @@ use crate::protocol::inheritance::Seat;
 use crate::protocol::state;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::supervisor::Snapshot;
+use crate::sys::credentials::Credentials;
 use crate::sys::exec;
 use crate::sys::signals::Before;
 
@@ -27,6 +28,8 @@ use crate::sys::signals::Before;
 pub(super) struct State {
     pub(super) program: Program,
     pub(super) nesting: u8,
+    /// Whom its workers run as.
+    pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
     pub(super) listeners: Vec<Bound>,
@@ -42,6 +45,7 @@ pub(super) struct State {
 record!(State {
     program,
     nesting,
+    credentials,
     signals,
     supervisor,
     listeners,
@@ -181,6 +185,7 @@ mod tests {
         let state = State {
             program: Program::of_this_process(),
             nesting: 1,
+            credentials: None,
             signals: signals.before(),
             supervisor: snapshot(),
             listeners: listeners.leave(),

@@ -22,7 +22,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
 use crate::master::state::State;
-use crate::master::{Master, Setup, patrol, policy};
+use crate::master::{Master, Setup, patrol, policy, warn_of_root};
 use crate::protocol::scoreboard::Scoreboard;
 use crate::protocol::state::{self, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
@@ -110,6 +110,7 @@ impl Master {
             scoreboard: self.scoreboard.share()?,
             program: self.program.clone(),
             nesting: self.nesting,
+            credentials: self.credentials,
             signals: self.signals.before(),
             supervisor: self.supervisor.snapshot(),
             listeners: self.listeners.leave(),
@@ -163,6 +164,12 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     if let Err(error) = limits::raise_open_files() {
         tracing::error!(%error, "the limit on descriptors stays");
     }
+    warn_of_root(&config);
+    // The canary, which runs as the workers did, could not tell.
+    let credentials = credentials.unwrap_or_else(|error| {
+        tracing::error!("{error}; workers run as before");
+        state.credentials
+    });
     let pid_file = PidFile::resume(state.pid_file, config.pid_file.as_deref())
         .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
         .unwrap_or_default();

@@ -138,6 +138,12 @@ impl Scoreboard {
         }
     }
 
+    /// How many connections the row's worker has open; of one that was killed, had.
+    pub(crate) fn connections(&self, number: RowNumber) -> u32 {
+        let open = self.row(number).gauge(Gauge::Connections);
+        u32::try_from(open).unwrap_or(u32::MAX)
+    }
+
     /// All that was ever counted.
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Sum::new();
@@ -249,6 +255,7 @@ mod tests {
             requests: 1,
         };
         assert_eq!(scoreboard.vitals(number), vitals);
+        assert_eq!(scoreboard.connections(number), 1);
         let totals = scoreboard.totals();
         assert_eq!((totals.requests, totals.bytes_out), (1, 100));
         assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));

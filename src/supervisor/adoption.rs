@@ -14,6 +14,12 @@ use crate::supervisor::{Action, Change, Supervisor};
 type Servers = BTreeMap<WorkerId, (Slot, usize)>;
 
 impl Supervisor {
+    /// The slots whose listeners a worker was told to attend to besides its own.
+    pub(crate) fn adopted_by(&self, worker: WorkerId) -> impl Iterator<Item = Slot> {
+        self.slots()
+            .filter(move |&slot| self.seat(slot).adopter == Some(worker))
+    }
+
     /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
     pub(super) fn attend(&mut self) {
         let idle = |seat: &Seat| seat.server().is_some() && seat.adopter.is_none();

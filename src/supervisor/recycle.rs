@@ -7,8 +7,9 @@ use crate::supervisor::{Phase, Supervisor};
 // As in a reload the replacement starts first, on the same listeners. It is of the generation that
 // a crashed worker would be replaced with. A reload comes first: it replaces everybody anyway.
 //
-// A replacement that fails is a crash like any other, and its cause may well be there for the next
-// one too. So the spent worker serves on until it asks again.
+// A replacement that fails takes nothing away: it is no crash, or a server whose workers all serve
+// would end for want of what only a start needs. Its cause may well be there for the next one too,
+// so the spent worker serves on until it asks again.
 
 impl Supervisor {
     pub(super) fn spent(&mut self, id: WorkerId) {
@@ -40,7 +41,6 @@ impl Supervisor {
         let holder = self.seat_mut(slot).holder_mut();
         if let Some(worker) = holder.filter(|worker| worker.spent) {
             worker.spent = false;
-            self.crashed(slot);
         }
     }
 

@@ -5,6 +5,8 @@ use std::fmt;
 
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, setuid};
 
+use crate::record::{Malformed, Reader, Record, Writer};
+
 /// A user and a group that a process may take on, once and for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -70,6 +72,19 @@ impl Credentials {
         setgid(self.gid)?;
         setuid(self.uid)?;
         nix::sys::prctl::set_no_new_privs()
+    }
+}
+
+impl Record for Credentials {
+    fn put(&self, to: &mut Writer) {
+        self.uid.as_raw().put(to);
+        self.gid.as_raw().put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (uid, gid) = <(u32, u32)>::take(from)?;
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        Ok(Self { uid, gid })
     }
 }
 

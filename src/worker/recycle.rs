@@ -9,21 +9,26 @@ use crate::worker::Worker;
 /// How often the requests are counted.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Asks when the worker is as old as its share of `age`, and as often again.
+// Who is still there after it has asked has perhaps had a replacement that failed. Each time it
+// waits twice as long as before, so that what cannot start is not started without end.
+
+/// Asks when the worker is as old as its share of `age`, and again.
 pub(crate) async fn by_age(worker: Worker, age: Duration) {
     let extra = extra(age.as_millis().try_into().unwrap_or(u64::MAX));
-    let age = age + Duration::from_millis(extra);
+    let age = age.saturating_add(Duration::from_millis(extra));
+    let mut wait = age;
     loop {
-        sleep(age).await;
-        tracing::info!(slot = %worker.slot(), "a worker is {age:?} old and is to be replaced");
+        sleep(wait).await;
+        tracing::info!(slot = %worker.slot(), "a worker is over {age:?} old and is to be replaced");
         worker.recycle();
+        wait = wait.saturating_mul(2);
     }
 }
 
-/// Asks when the worker has answered its share of `max` requests, and as many again.
+/// Asks when the worker has answered its share of `max` requests, and again.
 pub(crate) async fn by_requests(worker: Worker, max: u64, answered: impl Fn() -> u64) {
-    let max = max.saturating_add(extra(max)).max(1);
-    let mut asks_at = max;
+    let mut wait = max.saturating_add(extra(max)).max(1);
+    let mut asks_at = wait;
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -35,7 +40,8 @@ pub(crate) async fn by_requests(worker: Worker, max: u64, answered: impl Fn() ->
                 "a worker has answered {answered} requests and is to be replaced"
             );
             worker.recycle();
-            asks_at = answered.saturating_add(max);
+            wait = wait.saturating_mul(2);
+            asks_at = answered.saturating_add(wait);
         }
     }
 }

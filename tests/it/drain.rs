@@ -88,6 +88,32 @@ pub(crate) fn a_client_that_never_reads_is_cut_at_the_deadline() {
     assert_eq!(server.end().code, Some(0));
 }
 
+/// It is stopped, so it hears neither its drain nor its deadline.
+pub(crate) fn what_a_killed_worker_had_open_is_told() {
+    let mut server = Server::start(&[
+        "--workers",
+        "1",
+        "--respond",
+        "hi",
+        "--drain-timeout",
+        "100ms",
+    ]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").body, "hi");
+    }
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    server.signal(Signal::SIGTERM);
+    let exited = server.wait("worker_exited");
+    assert_eq!(
+        (&exited["status"], &exited["cut"]),
+        (&"signal 9".into(), &3.into())
+    );
+    assert_eq!(server.end().code, Some(0));
+}
+
 pub(crate) fn a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "1h"]);
     let address = server.address();

@@ -4,7 +4,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::client::{Answer, Client};
-use crate::support::{Server, pid_of};
+use crate::support::{Server, pid_of, until};
 
 /// Who answered.
 fn pid_in(answer: &Answer) -> Pid {
@@ -63,6 +63,23 @@ pub(crate) fn an_app_that_does_not_accept_is_left_alone() {
     assert_eq!(server.wait("worker_hung")["slot"], 1);
     // Looked at in the same round, and in the order of their slots.
     assert_eq!(server.wait("worker_exited")["slot"], 1);
+}
+
+/// Most of those who come wait in queues that it has adopted.
+pub(crate) fn one_that_stands_still_is_found_by_what_it_has_adopted() {
+    let mut server = Server::start(&["--workers", "16", "--hang-timeout", "1s", "--respond", "hi"]);
+    let address = server.address();
+    for _ in 1..16 {
+        server.signal(Signal::SIGTTOU);
+        server.wait("resized");
+    }
+    until(|| server.workers().len() == 1);
+    let only = server.workers()[0];
+    kill(only, Signal::SIGSTOP).expect("it lives");
+    let mut client = Client::connect(address);
+    client.ask("/");
+    assert_eq!(pid_of(&server.wait("worker_hung")), only);
+    assert_eq!(client.answer().body, "hi");
 }
 
 pub(crate) fn a_stopped_worker_is_left_alone_until_work_waits() {

@@ -62,12 +62,14 @@ tests! {
         a_hook_that_panics_in_a_worker_does_not_deafen_it;
     recycle:
         workers_are_replaced_by_requests_and_refuse_nobody,
-        workers_are_replaced_by_age_one_after_the_other;
+        workers_are_replaced_by_age_one_after_the_other,
+        replacements_that_cannot_start_end_no_server_that_serves;
     drain:
         term_answers_what_is_open,
         a_worker_that_is_told_to_leave_is_followed_at_once,
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
+        what_a_killed_worker_had_open_is_told,
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
@@ -75,6 +77,7 @@ tests! {
         a_worker_that_stands_still_is_replaced_and_its_queue_answered,
         a_worker_that_waits_for_others_is_left_alone,
         an_app_that_does_not_accept_is_left_alone,
+        one_that_stands_still_is_found_by_what_it_has_adopted,
         a_stopped_worker_is_left_alone_until_work_waits;
     scoreboard:
         totals_outlive_crash_and_reload;
@@ -112,6 +115,8 @@ tests! {
         a_canary_that_is_no_good_changes_nothing,
         files_descriptors_and_open_requests_stay,
         the_new_binary_brings_its_own_settings,
+        settings_that_a_master_refuses_end_no_server,
+        a_file_that_the_workers_user_may_not_execute_is_named,
         a_handle_asks_for_an_upgrade,
         a_master_as_pid_1_upgrades;
     api:

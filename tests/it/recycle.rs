@@ -1,6 +1,7 @@
 //! Workers that have served their share.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::Signal;
@@ -28,6 +29,38 @@ pub(crate) fn workers_are_replaced_by_requests_and_refuse_nobody() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     expect_ready_before_draining(&ended.notices);
+}
+
+pub(crate) fn replacements_that_cannot_start_end_no_server_that_serves() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let logs = dir.path().join("logs");
+    fs::create_dir(&logs).expect("a new name");
+    let log = logs.join("access").display().to_string();
+    let mut server = Server::start(&[
+        "--workers",
+        "1",
+        "--max-requests",
+        "4",
+        "--crash-limit",
+        "1/60s",
+        "--respond",
+        "hi",
+        "--access-log",
+        &log,
+    ]);
+    let serving = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    fs::remove_dir_all(&logs).expect("it is ours");
+    let answered = |count| (0..count).all(|_| get(address, "/").body == "hi");
+    for _ in 0..3 {
+        assert!(answered(100));
+        assert_eq!(server.wait("worker_exited")["status"], "exit 3");
+    }
+    fs::create_dir(&logs).expect("a new name");
+    assert!(answered(1000));
+    assert_eq!(pid_of(&server.wait("worker_draining")), serving);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
 }
 
 pub(crate) fn workers_are_replaced_by_age_one_after_the_other() {

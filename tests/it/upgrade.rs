@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
 use crate::apps;
@@ -296,6 +296,47 @@ pub(crate) fn the_new_binary_brings_its_own_settings() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert!(!unix.exists());
+}
+
+/// What only a master would refuse must not end the one that has become the new image.
+pub(crate) fn settings_that_a_master_refuses_end_no_server() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
+    let address = server.address();
+    let new = format!("exec {BINARY} --announce-fd 1 --respond new --listen");
+    if geteuid().is_root() {
+        installed.replace_by_script("/bin/sh", &format!("{new} 0.0.0.0:0"));
+        server.signal(Signal::SIGUSR2);
+        server.wait("upgrade_abandoned");
+        assert!(server.log().contains("--user root"), "{}", server.log());
+        assert_eq!(get(address, "/").body, "old");
+    }
+    installed.replace_by_script("/bin/sh", &format!("{new} {address} --user no-such-user"));
+    server.signal(Signal::SIGUSR2);
+    server.wait("reload_finished");
+    assert!(server.log().contains("no-such-user"), "{}", server.log());
+    until(|| get(address, "/").body == "new");
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
+
+pub(crate) fn a_file_that_the_workers_user_may_not_execute_is_named() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let installed = Installed::new(BINARY);
+    set_mode(installed.dir.path(), 0o755);
+    let mut server = installed.start(&["--respond", "hi", "--user", "nobody"]);
+    server.wait("serving");
+    installed.replace(BINARY);
+    set_mode(&installed.path(), 0o700);
+    server.signal(Signal::SIGUSR2);
+    let abandoned = server.wait("upgrade_abandoned");
+    let said = abandoned["why"].as_str().expect("a reason");
+    let named = format!("may not execute {}", installed.path().display());
+    assert!(said.ends_with(&named), "{said}");
 }
 
 pub(crate) fn a_handle_asks_for_an_upgrade() {

@@ -6,7 +6,10 @@ mod cli;
 mod console;
 mod site;
 
+use std::fs;
 use std::num::NonZeroU64;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 
 use nix::unistd::geteuid;
@@ -45,8 +48,10 @@ fn main() -> ExitCode {
 
 /// Who starts a server as root for the port's sake seldom wants its handlers to be root too. One
 /// that nobody can reach from another machine is let be: somebody is trying something out.
+///
+/// A worker asks too: as the canary of an upgrade it finds what the master could not go on with.
 fn check_user(options: &Options) -> Result<(), BoxError> {
-    let unasked = options.processes.user.is_none() && geteuid().is_root();
+    let unasked = options.processes.user.is_none() && is_master_root();
     let is_local = |address: &Address| match address {
         Address::Tcp(address) => address.ip().is_loopback(),
         Address::Unix(_) => true,
@@ -54,13 +59,22 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     let pid = std::process::id().to_string();
     let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
     let reachable = handed_in || !options.serving.listen.iter().all(is_local);
-    // Asked in each process: an upgrade must find out from its canary.
     if unasked && reachable {
         let way_out = "workers would run as root: name whom they run as, such as --user www-data, \
                        or say that it is meant: --user root (or PREFORK_USER=root)";
         return Err(way_out.into());
     }
     Ok(())
+}
+
+fn is_master_root() -> bool {
+    match role() {
+        Role::Master => geteuid().is_root(),
+        // Its directory is the user's that it runs as (proc(5)).
+        Role::Worker => {
+            fs::metadata(format!("/proc/{}", parent_id())).is_ok_and(|master| master.uid() == 0)
+        }
+    }
 }
 
 fn server(options: &Options) -> Prefork {

@@ -100,6 +100,7 @@ impl Report {
         self.addresses = addresses;
         self.workers = workers;
         self.serving = serving.map(|worker| (worker.slot, worker.pid)).collect();
+        self.status = self.to_string();
     }
 
     /// Whether the manager has been told of the start and not of the end.

@@ -36,12 +36,15 @@ fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
 }
 
 #[test]
-fn replacements_that_always_fail_end_the_server() {
+fn replacements_that_always_fail_end_no_server_that_serves() {
     let mut world = World::serving(1);
-    for new in 2..=12 {
-        world.spent(1).exited(new, Exit::Crash);
+    for new in 2..=30 {
+        world.spent(1).expect([spawn(new, 0, 1)]);
+        world.exited(new, Exit::Crash).expect([]);
     }
-    world.told([Change::Draining]);
+    world.not_told(is_backing_off);
+    // Nor does the slot pay for it when the spent worker falls.
+    world.exited(1, Exit::Crash).expect([spawn(31, 0, 1)]);
 }
 
 #[test]
