@@ -155,10 +155,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         handle,
         asks,
     } = setup;
-    let state = exec::take_state(state)
-        .map_err(|error| error.to_string())
-        .and_then(|bytes| State::read(&bytes))
-        .map_err(Error::Upgrade)?;
+    let state = read(state)?;
     let signals =
         Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
     if let Err(error) = limits::raise_open_files() {
@@ -216,6 +213,13 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     // Whoever has ended in the last moments of the image before was announced to that one.
     master.reap();
     Ok(master)
+}
+
+fn read(state: RawFd) -> Result<State, Error> {
+    exec::take_state(state)
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| State::read(&bytes))
+        .map_err(Error::Upgrade)
 }
 
 fn announcer(fd: RawFd) -> Option<Announcer> {
