@@ -94,7 +94,7 @@ impl Master {
     }
 
     /// Whether connections wait in a queue that is this worker's alone, be it an adopted one. Of a
-    /// shared listener nobody can say whose fault it is, and of a Unix one the kernel does not tell.
+    /// shared listener nobody can say whose fault it is; of a Unix one the kernel does not tell.
     fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
         self.supervisor
             .adopted_by(worker)

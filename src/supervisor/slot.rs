@@ -24,7 +24,8 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 ///
 /// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
 /// running reload came to it, so that the reload's generation is tried there at once. (3) In place
-/// of a spent worker: nothing is counted; the holder is spent no more. `Spent` is heeded from one that serves.
+/// of a spent worker: nothing is counted; the holder is spent no more. `Spent` is heeded from one
+/// that serves.
 ///
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
