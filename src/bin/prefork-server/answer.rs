@@ -4,13 +4,15 @@ use std::cell::OnceCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::os::unix::process::parent_id;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue, Response};
 use hyper::service::Service;
 use prefork_server::{Body, BoxError, Peer, Request, Worker, service_fn};
 
-use crate::access_log::{AccessLog, Recorded};
+use crate::access_log::{AccessLog, Record, Recorded};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Answer, Content, Files, Identity, Site, Welcome};
 
@@ -98,15 +100,35 @@ impl Answering {
             worker_header,
             log: self.log,
         });
-        Ok(service_fn(move |request| {
-            let desk = Rc::clone(&desk);
-            async move { Ok(desk.answer(request).await) }
-        }))
+        Ok(service_fn(move |request| Desk::answer(&desk, request)))
     }
 }
 
+/// A future that is moved some times before it is polled: kept small, with an allocation only for
+/// what has to wait anyway.
+enum Given<R> {
+    Now(Option<R>),
+    Later(Pin<Box<dyn Future<Output = R>>>),
+}
+
+impl<R: Unpin> Future for Given<R> {
+    type Output = Result<R, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(response) => {
+                let response = response.take();
+                Poll::Ready(Ok(response.expect("a future is not polled after its end")))
+            }
+            Self::Later(response) => response.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+type Told = Response<Recorded<Answer<Body>>>;
+
 impl Desk {
-    async fn answer(&self, request: Request) -> Response<Recorded<Answer<Body>>> {
+    fn answer(self: &Rc<Self>, request: Request) -> Given<Told> {
         let record = self.log.get().map(|log| {
             let peer = match request.body().connection().peer {
                 Peer::Tcp(address) => Some(address.ip()),
@@ -114,7 +136,20 @@ impl Desk {
             };
             log.begin(peer, &request)
         });
-        let mut response = self.site.answer(request).await;
+        match self.site.answer_at_once(request) {
+            Ok(response) => Given::Now(Some(self.sign(response, record))),
+            Err(request) => {
+                let desk = Rc::clone(self);
+                Given::Later(Box::pin(async move {
+                    let response = desk.site.answer(request).await;
+                    desk.sign(response, record)
+                }))
+            }
+        }
+    }
+
+    /// What goes on each response, wherever it came from.
+    fn sign(&self, mut response: Response<Answer<Body>>, record: Option<Box<Record>>) -> Told {
         if let Some(value) = &self.worker_header {
             response.headers_mut().insert(WORKER_HEADER, value.clone());
         }

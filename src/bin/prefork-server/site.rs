@@ -60,6 +60,24 @@ impl Site {
         Self { delay, ..self }
     }
 
+    /// The answer, if nothing has to be waited for; else the request again, for
+    /// [`answer`](Self::answer).
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is the request, and goes straight on"
+    )]
+    pub(crate) fn answer_at_once<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<Answer<B>>, Request<B>> {
+        match &self.content {
+            _ if !self.delay.is_zero() => Err(request),
+            Content::Respond(text) => Ok(respond(text, request)),
+            Content::Echo => Ok(echo(request)),
+            Content::Welcome(_) | Content::Files(_) => Err(request),
+        }
+    }
+
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
     /// may still fail while it is sent.
     pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>>
