@@ -178,7 +178,9 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
 
 fn warn_of_root(config: &Config) {
     if credentials::is_root() && config.user.is_none() {
-        tracing::warn!("workers run as root; Prefork::user names another, or says it is meant");
+        tracing::warn!(
+            "workers run as root; Prefork::user (--user) names another or says it is meant"
+        );
     }
 }
 
