@@ -79,7 +79,9 @@ impl Master {
         if let Some(trouble) = trouble {
             why = format!("{why}: {trouble}");
         }
-        tracing::warn!(program = %self.program.path().display(), "upgrade abandoned: {why}");
+        // An operator may have put the new binary elsewhere than where it is looked for.
+        let why = format!("{}: {why}", self.program.path().display());
+        tracing::warn!("upgrade abandoned: {why}");
         self.notify(&Notice::UpgradeAbandoned { why });
     }
 
@@ -99,7 +101,7 @@ impl Master {
                 (error, self.stay(state))
             }
         };
-        self.canary_failed(format!("{}: {error}", self.program.path().display()));
+        self.canary_failed(error.to_string());
         self.tell_supervisor(Event::UpgradeFailed);
         asked.into_iter().for_each(|command| self.obey(command));
     }
