@@ -11,11 +11,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::libc;
 use nix::sys::uio::pread;
 use nix::unistd::execve;
 
-use crate::sys::fds;
+use crate::sys::{fds, memory};
 
 /// More than the state of the largest server there may be: some kilobytes for each slot.
 const STATE_MAX: u64 = 64 << 20;
@@ -28,8 +28,7 @@ const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
 
 /// A sealed memory file with these bytes.
 pub(crate) fn keep_state(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    let mut file = File::from(memfd_create(c"prefork-server state", flags)?);
+    let mut file = File::from(memory::sealable(c"prefork-server state")?);
     file.write_all(bytes)?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
     Ok(file.into())
@@ -41,7 +40,8 @@ pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     // is not open the calls fail with EBADF, which is an answer here.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
-    (seals == SEALS.bits())
+    // The kernel adds this one to a file that is never to be run, if it knows of such.
+    (seals & !libc::F_SEAL_EXEC == SEALS.bits())
         .then(|| pread(fd, bytes, 0).ok())
         .flatten()
 }

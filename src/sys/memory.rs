@@ -20,18 +20,24 @@ const WORD: usize = size_of::<AtomicU64>();
 /// A file in memory of `words` zeroes, close-on-exec, whose size can never change again. Pages that
 /// nobody has touched cost nothing.
 pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
+    let fd = sealable(name)?;
+    let bytes = i64::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
+    ftruncate(&fd, bytes)?;
+    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
+    Ok(fd)
+}
+
+/// An empty file in memory, close-on-exec, that can be sealed.
+pub(crate) fn sealable(name: &CStr) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     // The sysctl vm.memfd_noexec may demand it; Linux before 6.3 does not know it.
     let never_run = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
     let fd = match memfd_create(name, flags | never_run) {
         Err(Errno::EINVAL) => memfd_create(name, flags),
         result => result,
-    }?;
-    let bytes = i64::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
-    ftruncate(&fd, bytes)?;
-    let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
-    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals))?;
-    Ok(fd)
+    };
+    Ok(fd?)
 }
 
 /// How many words a file made by [`create`] has, in this process or in another. Fails for every
