@@ -70,12 +70,11 @@ impl Site {
         &self,
         request: Request<B>,
     ) -> Result<Response<Answer<B>>, Request<B>> {
-        match &self.content {
-            _ if !self.delay.is_zero() => Err(request),
-            Content::Respond(text) => Ok(respond(text, request)),
-            Content::Echo => Ok(echo(request)),
-            Content::Welcome(_) | Content::Files(_) => Err(request),
+        if !self.delay.is_zero() {
+            return Err(request);
         }
+        self.answer_from_memory(request)
+            .map_err(|(_files, request)| request)
     }
 
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
@@ -88,14 +87,29 @@ impl Site {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
+        match self.answer_from_memory(request) {
+            Ok(response) => response,
+            Err((files, request)) => files.answer(request.into_parts().0).await,
+        }
+    }
+
+    /// The answer, or the files that have it.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is the request, and goes straight on"
+    )]
+    fn answer_from_memory<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<Answer<B>>, (&Files, Request<B>)> {
         match &self.content {
-            Content::Respond(text) => respond(text, request),
-            Content::Echo => echo(request),
+            Content::Respond(text) => Ok(respond(text, request)),
+            Content::Echo => Ok(echo(request)),
             Content::Welcome(_) | Content::Files(_) if !is_read(request.method()) => {
-                method_not_allowed()
+                Ok(method_not_allowed())
             }
-            Content::Welcome(welcome) => welcome.answer(&request),
-            Content::Files(files) => files.answer(request.into_parts().0).await,
+            Content::Welcome(welcome) => Ok(welcome.answer(&request)),
+            Content::Files(files) => Err((files, request)),
         }
     }
 }
