@@ -6,12 +6,8 @@ use std::time::Duration;
 
 use crate::address::Address;
 
-/// The most slots a server may have. Each costs a process, a listener per address and a channel;
-/// beyond this a typing error is likelier than a machine with as many CPUs.
-pub const MAX_WORKERS: usize = 1024;
-
-/// The shortest hang timeout: ten heartbeats.
-pub(crate) const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// The shortest hang timeout: ten heartbeats. Below this a busy machine looks like a hang.
+pub const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How the workers share an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+/// The most slots a server may have. Each costs a process, a listener per address and a channel;
+/// beyond this a typing error is likelier than a machine with as many CPUs.
+pub const MAX_WORKERS: usize = 1024;
+
 /// A seat, `0..workers`. A slot keeps its listeners for the life of the server; workers come and
 /// go in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

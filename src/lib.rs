@@ -133,14 +133,14 @@ mod worker;
 pub use hyper::service::service_fn;
 
 pub use crate::address::{Address, AddressError, Peer};
-pub use crate::config::{Backoff, CrashLimit, Listeners, MAX_WORKERS};
+pub use crate::config::{Backoff, CrashLimit, HANG_TIMEOUT_MIN, Listeners};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response,
 };
-pub use crate::id::{Generation, Slot, WorkerId};
+pub use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::prefork::{Prefork, Role, role};
 pub use crate::row::Totals;
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};

@@ -11,11 +11,12 @@ use hyper::service::Service;
 use tokio::task::spawn_local;
 
 use crate::address::{Address, AddressError};
-use crate::config::{Config, HANG_TIMEOUT_MIN, MAX_WORKERS};
+use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
 use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;

@@ -9,9 +9,8 @@ use std::str::FromStr;
 use nix::unistd::Pid;
 
 use crate::address::Address;
-use crate::config::MAX_WORKERS;
 use crate::error::Error;
-use crate::id::Slot;
+use crate::id::{MAX_WORKERS, Slot};
 use crate::sys::{fds, listener};
 
 /// The first inherited descriptor (sd_listen_fds(3), `SD_LISTEN_FDS_START`).

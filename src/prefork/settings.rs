@@ -61,7 +61,8 @@ impl Prefork {
     /// as a crash. Work is a request that was begun or a connection in the queue of the slot's own
     /// TCP listener: with [`run`](Self::run), whose requests are not seen, or on Unix and shared
     /// listeners, whose queues are not, less is noticed. An idle worker, or one that is merely
-    /// busy, is left alone; one that a debugger has stopped is not. At least 1 s; `None` is never.
+    /// busy, is left alone; one that a debugger has stopped is not. At least
+    /// [`HANG_TIMEOUT_MIN`](crate::HANG_TIMEOUT_MIN), 1 s; `None` is never.
     /// Default: 30 s.
     #[must_use]
     pub fn hang_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {

@@ -23,8 +23,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::config::MAX_WORKERS;
-use crate::id::{Generation, Slot};
+use crate::id::{Generation, MAX_WORKERS, Slot};
 use crate::record::record;
 use crate::row::{Gauge, Mark, Row, RowView, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};

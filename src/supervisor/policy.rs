@@ -3,9 +3,13 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// The most slots a server can have. It bounds what a runaway `Resize` can ask for, and keeps a
-/// worker's descriptors (it may have to adopt every sibling's listeners) within a usual limit.
-pub(crate) const MAX_WORKERS: NonZeroU16 = NonZeroU16::new(1024).expect("1024 is not zero");
+use crate::id;
+
+/// The most slots, as the supervisor counts them. It bounds what a runaway `Resize` can ask for,
+/// and keeps a worker's descriptors (it may have to adopt every sibling's listeners) within a usual
+/// limit.
+pub(crate) const MAX_WORKERS: NonZeroU16 =
+    NonZeroU16::new(id::MAX_WORKERS as u16).expect("a server may have slots");
 
 /// With so many workers draining in a slot its worker is not replaced: a reload waits there until
 /// one of them has left, which takes the drain timeout at most. To kill the oldest would cut what

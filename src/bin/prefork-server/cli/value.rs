@@ -9,16 +9,12 @@ use std::{
 };
 
 use bytesize::ByteSize;
-use prefork_server::{Address, AddressError, CrashLimit, Role, role};
+use prefork_server::{
+    Address, AddressError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
+};
 
 /// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_hours(24);
-
-/// A worker shows that it lives ten times a second; below this a busy machine looks like a hang.
-const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-
-/// More processes than any machine has CPUs to run.
-const WORKERS_MAX: u16 = 1024;
 
 /// The master remembers the time of each crash that counts.
 const CRASHES_MAX: u32 = 10_000;
@@ -76,11 +72,10 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn hang_timeout(text: &str) -> Result<HangTimeout, String> {
-    match if text == "0" {
-        Ok(Duration::ZERO)
-    } else {
-        duration(text)
-    }? {
+    if text == "0" {
+        return Ok(HangTimeout::Never);
+    }
+    match duration(text)? {
         Duration::ZERO => Ok(HangTimeout::Never),
         short if short < HANG_TIMEOUT_MIN => {
             Err("it must be 1s or longer, or 0 for no limit".into())
@@ -96,10 +91,10 @@ pub(super) fn workers(text: &str) -> Result<Workers, String> {
     let number = text
         .parse::<NonZeroU16>()
         .ok()
-        .filter(|number| number.get() <= WORKERS_MAX);
+        .filter(|number| usize::from(number.get()) <= MAX_WORKERS);
     number
         .map(Workers::Exactly)
-        .ok_or_else(|| format!("it must be a number from 1 to {WORKERS_MAX}, such as 4, or auto"))
+        .ok_or_else(|| format!("it must be a number from 1 to {MAX_WORKERS}, such as 4, or auto"))
 }
 
 pub(super) fn crash_limit(text: &str) -> Result<CrashLimit, String> {
