@@ -45,7 +45,38 @@ pub(crate) struct Malformed;
 pub(crate) struct Kept(pub(crate) RawFd);
 
 /// `record!(Type { field, field })`: the struct as its fields in this order.
+/// `record!(enum Type { 0 = Unit, 1 = Tuple(item), 2 = Struct { field } })`: the variant's tag,
+/// then what is in it.
 macro_rules! record {
+    (enum $type:ident { $(
+        $tag:literal = $variant:ident $(($($item:ident),+))? $({ $($field:ident),+ })?
+    ),+ $(,)? }) => {
+        impl $crate::record::Record for $type {
+            fn put(&self, to: &mut $crate::record::Writer) {
+                match self {$(
+                    Self::$variant $(($($item),+))? $({ $($field),+ })? => {
+                        let tag: u8 = $tag;
+                        $crate::record::Record::put(&tag, to);
+                        $($($crate::record::Record::put($item, to);)+)?
+                        $($($crate::record::Record::put($field, to);)+)?
+                    }
+                )+}
+            }
+
+            fn take(
+                from: &mut $crate::record::Reader<'_>,
+            ) -> Result<Self, $crate::record::Malformed> {
+                match <u8 as $crate::record::Record>::take(from)? {
+                    $($tag => {
+                        $($(let $item = $crate::record::Record::take(from)?;)+)?
+                        $($(let $field = $crate::record::Record::take(from)?;)+)?
+                        Ok(Self::$variant $(($($item),+))? $({ $($field),+ })?)
+                    })+
+                    _ => Err($crate::record::Malformed),
+                }
+            }
+        }
+    };
     ($type:ident { $($field:tt),+ $(,)? }) => {
         impl $crate::record::Record for $type {
             fn put(&self, to: &mut $crate::record::Writer) {

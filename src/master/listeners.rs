@@ -11,7 +11,7 @@ use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
-use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::record::record;
 use crate::sys::listener::{self, Reuse, UnixFile};
 
 record!(Bound {
@@ -367,32 +367,10 @@ impl Bound {
     }
 }
 
-impl Record for Seats {
-    fn put(&self, to: &mut Writer) {
-        match self {
-            Self::PerSlot(listeners) => {
-                0_u8.put(to);
-                listeners.put(to);
-            }
-            Self::Shared { listener, _file } => {
-                1_u8.put(to);
-                listener.put(to);
-                _file.put(to);
-            }
-        }
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => Record::take(from).map(Self::PerSlot),
-            1 => Ok(Self::Shared {
-                listener: Record::take(from)?,
-                _file: Record::take(from)?,
-            }),
-            _ => Err(Malformed),
-        }
-    }
-}
+record!(enum Seats {
+    0 = PerSlot(listeners),
+    1 = Shared { listener, _file },
+});
 
 fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {

@@ -11,7 +11,7 @@ use std::io;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
 use crate::protocol::channel::{Channel, ToWorker};
-use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::record::record;
 
 record!(Outbox { messages });
 
@@ -66,31 +66,13 @@ impl Outbox {
     }
 }
 
-impl Record for Message {
-    fn put(&self, to: &mut Writer) {
-        let (tag, slot): (u8, Slot) = match *self {
-            Self::Drain => (0, Slot(0)),
-            Self::Adopt(slot) => (1, slot),
-            Self::Release(slot) => (2, slot),
-            Self::ReopenLogs => (3, Slot(0)),
-            Self::Beat => (4, Slot(0)),
-        };
-        tag.put(to);
-        slot.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (tag, slot) = <(u8, Slot)>::take(from)?;
-        match tag {
-            0 => Ok(Self::Drain),
-            1 => Ok(Self::Adopt(slot)),
-            2 => Ok(Self::Release(slot)),
-            3 => Ok(Self::ReopenLogs),
-            4 => Ok(Self::Beat),
-            _ => Err(Malformed),
-        }
-    }
-}
+record!(enum Message {
+    0 = Drain,
+    1 = Adopt(slot),
+    2 = Release(slot),
+    3 = ReopenLogs,
+    4 = Beat,
+});
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {

@@ -201,44 +201,11 @@ impl Record for Pid {
     }
 }
 
-impl Record for Asked {
-    fn put(&self, to: &mut Writer) {
-        let tag: u8 = match self {
-            Self::Nothing => 0,
-            Self::ToDrain => 1,
-            Self::Killed => 2,
-            Self::ToDie => 3,
-        };
-        tag.put(to);
-    }
+record!(enum Asked {
+    0 = Nothing,
+    1 = ToDrain,
+    2 = Killed,
+    3 = ToDie,
+});
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => Ok(Self::Nothing),
-            1 => Ok(Self::ToDrain),
-            2 => Ok(Self::Killed),
-            3 => Ok(Self::ToDie),
-            _ => Err(Malformed),
-        }
-    }
-}
-
-impl Record for Line {
-    fn put(&self, to: &mut Writer) {
-        match self {
-            Self::Open(channel) => {
-                1_u8.put(to);
-                channel.put(to);
-            }
-            Self::Ended => 0_u8.put(to),
-        }
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => Ok(Self::Ended),
-            1 => Record::take(from).map(Self::Open),
-            _ => Err(Malformed),
-        }
-    }
-}
+record!(enum Line { 0 = Ended, 1 = Open(channel) });

@@ -153,109 +153,21 @@ record!(Worker {
     spent
 });
 
-impl Record for Holder {
-    fn put(&self, to: &mut Writer) {
-        match self {
-            Self::Vacant => 0_u8.put(to),
-            Self::Held(worker) => {
-                1_u8.put(to);
-                worker.put(to);
-            }
-            Self::Replacing { old, new } => {
-                2_u8.put(to);
-                old.put(to);
-                new.put(to);
-            }
-            Self::Backoff { until } => {
-                3_u8.put(to);
-                until.put(to);
-            }
-        }
-    }
+record!(enum Holder {
+    0 = Vacant,
+    1 = Held(worker),
+    2 = Replacing { old, new },
+    3 = Backoff { until },
+});
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match u8::take(from)? {
-            0 => Self::Vacant,
-            1 => Self::Held(Record::take(from)?),
-            2 => Self::Replacing {
-                old: Record::take(from)?,
-                new: Record::take(from)?,
-            },
-            3 => Self::Backoff {
-                until: Record::take(from)?,
-            },
-            _ => return Err(Malformed),
-        })
-    }
-}
+record!(enum State {
+    0 = Starting { deadline },
+    1 = Serving { since },
+    2 = Draining { deadline },
+    3 = Killed,
+    4 = Aborted { deadline },
+});
 
-impl Record for State {
-    fn put(&self, to: &mut Writer) {
-        let (tag, time) = match *self {
-            Self::Starting { deadline } => (0_u8, Some(deadline)),
-            Self::Serving { since } => (1, Some(since)),
-            Self::Draining { deadline } => (2, Some(deadline)),
-            Self::Killed => (3, None),
-            Self::Aborted { deadline } => (4, Some(deadline)),
-        };
-        tag.put(to);
-        time.iter().for_each(|time| time.put(to));
-    }
+record!(enum Debut { 0 = Awaited, 1 = Failed, 2 = Ready });
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match u8::take(from)? {
-            0 => Self::Starting {
-                deadline: Record::take(from)?,
-            },
-            1 => Self::Serving {
-                since: Record::take(from)?,
-            },
-            2 => Self::Draining {
-                deadline: Record::take(from)?,
-            },
-            3 => Self::Killed,
-            4 => Self::Aborted {
-                deadline: Record::take(from)?,
-            },
-            _ => return Err(Malformed),
-        })
-    }
-}
-
-impl Record for Debut {
-    fn put(&self, to: &mut Writer) {
-        let tag: u8 = match self {
-            Self::Awaited => 0,
-            Self::Failed => 1,
-            Self::Ready => 2,
-        };
-        tag.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => Ok(Self::Awaited),
-            1 => Ok(Self::Failed),
-            2 => Ok(Self::Ready),
-            _ => Err(Malformed),
-        }
-    }
-}
-
-impl Record for Errand {
-    fn put(&self, to: &mut Writer) {
-        let tag: u8 = match self {
-            Self::Reload => 0,
-            Self::Upgrade => 1,
-        };
-        tag.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => Ok(Self::Reload),
-            1 => Ok(Self::Upgrade),
-            _ => Err(Malformed),
-        }
-    }
-}
+record!(enum Errand { 0 = Reload, 1 = Upgrade });
