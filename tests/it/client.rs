@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use crate::support::CEILING;
 
@@ -139,4 +141,18 @@ impl Answer {
 /// One request on a connection of its own.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     Client::connect(address).get(path)
+}
+
+/// One request on a connection of its own to a Unix address; the answer's body.
+pub(crate) fn get_unix(path: &Path) -> String {
+    let mut stream = UnixStream::connect(path).expect("it listens");
+    stream
+        .set_read_timeout(Some(CEILING))
+        .expect("a sane timeout");
+    let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    body.to_owned()
 }

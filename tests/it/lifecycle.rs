@@ -1,16 +1,14 @@
 //! Starting, reloading, resizing, and what a running server leaves in the file system.
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 
-use crate::client::{Client, get};
-use crate::support::{CEILING, Server, binary, until};
+use crate::client::{Client, get, get_unix};
+use crate::support::{Server, binary, until};
 
 pub(crate) fn every_slot_answers() {
     let mut server = Server::start(&["--workers", "4", "--respond", "hi", "--worker-header"]);
@@ -31,15 +29,7 @@ pub(crate) fn a_unix_address_is_served_and_its_file_removed() {
     let mut server = Server::start(&["--listen", &listen, "--respond", "hi"]);
     assert_eq!(server.addresses(), [listen]);
     for _ in 0..10 {
-        let mut stream = UnixStream::connect(&path).expect("it listens");
-        stream
-            .set_read_timeout(Some(CEILING))
-            .expect("a sane timeout");
-        let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        stream.write_all(request).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        assert!(answer.ends_with("\r\n\r\nhi"), "{answer}");
+        assert_eq!(get_unix(&path), "hi");
     }
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));

@@ -6,7 +6,7 @@ use std::process::Command;
 use nix::sys::signal::{Signal, kill};
 
 use crate::apps;
-use crate::support::{Server, binary, until};
+use crate::support::{Server, as_pid_1, binary, until};
 
 pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
     for (arguments, named) in [
@@ -94,14 +94,7 @@ pub(crate) fn a_worker_inherits_nothing_else() {
 
 /// Needs user namespaces, or to be root.
 pub(crate) fn a_master_as_pid_1_reaps_strangers() {
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-    ]);
+    let mut command = as_pid_1();
     command
         .arg(std::env::current_exe().expect("a path"))
         .env(apps::VARIABLE, "hello");

@@ -212,6 +212,20 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces, or
+/// to be root.
+pub(crate) fn as_pid_1() -> Command {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]);
+    command
+}
+
 pub(crate) fn pid_of(notice: &Value) -> Pid {
     Pid::from_raw(i32::try_from(notice["pid"].as_i64().expect("a pid")).expect("a pid"))
 }

@@ -1,10 +1,8 @@
 //! The program's file is replaced, and the running server becomes what is there now.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +12,9 @@ use nix::unistd::{Pid, geteuid};
 use tempfile::TempDir;
 
 use crate::apps;
-use crate::client::{Client, get};
+use crate::client::{Client, get, get_unix};
 use crate::support::{
-    BINARY, CEILING, Server, descendants, descriptors, pid_of, proc_file, program, until,
+    BINARY, Server, as_pid_1, descendants, descriptors, pid_of, proc_file, program, until,
 };
 
 /// A directory with a program in it, which can be replaced while it runs.
@@ -254,23 +252,10 @@ pub(crate) fn files_descriptors_and_open_requests_stay() {
     assert_eq!(inodes(), before);
     let pid = fs::read_to_string(&pid_file).expect("it is there");
     assert_eq!(pid.trim(), server.pid.to_string());
-    assert_eq!(ask_unix(&unix), "hi");
+    assert_eq!(get_unix(&unix), "hi");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
     assert!(!pid_file.exists() && !unix.exists());
-}
-
-fn ask_unix(path: &Path) -> String {
-    let mut stream = UnixStream::connect(path).expect("it listens");
-    stream
-        .set_read_timeout(Some(CEILING))
-        .expect("a sane timeout");
-    let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
-    body.to_owned()
 }
 
 pub(crate) fn the_new_binary_brings_its_own_settings() {
@@ -289,7 +274,7 @@ pub(crate) fn the_new_binary_brings_its_own_settings() {
     server.wait("upgrade_finished");
     assert_eq!(server.wait("resized")["workers"], 3);
     server.wait_for("reload_finished", |reload| reload["generation"] == 3);
-    assert_eq!(ask_unix(&unix), "new");
+    assert_eq!(get_unix(&unix), "new");
     until(|| server.workers().len() == 3);
     for _ in 0..20 {
         assert_eq!(get(address, "/").body, "new");
@@ -356,14 +341,7 @@ pub(crate) fn a_handle_asks_for_an_upgrade() {
 /// Needs user namespaces, or to be root.
 pub(crate) fn a_master_as_pid_1_upgrades() {
     let installed = Installed::new(std::env::current_exe().expect("a path"));
-    let mut command = Command::new("unshare");
-    command.args([
-        "--user",
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-    ]);
+    let mut command = as_pid_1();
     let mut server = Server::spawn(command.arg(installed.path()).env(apps::VARIABLE, "hello"));
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];
