@@ -18,7 +18,8 @@ use super::Request;
 use super::activity::{Activity, Stage};
 use super::registry::Member;
 use super::service::Guarded;
-use super::stream::{Socket, Stream};
+use super::socket::Socket;
+use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
 
 /// What a client is told whose request's head does not come to its end.

@@ -13,6 +13,7 @@ mod counters;
 mod options;
 mod registry;
 mod service;
+mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ pub(crate) use counters::Counts;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 use service::Guarded;
-pub(crate) use stream::Socket;
+pub(crate) use socket::{Closed, Socket};
 use stream::Stream;
 
 use crate::row::Row;

@@ -22,6 +22,7 @@ use hyper::rt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::Activity;
+use super::socket::Socket;
 use crate::row::{Count, Row};
 
 /// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
@@ -42,13 +43,6 @@ thread_local! {
 
     /// Where small answers are put together.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// What connections are made of.
-pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether bytes have come that nobody has read. This asks the kernel (recv(2), `MSG_PEEK`):
-    /// the runtime learns of them only when its event loop goes round.
-    fn has_unread(&self) -> bool;
 }
 
 /// See the module's head.

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
-use crate::http::Socket;
+use crate::http::{Closed, Socket};
 use crate::worker::incoming::Admission;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
@@ -93,6 +93,22 @@ impl Socket for Connection {
         socket
             .peek(&mut [MaybeUninit::uninit()])
             .is_ok_and(|len| len > 0)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        }
+        // An error is for the next read to find.
+        .map(drop)
+    }
+
+    fn closed(&self) -> Closed {
+        match &self.stream {
+            Stream::Tcp(stream) => Closed::of(stream.ready(Closed::INTEREST)),
+            Stream::Unix(stream) => Closed::of(stream.ready(Closed::INTEREST)),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::{ConnectionInfo, DateHeader, Http, Request, Server, Socket};
+use super::{Closed, ConnectionInfo, DateHeader, Http, Request, Server, Socket};
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -230,6 +230,14 @@ impl Socket for Counted {
         socket
             .peek(&mut [MaybeUninit::uninit()])
             .is_ok_and(|len| len > 0)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.stream.poll_read_ready(cx).map(drop)
+    }
+
+    fn closed(&self) -> Closed {
+        Closed::of(self.stream.ready(Closed::INTEREST))
     }
 }
 
