@@ -14,6 +14,7 @@ mod farewell;
 mod http1;
 mod options;
 mod registry;
+mod reply;
 mod service;
 mod socket;
 mod stream;
@@ -35,6 +36,7 @@ pub(crate) use counters::Counts;
 use http1::Http1;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
+pub use reply::reply;
 pub(crate) use socket::{Closed, Socket};
 
 use crate::row::Row;

@@ -19,6 +19,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// What the client has closed, as far as the runtime has heard. Nothing is read.
     fn closed(&self) -> Closed;
 
+    /// Whether close(2), which comes right after, tells the client as much as a shutdown would:
+    /// that is so if there is nothing but the end of file to be sent.
+    fn ends_with_close(&self) -> bool {
+        false
+    }
+
     /// Does what comes before HTTP, if anything does, and says which HTTP it is to be. Polled until
     /// it is ready, before any byte is read or written; it has the deadline of a request's head.
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {

@@ -104,6 +104,10 @@ impl Socket for Connection {
         .map(drop)
     }
 
+    fn ends_with_close(&self) -> bool {
+        true
+    }
+
     fn closed(&self) -> Closed {
         match &self.stream {
             Stream::Tcp(stream) => Closed::of(stream.ready(Closed::INTEREST)),

@@ -247,6 +247,16 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
+    /// Connections that one worker keeps ready for their next request; the others are at rest,
+    /// which takes less than a kilobyte each
+    #[arg(
+        long,
+        value_name = "N",
+        env = "PREFORK_MAX_WARM",
+        default_value_t = 1024
+    )]
+    pub(crate) max_warm: usize,
+
     /// Replace a worker after so many requests, and up to a quarter more [default: never]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_REQUESTS")]
     #[arg(value_parser = value::count::<NonZeroU64>)]
