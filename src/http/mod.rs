@@ -12,6 +12,7 @@ mod connection;
 mod counters;
 mod farewell;
 mod http1;
+mod info;
 mod options;
 mod registry;
 mod reply;
@@ -29,15 +30,15 @@ use std::rc::Rc;
 
 use hyper::service::Service;
 
-pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 use connection::{Begin, Life};
 pub(crate) use counters::Counts;
 use http1::Http1;
+pub use info::ConnectionInfo;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 pub use reply::reply;
-pub(crate) use socket::{Closed, Socket};
+pub(crate) use socket::{Closed, Socket, Version};
 
 use crate::row::Row;
 
@@ -63,7 +64,7 @@ impl<I: Socket> Front<I> {
     /// Serves one connection to its end. It counts as live from this call on; the future is to be
     /// spawned on this thread, and [`Server::clock`] is to run beside it.
     pub(crate) fn serve(&self, io: I, info: ConnectionInfo) -> impl Future<Output = ()> + use<I> {
-        Life::new(self.registry.join(info), Rc::clone(&self.http), io)
+        Life::new(self.registry.join(), Rc::clone(&self.http), io, info)
     }
 }
 

@@ -6,6 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
 
+use super::info::ConnectionInfo;
+
 /// A stream that carries HTTP. It may have to say other things first: see [`Socket::poll_open`].
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whether bytes have come that nobody has read. This asks the kernel (recv(2), `MSG_PEEK`):
@@ -30,6 +32,9 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         Poll::Ready(Ok(Version::Http1))
     }
+
+    /// Adds what was learnt of the client in that.
+    fn introduce(&self, _info: &mut ConnectionInfo) {}
 }
 
 /// How much of a connection the client has closed.

@@ -6,6 +6,7 @@
 
 mod api;
 mod apps;
+mod balancer;
 mod client;
 mod control;
 mod crash;
@@ -48,6 +49,10 @@ tests! {
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
         notices_go_to_any_descriptor;
+    balancer:
+        its_word_is_taken_for_who_the_client_is,
+        without_a_header_it_is_hung_up_on,
+        others_are_not_believed;
     crash:
         queued_connections_survive_the_crash_of_their_worker,
         only_requests_in_progress_fail_when_a_worker_is_killed,

@@ -14,7 +14,7 @@ use clap::{
     builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
-use prefork_server::{Address, CrashLimit};
+use prefork_server::{Address, CrashLimit, Network};
 
 mod value;
 
@@ -246,6 +246,16 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
+
+    /// Connections from there begin with a PROXY header, which says who the client is: 10.0.0.0/8,
+    /// an address, or unix; repeatable
+    #[arg(
+        long,
+        value_name = "NETWORK",
+        env = "PREFORK_PROXY_PROTOCOL",
+        value_delimiter = ','
+    )]
+    pub(crate) proxy_protocol: Vec<Network>,
 
     /// Connections that one worker keeps ready for their next request; the others are at rest,
     /// which takes less than a kilobyte each

@@ -120,7 +120,8 @@ fn server(options: &Options) -> Prefork {
     }
     server = server
         .max_requests(limits.max_requests.map(NonZeroU64::get))
-        .max_worker_age(limits.max_worker_age);
+        .max_worker_age(limits.max_worker_age)
+        .proxy_protocol(limits.proxy_protocol.iter().copied());
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }
