@@ -2,9 +2,10 @@
 //! processes.
 //!
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
-//! sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
-//! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
+//! sees of it, [`service`] and [`body`] stand between hyper and the user, and [`rules`] says which
+//! heads get no further. Each notes what happens in the connection's [`activity`], where the
+//! [`registry`] finds it when it looks for clients that take too long; [`timeouts`] says when that
+//! is, and the [`wheel`] whose turn it is.
 
 mod activity;
 mod body;
@@ -12,6 +13,7 @@ mod connection;
 mod counters;
 mod options;
 mod registry;
+mod rules;
 mod service;
 mod socket;
 mod stream;
@@ -128,14 +130,15 @@ impl Server {
 }
 
 fn protocol(http: &Http) -> http1::Builder {
+    let max_head = rules::raw_head_size(http);
     let mut protocol = http1::Builder::new();
     protocol
         .keep_alive(http.keep_alive == KeepAlive::Enabled)
         .auto_date_header(http.date_header == DateHeader::Sent)
-        .max_header_size(http.max_header_size)
+        .max_header_size(max_head)
         // It bounds what is read ahead of a handler and what is written ahead of a client; a head
         // must fit in.
-        .max_buf_size(stream::READ_AT_ONCE.max(http.max_header_size))
+        .max_buf_size(stream::READ_AT_ONCE.max(max_head))
         // Our registry times heads, without a timer for each.
         .header_read_timeout(None)
         // `false` has hyper read on while a handler works, which is how a client that leaves is

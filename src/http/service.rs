@@ -20,7 +20,7 @@ use pin_project_lite::pin_project;
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
 use super::registry::Registry;
-use super::{Http, Request};
+use super::{Http, Request, rules};
 use crate::row::Timing;
 
 /// See the module's head.
@@ -42,7 +42,7 @@ where
     type Error = Infallible;
     type Future = Answer<S::Future>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         self.activity.begin_request();
         let tunnel = request.method() == Method::CONNECT;
         let exchange = Exchange {
@@ -52,6 +52,13 @@ where
             timing: self.registry.request_begins(),
             tunnel,
         };
+        if let Err(refusal) = rules::check(&request, &self.http) {
+            tracing::debug!(%refusal, "request refused");
+            // Whatever follows is taken for its body, so that the connection ends here.
+            self.activity.leave_body_unread();
+            return Answer::own(refusal.status(), exchange);
+        }
+        rules::settle_host(&mut request);
         let limit = self.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
