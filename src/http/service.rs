@@ -15,6 +15,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 
 use super::activity::{Activity, BodyFailure, Stage};
@@ -52,6 +53,11 @@ where
             timing: self.registry.request_begins(),
             tunnel,
         };
+        if request.extensions().get::<OnUpgrade>().is_some() {
+            // Granted or not, hyper gives the stream away when this connection ends, without a
+            // flush: an answer that is held back then would be lost.
+            self.activity.hold_nothing();
+        }
         if let Err(refusal) = rules::check(&request, &self.http) {
             tracing::debug!(%refusal, "request refused");
             // Whatever follows is taken for its body, so that the connection ends here.
