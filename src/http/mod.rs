@@ -41,6 +41,12 @@ use stream::Stream;
 use crate::row::Row;
 
 /// A request as handlers get it.
+///
+/// What is no request by RFC 9112 never becomes one: there is one valid `Host` (HTTP/1.0 may lack
+/// it), the target fits the method, the body is framed by a `Content-Length` or by `chunked` and no
+/// other coding. The target is as it was sent, less a fragment: a path, or a whole URI, or `*` for
+/// OPTIONS, or host and port for CONNECT. If it names a host, `Host` names the same, whatever the
+/// client sent (RFC 9112 3.2.2).
 pub type Request = http::Request<Body>;
 
 /// An answer. The default body is one piece of bytes, made by `"text".into()`.
