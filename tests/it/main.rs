@@ -136,6 +136,7 @@ tests! {
         expect,
         connection,
         pipelining,
+        half_close,
         a_cut_is_real,
         the_table_has_150_cases_each_with_its_section;
 }

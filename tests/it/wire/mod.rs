@@ -10,6 +10,7 @@ mod chunked;
 mod connection;
 mod expect;
 mod framing;
+mod half_close;
 mod host;
 mod limits;
 mod pipelining;
@@ -38,6 +39,8 @@ enum End {
     Closed,
     /// The server ends the connection; what would follow is the rest of the case's last request.
     ClosedInside,
+    /// The client closes its side, and then the server ends the connection.
+    HalfClosed,
 }
 
 /// The connection can be used again.
@@ -53,6 +56,16 @@ fn closed(
     said: &[&str],
 ) -> Case {
     Case::new(name, section, bytes.as_ref(), said, End::Closed)
+}
+
+/// The client says no more, and hears what there is to hear until the connection ends.
+fn half_closed(
+    name: &'static str,
+    section: &'static str,
+    bytes: impl AsRef<[u8]>,
+    said: &[&str],
+) -> Case {
+    Case::new(name, section, bytes.as_ref(), said, End::HalfClosed)
 }
 
 /// The client is told 400, nothing else, and the connection ends.
@@ -97,6 +110,7 @@ const GROUPS: &[Group] = &[
     ("expect", expect::cases),
     ("connection", connection::cases),
     ("pipelining", pipelining::cases),
+    ("half_close", half_close::cases),
 ];
 
 pub(crate) fn request_line() {
@@ -129,6 +143,10 @@ pub(crate) fn connection() {
 
 pub(crate) fn pipelining() {
     play::all(pipelining::cases());
+}
+
+pub(crate) fn half_close() {
+    play::all(half_close::cases());
 }
 
 pub(crate) fn a_cut_is_real() {

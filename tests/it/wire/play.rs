@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -69,6 +70,10 @@ fn play(server: &Server, case: &Case) -> Result<(), String> {
     for cut in places(bytes) {
         attempt(bytes, &[cut])?;
     }
+    if case.end == End::HalfClosed {
+        // All is seen before the client's end is.
+        attempt(bytes, &[bytes.len()])?;
+    }
     if bytes.len() <= CUT_EVERYWHERE {
         attempt(bytes, &(1..bytes.len()).collect::<Vec<_>>())?;
     }
@@ -109,8 +114,11 @@ fn exchange(server: &Server, bytes: &[u8], cuts: &[usize], end: End) -> Vec<Stri
         at = cut;
     }
     send(&stream, &bytes[at..]);
-    if end == End::Open {
-        send(&stream, LAST);
+    match end {
+        End::Open => send(&stream, LAST),
+        // Fails if the server was faster.
+        End::HalfClosed => drop(stream.shutdown(Shutdown::Write)),
+        End::Closed | End::ClosedInside => {}
     }
     answers(&take_all(&stream))
 }

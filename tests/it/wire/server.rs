@@ -93,7 +93,7 @@ impl Drop for Server {
 }
 
 /// Tells what came: method, target, `Host`, `[body]` and `+trailer=value`. The path chooses whether
-/// the body is read, and the status.
+/// the body is read, how long it takes, and the status.
 async fn echo(request: Request) -> Result<Response, BoxError> {
     let (head, body) = request.into_parts();
     let host = head.headers.get("host").map(|host| host.to_str());
@@ -109,6 +109,11 @@ async fn echo(request: Request) -> Result<Response, BoxError> {
         }
         for (name, value) in &trailers {
             said += &format!(" +{name}={}", value.to_str()?);
+        }
+    }
+    if head.uri.path() == "/late" {
+        for _ in 0..2 * ROUNDS {
+            yield_now().await;
         }
     }
     let mut response = Response::new(said.into());
