@@ -2,9 +2,10 @@
 //! processes.
 //!
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
-//! sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
-//! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
+//! sees of it, [`service`] and [`body`] stand between hyper and the user, and [`rules`] says which
+//! heads get no further. Each notes what happens in the connection's [`activity`], where the
+//! [`registry`] finds it when it looks for clients that take too long; [`timeouts`] says when that
+//! is, and the [`wheel`] whose turn it is.
 
 mod activity;
 mod body;
@@ -16,6 +17,7 @@ mod info;
 mod options;
 mod registry;
 mod reply;
+mod rules;
 mod service;
 mod socket;
 mod stream;
@@ -43,6 +45,12 @@ pub(crate) use socket::{Closed, Socket, Version};
 use crate::row::Row;
 
 /// A request as handlers get it.
+///
+/// What is no request by RFC 9112 never becomes one: there is one valid `Host` (HTTP/1.0 may lack
+/// it), the target fits the method, the body is framed by a `Content-Length` or by `chunked` and no
+/// other coding. The target is as it was sent, less a fragment: a path, or a whole URI, or `*` for
+/// OPTIONS, or host and port for CONNECT. If it names a host, `Host` names the same, whatever the
+/// client sent (RFC 9112 3.2.2).
 pub type Request = http::Request<Body>;
 
 /// An answer. The default body is one piece of bytes, made by `"text".into()`.

@@ -21,6 +21,7 @@ mod signals;
 mod startup;
 mod support;
 mod upgrade;
+mod wire;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -131,6 +132,18 @@ tests! {
         a_hook_that_refuses_ends_the_server,
         a_handle_works_in_master_and_worker,
         an_axum_router_runs_and_drains;
+    wire:
+        request_line,
+        host,
+        framing,
+        chunked,
+        limits,
+        expect,
+        connection,
+        pipelining,
+        half_close,
+        a_cut_is_real,
+        the_table_has_150_cases_each_with_its_section;
 }
 
 fn main() {

@@ -222,6 +222,16 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) idle_timeout: Duration,
 
+    /// The longest target of a request; more is answered 414
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "PREFORK_MAX_TARGET_SIZE",
+        default_value = "8KiB"
+    )]
+    #[arg(value_parser = value::target_size)]
+    pub(crate) max_target_size: usize,
+
     /// The longest head of a request, at least 8KiB; more is answered 431
     #[arg(
         long,

@@ -85,6 +85,7 @@ fn server(options: &Options) -> Prefork {
         .write_timeout(limits.write_timeout)
         .idle_timeout(limits.idle_timeout)
         .max_warm(limits.max_warm)
+        .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)
         .max_body_size(limits.max_body_size);
     let mut addresses = options.serving.listen.iter().cloned();
