@@ -102,9 +102,7 @@ impl Options {
     pub(crate) fn asks(&self, question: Question) -> bool {
         match self.extent() {
             Extent::Test => question != Question::InMemory,
-            Extent::Quick | Extent::Full => {
-                self.cases.is_empty() || self.cases.contains(&question)
-            }
+            Extent::Quick | Extent::Full => self.cases.is_empty() || self.cases.contains(&question),
         }
     }
 

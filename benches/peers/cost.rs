@@ -58,13 +58,21 @@ pub(crate) struct Cost {
 }
 
 pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    let taken = session.in_turn("CPU", session.scale.rounds, expected(session.scale.turn), turn);
-    let series = Load::ALL.into_iter().enumerate().map(|(index, load)| Series {
-        key: load.key().into(),
-        title: load.title().into(),
-        unit: "us",
-        rows: taken.iter().map(|taken| taken.row(index)).collect(),
-    });
+    let taken = session.in_turn(
+        "CPU",
+        session.scale.rounds,
+        expected(session.scale.turn),
+        turn,
+    );
+    let series = Load::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(index, load)| Series {
+            key: load.key().into(),
+            title: load.title().into(),
+            unit: "us",
+            rows: taken.iter().map(|taken| taken.row(index)).collect(),
+        });
     series.collect()
 }
 

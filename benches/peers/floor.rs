@@ -70,7 +70,11 @@ pub(crate) fn serve(address: SocketAddr) -> io::Result<()> {
 
 impl Floor {
     fn listen(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), None)?;
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking(),
+            None,
+        )?;
         socket.set_reuse_address(true)?;
         // Accepted connections inherit it.
         socket.set_tcp_nodelay(true)?;

@@ -30,10 +30,25 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     };
     let beside = format!("CPU per request, 64 connections beside {idle} idle ones");
     vec![
-        series(0, "idle_memory", format!("memory per connection, {idle} idle ones"), "bytes"),
+        series(
+            0,
+            "idle_memory",
+            format!("memory per connection, {idle} idle ones"),
+            "bytes",
+        ),
         series(1, "idle_cpu_beside", beside.clone(), "us"),
-        series(2, "idle_cpu_without", "CPU per request, the same 64 alone".into(), "us"),
-        series(3, "idle_cpu_ratio", format!("{beside}: times that alone"), "times"),
+        series(
+            2,
+            "idle_cpu_without",
+            "CPU per request, the same 64 alone".into(),
+            "us",
+        ),
+        series(
+            3,
+            "idle_cpu_ratio",
+            format!("{beside}: times that alone"),
+            "times",
+        ),
     ]
 }
 

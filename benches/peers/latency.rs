@@ -65,7 +65,8 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         let outcome = driver.open(rate, session.scale.at_a_rate);
         turn.failures += outcome.failures.total();
         for (quantile, _) in QUANTILES {
-            turn.figures.push(outcome.latency(quantile).as_secs_f64() * 1e6);
+            turn.figures
+                .push(outcome.latency(quantile).as_secs_f64() * 1e6);
         }
     }
     Ok(turn)

@@ -116,8 +116,7 @@ impl Peer {
         let dir = tempfile::tempdir()?;
         let launch = self.launch(programs, heap, address, dir.path())?;
         let arguments: Vec<_> = launch.arguments.iter().map(String::as_str).collect();
-        let (processes, _) =
-            Processes::start(dir, &launch.program, &arguments, launch.variables)?;
+        let (processes, _) = Processes::start(dir, &launch.program, &arguments, launch.variables)?;
         let running = Running { processes, address };
         until("it answers", || answers(address).is_ok()).map_err(|trouble| {
             // Nobody gets the server to ask it for its log.
@@ -224,7 +223,9 @@ http {{
     let path = format!("{home}/nginx.conf");
     fs::write(&path, configuration)?;
     let log = format!("{home}/error.log");
-    Ok(["-c", &path, "-p", &home.to_string(), "-e", &log].map(str::to_owned).into())
+    Ok(["-c", &path, "-p", &home.to_string(), "-e", &log]
+        .map(str::to_owned)
+        .into())
 }
 
 /// Asks once, and wants the right answer.
@@ -234,7 +235,9 @@ fn answers(address: SocketAddr) -> io::Result<()> {
     connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer)?;
-    let plain = answer.to_lowercase().contains("\r\ncontent-type: text/plain");
+    let plain = answer
+        .to_lowercase()
+        .contains("\r\ncontent-type: text/plain");
     if answer.starts_with("HTTP/1.1 200 OK\r\n") && plain && answer.ends_with(BODY) {
         return Ok(());
     }

@@ -50,11 +50,16 @@ impl Session {
         time: Duration,
         turn: impl Fn(&Self, Peer) -> Result<Turn, Trouble>,
     ) -> Vec<Taken> {
-        let mut all: Vec<_> = self.peers.iter().map(|peer| Taken::new(peer.text())).collect();
+        let mut all: Vec<_> = self
+            .peers
+            .iter()
+            .map(|peer| Taken::new(peer.text()))
+            .collect();
         for round in 1..=rounds.0 {
             for (taken, peer) in all.iter_mut().zip(self.peers.clone()) {
                 let name = peer.text();
-                self.progress.begin(format_args!("{case}, round {round}: {name}"), time);
+                self.progress
+                    .begin(format_args!("{case}, round {round}: {name}"), time);
                 let result = match taken.is_out() {
                     true => None,
                     false => Some(turn(self, peer)),

@@ -36,7 +36,7 @@ pub(crate) const LOG_LINES: usize = 10;
 const TICK_MS: u8 = 1;
 
 /// Why an event did not come to its end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// The server does not know such a thing.
     NotSupported(String),
