@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::load::{Ask, Driver, End, Extent, Pipeline, Plan};
 use crate::peer::{Allocator, BODY, Peer, Running};
 use crate::process::Trouble;
-use crate::series::Series;
+use crate::series::{Series, Unit};
 use crate::session::{Session, Turn};
 
 /// Enough to keep a server busy, few enough to stay in the caches.
@@ -51,9 +51,10 @@ impl Load {
     }
 }
 
-/// What one request cost, and how many failed meanwhile.
+/// What one request cost, how long its answer was, and how many failed meanwhile.
 pub(crate) struct Cost {
     pub(crate) micros: f64,
+    pub(crate) answer_bytes: usize,
     pub(crate) failures: u64,
 }
 
@@ -70,10 +71,19 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
         .map(|(index, load)| Series {
             key: load.key().into(),
             title: load.title().into(),
-            unit: "us",
+            unit: Unit::Micros,
             rows: taken.iter().map(|taken| taken.row(index)).collect(),
         });
-    series.collect()
+    let length = Series {
+        key: "answer_length".into(),
+        title: "length of a kept-alive answer: who sends more headers does more".into(),
+        unit: Unit::Length,
+        rows: taken
+            .iter()
+            .map(|taken| taken.row(Load::ALL.len()))
+            .collect(),
+    };
+    series.chain([length]).collect()
 }
 
 /// How long a turn should take.
@@ -92,6 +102,7 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         figures: Vec::new(),
         failures: 0,
     };
+    let mut lengths = Vec::new();
     for load in Load::ALL {
         let mut driver = Driver::new(load.plan(&server));
         driver.warm();
@@ -100,7 +111,9 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         let cost = of(&server, &mut driver, session.scale.turn)?;
         turn.figures.push(cost.micros);
         turn.failures += cost.failures;
+        lengths.push(cost.answer_bytes as f64);
     }
+    turn.figures.push(lengths[0]);
     Ok(turn)
 }
 
@@ -116,6 +129,7 @@ pub(crate) fn of(server: &Running, driver: &mut Driver, time: Duration) -> Resul
     }
     Ok(Cost {
         micros: used.as_secs_f64() * 1e6 / outcome.answered as f64,
+        answer_bytes: outcome.answer_bytes,
         failures: outcome.failures.total(),
     })
 }

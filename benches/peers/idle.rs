@@ -11,7 +11,7 @@ use crate::load::{Driver, Plan};
 use crate::memory;
 use crate::peer::{Allocator, Peer};
 use crate::process::{Trouble, started_by};
-use crate::series::Series;
+use crate::series::{Series, Unit};
 use crate::session::{Session, Turn};
 
 /// Descriptors that a process needs besides.
@@ -34,20 +34,20 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
             0,
             "idle_memory",
             format!("memory per connection, {idle} idle ones"),
-            "bytes",
+            Unit::Bytes,
         ),
-        series(1, "idle_cpu_beside", beside.clone(), "us"),
+        series(1, "idle_cpu_beside", beside.clone(), Unit::Micros),
         series(
             2,
             "idle_cpu_without",
             "CPU per request, the same 64 alone".into(),
-            "us",
+            Unit::Micros,
         ),
         series(
             3,
             "idle_cpu_ratio",
             format!("{beside}: times that alone"),
-            "times",
+            Unit::Times,
         ),
     ]
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::Trouble;
 use crate::programs::Program;
-use crate::series::Series;
+use crate::series::{Series, Unit};
 use crate::session::{Session, Taken, Turn};
 
 /// What a browser sends, more or less.
@@ -65,7 +65,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     let series = LENGTHS.iter().enumerate().map(|(index, length)| Series {
         key: format!("in_memory_{}", length.0),
         title: format!("CPU per request in memory, {} per connection", length.0),
-        unit: "us",
+        unit: Unit::Micros,
         rows: all.iter().map(|(taken, _)| taken.row(index)).collect(),
     });
     series.collect()

@@ -6,7 +6,7 @@ use crate::cost::{CONNECTIONS, hello};
 use crate::load::{Driver, Plan, Rate};
 use crate::peer::{Allocator, Peer};
 use crate::process::Trouble;
-use crate::series::Series;
+use crate::series::{Series, Unit, written};
 use crate::session::{Session, Turn};
 
 /// The share of the requests that took no longer, and what it is called.
@@ -32,8 +32,11 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Curve> {
         let quantiles = QUANTILES.iter().enumerate();
         let series = quantiles.map(|(index, (_, name))| Series {
             key: format!("latency_{rate}_{name}"),
-            title: format!("{name} latency at {rate} requests per second"),
-            unit: "us",
+            title: format!(
+                "{name} latency at {} requests per second",
+                written(rate.into())
+            ),
+            unit: Unit::Micros,
             rows: taken
                 .iter()
                 .map(|taken| taken.row(at * QUANTILES.len() + index))

@@ -1,6 +1,8 @@
 //! What is told of a run: tables in the terminal, everything as JSON, a page, and pictures.
 
+mod bars;
 mod json;
+mod lines;
 mod page;
 mod pictures;
 mod svg;

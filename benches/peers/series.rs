@@ -14,8 +14,20 @@ pub(crate) struct Series {
     /// Unique, and the same from run to run.
     pub(crate) key: String,
     pub(crate) title: String,
-    pub(crate) unit: &'static str,
+    pub(crate) unit: Unit,
     pub(crate) rows: Vec<Row>,
+}
+
+/// What the figures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Micros,
+    /// Of memory.
+    Bytes,
+    /// Told, and not compared: it explains other figures.
+    Length,
+    /// A ratio already.
+    Times,
 }
 
 #[derive(Debug)]
@@ -39,6 +51,21 @@ pub(crate) struct Spread {
 impl Series {
     pub(crate) fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
+    }
+}
+
+impl Unit {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Micros => "us",
+            Self::Bytes | Self::Length => "bytes",
+            Self::Times => "times",
+        }
+    }
+
+    /// Whether less is better, and by how much is worth telling.
+    pub(crate) fn is_compared(self) -> bool {
+        matches!(self, Self::Micros | Self::Bytes)
     }
 }
 

@@ -30,7 +30,7 @@ fn series(series: &Series) -> Value {
     json!({
         "key": series.key,
         "title": series.title,
-        "unit": series.unit,
+        "unit": series.unit.text(),
         "rows": series.rows.iter().map(|it| row(series, it)).collect::<Vec<_>>(),
     })
 }

@@ -9,17 +9,21 @@ use super::table;
 const HEAD: &str = "\
 # prefork-server beside other servers
 
-Written by `cargo bench --bench peers -- --write`; changes by hand are lost with the next run.
+Written by `cargo bench --bench peers -- --write`; the next run overwrites it.
 
 Every server has one worker or thread, pinned to one CPU; the load is pinned to another. All answer
 with `Hello, World!` as `text/plain`, each with the other headers it sends by default. They take
-turns, each round on newly started servers, and a ratio is the median of the ratios within each
-round. **ours / it** below 1 means that prefork-server needs less than that server; **it / floor** is
-how much a server adds to what any server on epoll must do: one `recv(2)` and one `send(2)` of fixed
-bytes, without parsing. CPU is user and system time of all processes of the server. Latency counts
-from the moment a request was meant to be sent, so a server that cannot keep up with a rate is
-charged with its queue. Memory is the proportional set size of all processes above that of the same
-server without connections; what the kernel holds for a socket is the same for all and left out.
+turns, each on a newly started server, and a ratio is the median of the ratios within each round:
+
+- **ours / it** below 1 means that prefork-server needs less than that server.
+- **it / floor** is how much a server adds to what any server on epoll must do. The floor is one
+  `recv(2)` and one `send(2)` of fixed bytes, without parsing.
+
+CPU is user and system time of all processes of a server. Latency counts from the moment a request
+was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Memory
+is the proportional set size of all processes above that of the same server without connections;
+what the kernel holds for a connection is the same for all and left out. In memory there is no
+kernel, and the client never waits: the way of fasthttp's own benchmark.
 
 Rust servers have mimalloc, as ours has, but for the memory of idle connections and the figures
 beside them, where they have the system's allocator, which holds less. hyper and axum are as they

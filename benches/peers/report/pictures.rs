@@ -1,10 +1,11 @@
 //! Which pictures there are.
 
 use super::Results;
-use super::svg::{self, Bar, Bars, Line, Lines};
+use super::bars::{Bar, Bars};
+use super::lines::{Line, Lines};
 use super::table::ascending;
 use crate::latency::{Curve, QUANTILES};
-use crate::series::{Row, Series};
+use crate::series::{Row, Series, written};
 
 pub(super) struct Picture {
     pub(super) file: String,
@@ -16,7 +17,7 @@ pub(super) fn all(results: &Results) -> Vec<Picture> {
     let bars = results.cost.iter().chain(&results.idle);
     let bars = bars
         .chain(&results.in_memory)
-        .filter(|series| series.unit != "times");
+        .filter(|series| series.unit.is_compared());
     let mut pictures: Vec<_> = bars.map(of_series).collect();
     if let Some(slowest) = results.latency.last() {
         pictures.push(by_rate(&results.latency, slowest));
@@ -35,19 +36,22 @@ fn of_series(series: &Series) -> Picture {
     };
     let bars = Bars {
         title: &series.title,
-        unit: series.unit,
+        unit: series.unit.text(),
         bars: ascending(series).into_iter().filter_map(bar).collect(),
     };
     Picture {
         file: format!("{}.svg", series.key),
         title: series.title.clone(),
-        svg: svg::bars(&bars),
+        svg: bars.draw(),
     }
 }
 
 /// From the fastest answer to the slowest, at one rate.
 fn of_curve(curve: &Curve) -> Picture {
-    let title = format!("latency at {} requests per second", curve.rate);
+    let title = format!(
+        "latency at {} requests per second",
+        written(curve.rate.into())
+    );
     let line = |row: &Row| Line {
         name: row.name,
         figures: curve
@@ -68,7 +72,7 @@ fn of_curve(curve: &Curve) -> Picture {
     };
     Picture {
         file: format!("latency_{}.svg", curve.rate),
-        svg: svg::lines(&lines),
+        svg: lines.draw(),
         title,
     }
 }
@@ -88,12 +92,15 @@ fn by_rate(curves: &[Curve], any: &Curve) -> Picture {
         title,
         across: "requests per second",
         up: "us, logarithmic",
-        places: curves.iter().map(|curve| curve.rate.to_string()).collect(),
+        places: curves
+            .iter()
+            .map(|curve| written(curve.rate.into()))
+            .collect(),
         lines: any.series[P99].rows.iter().map(line).collect(),
     };
     Picture {
         file: "latency_by_rate.svg".into(),
         title: title.into(),
-        svg: svg::lines(&lines),
+        svg: lines.draw(),
     }
 }

@@ -29,7 +29,11 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
 
 fn of_series(series: &Series) -> Table {
     let ratios = Ratios::of(series);
-    let mut head = vec!["server".into(), series.unit.to_owned(), "range".into()];
+    let mut head = vec![
+        "server".into(),
+        series.unit.text().to_owned(),
+        "range".into(),
+    ];
     head.extend(ratios.head(""));
     head.push("failures".into());
     let rows = ascending(series).into_iter().map(|row| {
@@ -63,7 +67,10 @@ fn of_curve(curve: &Curve) -> Table {
         line(cells, row)
     });
     Table {
-        title: format!("latency in us at {} requests per second", curve.rate),
+        title: format!(
+            "latency in us at {} requests per second",
+            written(curve.rate.into())
+        ),
         head,
         rows: rows.collect(),
     }
@@ -77,9 +84,9 @@ struct Ratios<'a> {
 
 impl<'a> Ratios<'a> {
     fn of(series: &'a Series) -> Self {
-        let row = |name| match series.unit {
-            "times" => None,
-            _ => series.row(name),
+        let row = |name| match series.unit.is_compared() {
+            true => series.row(name),
+            false => None,
         };
         Self {
             ours: row(OURS),
