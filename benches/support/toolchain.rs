@@ -27,11 +27,15 @@ pub(crate) fn go_program(dir: &Path, sources: &[(&str, &str)]) -> Result<PathBuf
     Ok(dir.join("server"))
 }
 
-/// Puts the sources where a compiler finds them.
+/// Puts the sources where a compiler finds them, and leaves alone what is there already: cargo
+/// builds anew what has been written anew.
 pub(crate) fn write(dir: &Path, sources: &[(&str, &str)]) -> Result<(), Trouble> {
     for (name, text) in sources {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().expect("it is in `dir`"))?;
+        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            continue;
+        }
         fs::write(path, text)?;
     }
     Ok(())
