@@ -1,0 +1,110 @@
+//! The process of a server: started, listened to, stopped and reaped.
+
+use std::env;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// For a server to start, or to stop once it has no connections. Only a broken one takes as long.
+const PATIENCE_MS: u16 = 10_000;
+
+/// The process of a server, in a group of its own.
+pub(super) struct Process {
+    child: Child,
+    announced: ChildStdout,
+    unread: Vec<u8>,
+}
+
+impl Process {
+    /// This executable once more, with these variables.
+    pub(super) fn spawn(variables: &[(&str, &str)]) -> Self {
+        let this = env::current_exe().expect("proc(5) is mounted");
+        let mut child = Command::new(this)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("this executable can be started once more");
+        let announced = child.stdout.take().expect("stdout is a pipe");
+        Self {
+            child,
+            announced,
+            unread: Vec::new(),
+        }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    pub(super) fn wait_for(&mut self, wanted: &str) -> Value {
+        loop {
+            while let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                let notice: Value = serde_json::from_slice(&line).unwrap_or_else(|error| {
+                    panic!("\"{}\" is no notice: {error}", line.escape_ascii());
+                });
+                if notice["notice"] == wanted {
+                    return notice;
+                }
+            }
+            match self.read() {
+                Announced::Bytes => {}
+                Announced::End => panic!("the server ended before it was {wanted}"),
+                Announced::Silence => panic!("the server is not {wanted} in {PATIENCE_MS} ms"),
+            }
+        }
+    }
+
+    fn read(&mut self) -> Announced {
+        let mut ready = [PollFd::new(self.announced.as_fd(), PollFlags::POLLIN)];
+        let ready = poll(&mut ready, PollTimeout::from(PATIENCE_MS)).expect("poll(2)");
+        if ready == 0 {
+            return Announced::Silence;
+        }
+        let mut bytes = [0; 4096];
+        match self.announced.read(&mut bytes).expect("a pipe can be read") {
+            0 => Announced::End,
+            count => {
+                self.unread.extend_from_slice(&bytes[..count]);
+                Announced::Bytes
+            }
+        }
+    }
+}
+
+enum Announced {
+    Bytes,
+    /// Nobody is left who could announce anything.
+    End,
+    Silence,
+}
+
+impl Drop for Process {
+    /// Waits for the end of the announce stream, which comes when the last process holding it is
+    /// gone; kills the group if that takes too long.
+    fn drop(&mut self) {
+        // Fails only if the server is gone already, which is what we want.
+        let _ = kill(self.pid(), Signal::SIGTERM);
+        loop {
+            match self.read() {
+                Announced::Bytes => {}
+                Announced::End => break,
+                Announced::Silence => {
+                    eprintln!("the server ignores TERM for {PATIENCE_MS} ms: killed");
+                    let _ = killpg(self.pid(), Signal::SIGKILL);
+                    break;
+                }
+            }
+        }
+        // Not yet reaped, so the wait cannot fail, and its status changes nothing here.
+        let _ = self.child.wait();
+    }
+}
