@@ -3,16 +3,19 @@
 //! One JSON object for each commit, in the target directory beneath `bench-results`. A case that is
 //! measured again replaces its older figures; the others of the same commit stay.
 
+mod columns;
 mod json;
 mod machine;
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use self::columns::{markdown, print};
 pub(crate) use self::machine::Machine;
 
 /// What one round of one case tells. The discriminants index a [`Round`].
@@ -140,6 +143,14 @@ impl Sample {
 
     pub(crate) fn most(&self) -> f64 {
         self.0[self.0.len() - 1]
+    }
+}
+
+/// The median and the range.
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (median, least, most) = (self.median(), self.least(), self.most());
+        write!(f, "{median:.2} ({least:.2}-{most:.2})")
     }
 }
 

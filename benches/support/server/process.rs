@@ -1,7 +1,8 @@
 //! The process of a server: started, listened to, stopped and reaped.
 
 use std::env;
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,17 +19,21 @@ const PATIENCE_MS: u16 = 10_000;
 pub(super) struct Process {
     child: Child,
     announced: ChildStdout,
+    /// What it says on its standard error. Looked at if it does not do what it should.
+    log: File,
     unread: Vec<u8>,
 }
 
 impl Process {
     /// This executable once more, with these variables.
     pub(super) fn spawn(variables: &[(&str, &str)]) -> Self {
+        let log = tempfile::tempfile().expect("a temporary file can be made");
         let this = env::current_exe().expect("proc(5) is mounted");
         let mut child = Command::new(this)
             .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(log.try_clone().expect("dup(2)"))
             .process_group(0)
             .spawn()
             .expect("this executable can be started once more");
@@ -36,6 +41,7 @@ impl Process {
         Self {
             child,
             announced,
+            log,
             unread: Vec::new(),
         }
     }
@@ -57,10 +63,19 @@ impl Process {
             }
             match self.read() {
                 Announced::Bytes => {}
-                Announced::End => panic!("the server ended before it was {wanted}"),
-                Announced::Silence => panic!("the server is not {wanted} in {PATIENCE_MS} ms"),
+                Announced::End => panic!("a server ended before it was {wanted}:\n{}", self.log()),
+                Announced::Silence => {
+                    panic!("not {wanted} in {PATIENCE_MS} ms:\n{}", self.log())
+                }
             }
         }
+    }
+
+    fn log(&mut self) -> String {
+        let mut text = Vec::new();
+        self.log.rewind().expect("a file can be read again");
+        self.log.read_to_end(&mut text).expect("it is a small file");
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     fn read(&mut self) -> Announced {
