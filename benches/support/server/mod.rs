@@ -15,6 +15,8 @@ mod stream;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use nix::sys::signal::{Signal, kill};
+
 use self::process::Process;
 
 pub(crate) use self::cpu::{Clock, Processes};
@@ -81,6 +83,14 @@ pub(crate) enum App {
     Files(PathBuf),
 }
 
+/// How many workers a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workers {
+    /// One for each CPU that it may use.
+    PerCpu,
+    Exactly(u16),
+}
+
 /// A running server. Dropped, it is stopped and reaped.
 pub(crate) struct Server {
     model: Model,
@@ -90,9 +100,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// With a worker for each CPU that it may use.
     pub(crate) fn start(model: Model, app: &App) -> Self {
-        let mut process = role::spawn(model, app);
-        let notice = process.wait_for("serving");
+        Self::with_workers(model, app, Workers::PerCpu)
+    }
+
+    pub(crate) fn with_workers(model: Model, app: &App, workers: Workers) -> Self {
+        let mut process = role::spawn(model, app, workers);
+        let notice = process.wait_until("serving", |notice| notice == "serving");
         let address = notice["addresses"][0]
             .as_str()
             .and_then(|it| it.parse().ok());
@@ -125,5 +140,32 @@ impl Server {
 
     pub(crate) fn processes(&self) -> Processes {
         Processes::under(self.process.pid())
+    }
+
+    /// To its first process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.process.pid(), signal).expect("the server runs");
+    }
+
+    /// With SIGKILL.
+    pub(crate) fn kill_a_worker(&self) {
+        let mut worker = None;
+        self.processes().each(|pid| {
+            if pid != self.process.pid() {
+                worker = Some(pid);
+            }
+        });
+        let worker = worker.expect("this model has processes as workers");
+        kill(worker, Signal::SIGKILL).expect("the worker runs");
+    }
+
+    /// The next notice of this name.
+    pub(crate) fn wait_for(&mut self, wanted: &str) {
+        self.wait_until(wanted, |notice| notice == wanted);
+    }
+
+    /// The names of all notices to come, until one is the last that is wanted.
+    pub(crate) fn wait_until(&mut self, what: &str, wanted: impl FnMut(&str) -> bool) {
+        self.process.wait_until(what, wanted);
     }
 }

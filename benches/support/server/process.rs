@@ -50,22 +50,27 @@ impl Process {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    pub(super) fn wait_for(&mut self, wanted: &str) -> Value {
+    /// The first notice from now on that is `wanted`.
+    ///
+    /// # Panics
+    ///
+    /// If the server ends before, or takes too long: it is broken. Its log says how.
+    pub(super) fn wait_until(&mut self, what: &str, mut wanted: impl FnMut(&str) -> bool) -> Value {
         loop {
             while let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
                 let notice: Value = serde_json::from_slice(&line).unwrap_or_else(|error| {
                     panic!("\"{}\" is no notice: {error}", line.escape_ascii());
                 });
-                if notice["notice"] == wanted {
+                if wanted(notice["notice"].as_str().unwrap_or_default()) {
                     return notice;
                 }
             }
             match self.read() {
                 Announced::Bytes => {}
-                Announced::End => panic!("a server ended before it was {wanted}:\n{}", self.log()),
+                Announced::End => panic!("a server ended before it was {what}:\n{}", self.log()),
                 Announced::Silence => {
-                    panic!("not {wanted} in {PATIENCE_MS} ms:\n{}", self.log())
+                    panic!("not {what} in {PATIENCE_MS} ms:\n{}", self.log())
                 }
             }
         }

@@ -9,20 +9,24 @@ use std::path::Path;
 use std::process::{Command, exit};
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use prefork_server::{Listeners, Prefork, Role, Worker, role, service_fn};
+use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role, service_fn};
 
 use super::handlers::{self, Place, Speed};
 use super::opponents::{self, Files, Handlers};
 use super::process::Process;
-use super::{App, Model};
+use super::{App, Model, Workers};
 
 /// Tells this executable which server to be.
 const ROLE: &str = "PREFORK_BENCH_ROLE";
+
+/// How many workers, if not one for each CPU.
+const WORKERS: &str = "PREFORK_BENCH_WORKERS";
 
 /// A directory to serve, instead of the handlers.
 const FILES: &str = "PREFORK_BENCH_FILES";
@@ -39,12 +43,17 @@ pub(crate) fn calibrate() -> Speed {
     *MEASURED.get_or_init(Speed::measure)
 }
 
-pub(super) fn spawn(model: Model, app: &App) -> Process {
+pub(super) fn spawn(model: Model, app: &App, workers: Workers) -> Process {
     let speed = calibrate().steps_per_millisecond.to_string();
     let mut variables = vec![(ROLE, model.name()), (SPEED, &speed)];
     if let App::Files(directory) = app {
         let directory = directory.to_str().expect("the bench has named it");
         variables.push((FILES, directory));
+    }
+    let count;
+    if let Workers::Exactly(workers) = workers {
+        count = workers.to_string();
+        variables.push((WORKERS, &count));
     }
     Process::spawn(&variables)
 }
@@ -54,16 +63,15 @@ pub(crate) fn become_server_if_asked() {
     let Ok(name) = env::var(ROLE) else { return };
     let model = Model::ALL.into_iter().find(|model| model.name() == name);
     let model = model.expect("only `spawn` sets the role");
-    let workers = thread::available_parallelism().expect("the affinity can be read");
-    if role() == Role::Worker {
-        serve_handlers(model, workers);
+    if role() == Role::Master {
+        set_pdeathsig(Signal::SIGTERM).expect("prctl(2) takes SIGTERM");
+        if let Ok(cpus) = env::var(SERVER_CPUS) {
+            pin_to(&cpus);
+        }
     }
-
-    set_pdeathsig(Signal::SIGTERM).expect("prctl(2) takes SIGTERM");
-    let workers = match env::var(SERVER_CPUS) {
-        Ok(cpus) => pin_to(&cpus),
-        Err(_) => workers,
-    };
+    let workers = env::var(WORKERS).ok().and_then(|it| it.parse().ok());
+    let workers = workers
+        .unwrap_or_else(|| thread::available_parallelism().expect("the affinity can be read"));
     match (model, env::var_os(FILES)) {
         (Model::Prefork | Model::PreforkShared, None) => serve_handlers(model, workers),
         (Model::Prefork | Model::PreforkShared, Some(directory)) => {
@@ -104,6 +112,15 @@ fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
             _ => Listeners::PerSlot,
         })
         .announce_fd(1)
+        // `processes` kills workers for as long as criterion wants it to, and each at once.
+        .crash_limit(CrashLimit {
+            max: u32::MAX,
+            ..CrashLimit::default()
+        })
+        .backoff(Backoff {
+            reset_after: Duration::ZERO,
+            ..Backoff::default()
+        })
         .serve(async |worker: Worker| {
             let place = place(worker.slot().0.into());
             Ok(service_fn(move |request| handlers::answer(request, place)))
@@ -140,8 +157,7 @@ fn place(number: usize) -> Place {
     }
 }
 
-/// How many CPUs that are.
-fn pin_to(cpus: &str) -> NonZeroUsize {
+fn pin_to(cpus: &str) {
     let mut set = CpuSet::new();
     for cpu in cpus.split(',') {
         let cpu = cpu
@@ -152,5 +168,4 @@ fn pin_to(cpus: &str) -> NonZeroUsize {
     }
     let pinned = sched_setaffinity(Pid::from_raw(0), &set);
     pinned.unwrap_or_else(|error| panic!("{SERVER_CPUS}={cpus}: {error}"));
-    thread::available_parallelism().expect("the affinity can be read")
 }
