@@ -1,12 +1,10 @@
 //! What the figures belong to: the machine, and the version of everything that was measured.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use nix::sys::utsname::uname;
-
 use crate::cpus::Cpus;
+use crate::machine::Machine;
 use crate::process::which;
 use crate::programs::{Program, Programs};
 
@@ -25,14 +23,15 @@ const PINNED: [(&str, Program, &str); 7] = [
 ];
 
 impl Facts {
-    pub(crate) fn gather(programs: &Programs, cpus: Cpus) -> Self {
+    pub(crate) fn gather(machine: Machine, programs: &Programs, cpus: Cpus) -> Self {
         let mut facts = vec![
-            ("CPU", cpu_model()),
-            ("CPUs", count_of_cpus()),
+            ("CPU", machine.cpu),
+            ("CPUs", machine.cores.to_string()),
+            ("memory", format!("{} MiB", machine.memory_mib)),
             ("servers on", format!("CPU {}", cpus.server)),
             ("load on", format!("CPU {}", cpus.load)),
-            ("kernel", kernel()),
-            ("load average", load_average()),
+            ("kernel", format!("Linux {}", machine.kernel)),
+            ("load average before", machine.load_average),
             ("prefork-server", ours()),
         ];
         facts.extend(pinned().map(|(name, version)| (name, version.unwrap_or_default())));
@@ -69,32 +68,6 @@ fn version(line: &str, name: &str) -> Option<String> {
     let from = rest.find(|c: char| c.is_ascii_digit())?;
     let version = rest[from..].split(['"', ' ']).next()?;
     Some(version.to_owned())
-}
-
-fn cpu_model() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("model name"));
-    let model = line.and_then(|line| line.split(": ").nth(1));
-    model.unwrap_or("unknown").to_owned()
-}
-
-fn count_of_cpus() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let lines = text.lines().filter(|line| line.starts_with("processor"));
-    lines.count().to_string()
-}
-
-fn kernel() -> String {
-    let Ok(system) = uname() else {
-        return "unknown".into();
-    };
-    let [name, release] = [system.sysname(), system.release()].map(|it| it.to_string_lossy());
-    format!("{name} {release}")
-}
-
-fn load_average() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 /// The version, and the commit if there is one to ask for.

@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::Pid;
 
 use crate::cost::{self, CONNECTIONS, hello};
+use crate::cpu::Processes;
 use crate::load::{Driver, Plan};
 use crate::memory;
 use crate::peer::{Allocator, Peer};
-use crate::process::{Trouble, started_by};
+use crate::process::Trouble;
 use crate::series::{Series, Unit};
 use crate::session::{Session, Turn};
 
@@ -62,11 +62,11 @@ pub(crate) fn expected(turn: Duration) -> Duration {
 fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let idle = session.scale.idle;
     let crowded = session.start(peer, Allocator::System)?;
-    let empty = memory::at_rest(crowded.root())?;
+    let empty = memory::at_rest(crowded.cpu())?;
     let mut crowd = Driver::new(Plan::new(crowded.address, idle, hello()));
     crowd.warm();
-    let full = memory::at_rest(crowded.root())?;
-    if files_of(crowded.root())? < idle {
+    let full = memory::at_rest(crowded.cpu())?;
+    if files_of(crowded.cpu()) < idle {
         return Err(Trouble::Stuck("it closed idle connections".into()));
     }
 
@@ -104,11 +104,12 @@ fn allowed(wanted: usize) -> usize {
     usize::try_from(allowed).unwrap_or(wanted)
 }
 
-/// Open descriptors of all processes beneath `root`.
-fn files_of(root: Pid) -> Result<usize, Trouble> {
-    let mut count = fs::read_dir(format!("/proc/{root}/fd"))?.count();
-    for process in started_by(root) {
-        count += files_of(process)?;
-    }
-    Ok(count)
+/// Open descriptors of all processes of a server.
+fn files_of(server: Processes) -> usize {
+    let mut count = 0;
+    server.each(|process| {
+        // One that has ended has none.
+        count += fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count);
+    });
+    count
 }

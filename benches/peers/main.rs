@@ -14,7 +14,7 @@ mod cost;
     dead_code,
     reason = "the clocks of the load itself are of no interest here"
 )]
-#[path = "../support/cpu.rs"]
+#[path = "../support/server/cpu.rs"]
 mod cpu;
 mod cpus;
 mod facts;
@@ -29,6 +29,8 @@ mod latency;
 )]
 #[path = "../support/load/mod.rs"]
 mod load;
+#[path = "../support/results/machine.rs"]
+mod machine;
 mod memory;
 mod peer;
 #[expect(
@@ -39,6 +41,8 @@ mod peer;
 mod process;
 mod programs;
 mod progress;
+#[path = "../support/server/memory.rs"]
+mod pss;
 mod report;
 mod series;
 mod session;
@@ -53,6 +57,7 @@ use clap::Parser;
 use self::command_line::{Extent, Options, Question};
 use self::cpus::Cpus;
 use self::facts::Facts;
+use self::machine::Machine;
 use self::peer::Peer;
 use self::programs::{Program, Programs};
 use self::progress::{Expected, Progress};
@@ -78,6 +83,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     check_templates()?;
+    let machine = Machine::this_one();
     let cpus = Cpus::of_this_process()?;
     cpus.load_here()?;
     let peers = options.peers();
@@ -86,7 +92,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         .then_some(Program::InMemory);
     let wanted = peers.iter().filter_map(|peer| peer.program());
     let programs = cpus.on_all(|| Programs::get(wanted.chain(in_memory)))?;
-    let facts = Facts::gather(&programs, cpus);
+    let facts = Facts::gather(machine, &programs, cpus);
     let mut session = Session {
         programs,
         cpus,
