@@ -77,7 +77,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     let length = Series {
         key: "answer_length".into(),
         title: "length of a kept-alive answer: who sends more headers does more".into(),
-        unit: Unit::Length,
+        unit: Unit::ToldBytes,
         rows: taken
             .iter()
             .map(|taken| taken.row(Load::ALL.len()))

@@ -22,34 +22,38 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     let idle = session.scale.idle;
     let (rounds, time) = (session.scale.rounds.third(), expected(session.scale.turn));
     let taken = session.in_turn("idle connections", rounds, time, turn);
-    let series = |index, key: &str, title: String, unit| Series {
-        key: key.into(),
-        title,
-        unit,
-        rows: taken.iter().map(|taken| taken.row(index)).collect(),
-    };
     let beside = format!("CPU per request, 64 connections beside {idle} idle ones");
-    vec![
-        series(
-            0,
+    let what = [
+        (
             "idle_memory",
             format!("memory per connection, {idle} idle ones"),
             Unit::Bytes,
         ),
-        series(1, "idle_cpu_beside", beside.clone(), Unit::Micros),
-        series(
-            2,
-            "idle_cpu_without",
+        (
+            "idle_memory_none",
+            "memory of the same servers before".into(),
+            Unit::ToldBytes,
+        ),
+        ("idle_cpu_beside", beside.clone(), Unit::Micros),
+        (
+            "idle_cpu_alone",
             "CPU per request, the same 64 alone".into(),
             Unit::Micros,
         ),
-        series(
-            3,
+        (
             "idle_cpu_ratio",
             format!("{beside}: times that alone"),
             Unit::Times,
         ),
-    ]
+    ];
+    let series = what.into_iter().enumerate();
+    let series = series.map(|(index, (key, title, unit))| Series {
+        key: key.into(),
+        title,
+        unit,
+        rows: taken.iter().map(|taken| taken.row(index)).collect(),
+    });
+    series.collect()
 }
 
 /// How long a turn should take.
@@ -64,11 +68,8 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let crowded = session.start(peer, Allocator::System)?;
     let empty = memory::at_rest(crowded.cpu())?;
     let mut crowd = Driver::new(Plan::new(crowded.address, idle, hello()));
-    crowd.warm();
+    let mut failures = crowd.warm().failures.total();
     let full = memory::at_rest(crowded.cpu())?;
-    if files_of(crowded.cpu()) < idle {
-        return Err(Trouble::Stuck("it closed idle connections".into()));
-    }
 
     let alone = session.start(peer, Allocator::System)?;
     let servers = [&crowded, &alone, &alone, &crowded];
@@ -77,15 +78,24 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         driver.warm();
         driver
     });
-    let (mut micros, mut failures) = ([0.0; 2], 0);
+    let mut micros = [0.0; 2];
     for (server, which) in servers.into_iter().zip([0, 1, 1, 0]) {
         let cost = cost::of(server, &mut drivers[which], session.scale.turn)?;
         micros[which] += cost.micros / 2.0;
         failures += cost.failures;
     }
+    if files_of(crowded.cpu()) < idle {
+        return Err(Trouble::Stuck("it closed idle connections".into()));
+    }
     let memory = full.0.saturating_sub(empty.0) as f64 / idle as f64;
     Ok(Turn {
-        figures: vec![memory, micros[0], micros[1], micros[0] / micros[1]],
+        figures: vec![
+            memory,
+            empty.0 as f64,
+            micros[0],
+            micros[1],
+            micros[0] / micros[1],
+        ],
         failures,
     })
 }

@@ -162,14 +162,19 @@ pub(crate) fn target() -> PathBuf {
 }
 
 fn cargo_programs(dir: &Path) -> Result<PathBuf, Trouble> {
+    let missing = || Trouble::NotSupported("cargo not found".into());
+    let cargo = which("cargo").ok_or_else(missing)?;
     toolchain::write(dir, RUST)?;
     toolchain::write(dir, WITH_MIMALLOC)?;
-    // The one that built this bench, and none of what it has set for that.
-    let mut cargo = Command::new(env!("CARGO"));
-    for variable in ["CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "RUSTFLAGS"] {
-        cargo.env_remove(variable);
+    let built = dir.join("target");
+    let mut build = Command::new(cargo);
+    // What was set for this bench is not meant for them.
+    for variable in ["CARGO_BUILD_TARGET", "RUSTFLAGS"] {
+        build.env_remove(variable);
     }
-    cargo.args(["build", "--release"]).current_dir(dir);
-    toolchain::run(&mut cargo)?;
-    Ok(dir.join("target/release"))
+    build
+        .args(["build", "--release", "--target-dir"])
+        .arg(&built);
+    toolchain::run(build.current_dir(dir))?;
+    Ok(built.join("release"))
 }

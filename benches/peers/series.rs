@@ -24,8 +24,8 @@ pub(crate) enum Unit {
     Micros,
     /// Of memory.
     Bytes,
-    /// Told, and not compared: it explains other figures.
-    Length,
+    /// Told, and not compared: they explain other figures.
+    ToldBytes,
     /// A ratio already.
     Times,
 }
@@ -58,7 +58,7 @@ impl Unit {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::Micros => "us",
-            Self::Bytes | Self::Length => "bytes",
+            Self::Bytes | Self::ToldBytes => "bytes",
             Self::Times => "times",
         }
     }

@@ -22,7 +22,8 @@ turns, each on a newly started server, and a ratio is the median of the ratios w
 CPU is user and system time of all processes of a server. Latency counts from the moment a request
 was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Memory
 is the proportional set size of all processes above that of the same server without connections;
-what the kernel holds for a connection is the same for all and left out. In memory there is no
+what the kernel holds for a connection is the same for all and left out. nginx has room for 16,384
+connections before the first one comes, which a table of its own shows. In memory there is no
 kernel, and the client never waits: the way of fasthttp's own benchmark.
 
 Rust servers have mimalloc, as ours has, but for the memory of idle connections and the figures
