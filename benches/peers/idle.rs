@@ -11,7 +11,7 @@ use crate::load::{Driver, Plan};
 use crate::memory;
 use crate::peer::{Allocator, Peer};
 use crate::process::Trouble;
-use crate::series::{Series, Unit};
+use crate::series::{Series, Unit, written};
 use crate::session::{Session, Turn};
 
 /// Descriptors that a process needs besides.
@@ -19,7 +19,7 @@ const SPARE: u64 = 500;
 
 pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     session.scale.idle = allowed(session.scale.idle);
-    let idle = session.scale.idle;
+    let idle = written(session.scale.idle as f64);
     let (rounds, time) = (session.scale.rounds.third(), expected(session.scale.turn));
     let taken = session.in_turn("idle connections", rounds, time, turn);
     let beside = format!("CPU per request, 64 connections beside {idle} idle ones");

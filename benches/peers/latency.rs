@@ -52,7 +52,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Curve> {
 
 /// How long a turn should take.
 pub(crate) fn expected(scale: &crate::command_line::Scale) -> Duration {
-    Duration::from_millis(300) + scale.at_a_rate.mul_f64(1.1) * scale.rates.len() as u32
+    Duration::from_millis(300) + scale.at_a_rate.mul_f64(1.3) * scale.rates.len() as u32
 }
 
 fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
@@ -65,6 +65,8 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         let mut driver = Driver::new(Plan::new(server.address, CONNECTIONS, hello()));
         driver.warm();
         let rate = Rate::per_second(f64::from(rate));
+        // Not the first that it sees of this rate.
+        let _ = driver.open(rate, session.scale.at_a_rate / 5);
         let outcome = driver.open(rate, session.scale.at_a_rate);
         turn.failures += outcome.failures.total();
         for (quantile, _) in QUANTILES {

@@ -82,11 +82,7 @@ impl Programs {
         for program in wanted {
             programs.entry(program).or_insert_with(|| {
                 eprintln!("building or finding {}", program.name());
-                let got = program.get();
-                if let Err(trouble) = &got {
-                    eprintln!("  {trouble}");
-                }
-                got
+                program.get()
             });
         }
         Self(programs)

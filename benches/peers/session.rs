@@ -90,12 +90,18 @@ impl Taken {
         let turn = match result {
             Some(Ok(turn)) => Some(turn),
             Some(Err(trouble)) => {
-                eprintln!("  {}: {trouble}", self.name);
-                self.stuck = match trouble {
-                    Trouble::NotSupported(_) => STUCK_MAX,
-                    Trouble::Stuck(_) => self.stuck + 1,
+                let why = match trouble {
+                    Trouble::NotSupported(why) => {
+                        self.stuck = STUCK_MAX;
+                        format!("skipped: {why}")
+                    }
+                    Trouble::Stuck(why) => {
+                        self.stuck += 1;
+                        format!("stuck: {why}")
+                    }
                 };
-                self.trouble = Some(trouble.to_string());
+                eprintln!("  {}: {why}", self.name);
+                self.trouble = Some(why);
                 None
             }
             None => None,

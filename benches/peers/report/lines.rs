@@ -20,7 +20,7 @@ pub(super) struct Line {
 const HEIGHT: f64 = 360.0;
 const BOTTOM: f64 = TOP + HEIGHT;
 /// Room for the scale, and for the names at the ends of lines.
-const SCALE: f64 = 70.0;
+const SCALE: f64 = 86.0;
 const NAMES: f64 = 190.0;
 /// Names are this far apart at least.
 const NAME_GAP: f64 = 15.0;

@@ -37,7 +37,7 @@ pub(super) fn of(results: &Results, pictures: &[Picture]) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         page,
-        "\n{} rounds of {} ms for CPU, {} for memory and latency.\n",
+        "\nRounds: {} of {} ms for CPU, {} for memory and latency.\n",
         scale.rounds.0,
         scale.turn.as_millis(),
         scale.rounds.third().0,
