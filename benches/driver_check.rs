@@ -2,11 +2,11 @@
 //!
 //! The same server, the same connections and the same time, wrk and the driver in turn. A driver
 //! that is slower hides what a server can do; one that is faster has left something out. It passes
-//! if the medians differ by at most five per cent; nothing else depends on that.
+//! if the median difference is at most five per cent; nothing else depends on that.
 //!
-//! Not measured: open loops, which wrk has not; what either does with wrong answers (`tests/load.rs`
-//! has ours). Both run in one thread. wrk reads to the end of each answer, as ours does, and
-//! does not look at the bytes.
+//! Not measured: open loops, which wrk has not; what either does with wrong answers
+//! (`tests/load.rs` has ours). Both run in one thread. wrk reads to the end of each answer, as ours
+//! does, and does not look at the bytes.
 
 #[allow(dead_code, unused_imports, reason = "shared by several benches")]
 #[path = "support/load/mod.rs"]
@@ -58,10 +58,9 @@ fn main() {
             };
             let difference = (ours / theirs - 1.0) * 100.0;
             differences.push(difference);
-            println!(
-                "{:<13} {round}: wrk {theirs:>9.0} requests/s, ours {ours:>9.0}, {difference:>+5.1} %",
-                model.name()
-            );
+            let name = model.name();
+            print!("{name:<13} {round}: wrk {theirs:>9.0} requests/s, ours {ours:>9.0}, ");
+            println!("{difference:>+5.1} %");
         }
     }
     judge(differences);

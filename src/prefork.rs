@@ -154,7 +154,7 @@ impl Prefork {
     pub fn serve<A, S, B>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
-        S: Service<Request, Response = hyper::Response<B>> + Clone + 'static,
+        S: Service<Request, Response = hyper::Response<B>> + 'static,
         S::Error: Into<BoxError>,
         B: hyper::body::Body + 'static,
         B::Error: Into<BoxError>,
@@ -325,7 +325,7 @@ impl Prefork {
 /// Serves HTTP on what comes in until the drain, and then what is open.
 async fn serve_incoming<S, B>(server: Server, service: S, worker: Worker, mut incoming: Incoming)
 where
-    S: Service<Request, Response = hyper::Response<B>> + Clone + 'static,
+    S: Service<Request, Response = hyper::Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: hyper::body::Body + 'static,
     B::Error: Into<BoxError>,
@@ -337,9 +337,10 @@ where
         worker.drain().await;
         draining.drain();
     });
+    let front = server.front(service);
     while let Some(connection) = incoming.accept().await {
         let info = ConnectionInfo::new(connection.peer(), connection.shared_local());
-        spawn_local(server.serve(connection, info, service.clone()));
+        spawn_local(front.serve(connection, info));
     }
     server.drained().await;
 }

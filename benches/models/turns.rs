@@ -79,8 +79,9 @@ impl fmt::Display for Turns {
         let millis = self.time.as_millis();
         write!(
             f,
-            "{} rounds in turn, each {millis} ms closed loop (requests/s, CPU) and {millis} ms open \
-             loop at half of what the slowest can do (latencies); medians; ratios within a round",
+            "{} rounds in turn, each {millis} ms closed loop (requests/s, CPU) and {millis} ms \
+             open loop at half of what the slowest can do (latencies); medians; ratios within a \
+             round",
             self.rounds
         )
     }

@@ -21,12 +21,13 @@ pub(crate) fn print(before: &Results, after: &Results) {
     println!("first:  {}: {}", before.commit, before.machine);
     println!("second: {}: {}", after.commit, after.machine);
     if before.machine.cpu != after.machine.cpu || before.machine.cores != after.machine.cores {
-        println!("These are different machines: only the columns to {YARDSTICK} mean anything.");
+        println!("These are different machines: only `net` means anything.");
     }
     println!(
-        "Each ratio is the median (range) of the rounds'. `machine` is the same of {YARDSTICK}, \
-         which no\ncommit of ours changes: what it shows is noise. `net` is the ratio of the two \
-         medians; in brackets if\nthe range includes 1 or {YARDSTICK} moved as much.\n"
+        "\nratio: second to first, the median of the rounds and their range\n\
+         machine: the same of {YARDSTICK}, which no commit of ours changes: it shows the noise\n\
+         net: ratio by machine; in brackets if it may be noise: the range includes 1, or that of \
+         the machine\nincludes the ratio\n"
     );
     println!(
         "{:<36} {:<15} {:>10} {:>10}  {:<18} {:<18} {:>8}",

@@ -33,12 +33,13 @@ fn main() -> ExitCode {
     let words = words.iter().map(String::as_str);
     let words: Vec<&str> = words.filter(|word| !word.starts_with('-')).collect();
     let done = match words.as_slice() {
-        ["compare", before, after] => {
-            compare(before, after).map(|()| println!("ratios: second to first"))
-        }
+        ["compare", before, after] => compare(before, after),
         ["report"] => newest().and_then(|path| report(&path)),
         ["report", path] => report(&named(path)),
-        _ => Ok(println!("{USAGE}")),
+        _ => {
+            println!("{USAGE}");
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -56,13 +56,17 @@ impl Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// Accepted; not one byte has come.
+    /// What comes before HTTP is under way.
+    Opening,
+    /// Not one byte of HTTP has come.
     Fresh,
     /// A request's head is coming in.
     Head,
-    /// From the head's end to the end of the response's body. The handler's time is its own; only
-    /// a client that neither sends nor reads is timed.
-    Serving,
+    /// From the head's end to the handler's answer. The handler's time is its own; only a client
+    /// that does not send its body is timed.
+    Handling,
+    /// From there to the end of the response's body. Only a client that does not read is timed.
+    Answering,
     /// Between requests.
     Idle,
     /// Our last word is said; what the client still sends is thrown away until it closes.
@@ -72,10 +76,12 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
+        Self::Opening,
         Self::Fresh,
         Self::Head,
-        Self::Serving,
+        Self::Handling,
+        Self::Answering,
         Self::Idle,
         Self::Leaving,
         Self::Upgraded,
@@ -108,12 +114,14 @@ pub(super) struct Activity {
     body_unread: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
+    looked_for: AtomicBool,
     cut: AtomicBool,
     stream_gone: AtomicBool,
-    wakers: Mutex<Wakers>,
+    wakers: Mutex<Option<Box<Wakers>>>,
 }
 
-/// Wakers that are needed off the beaten path only; hence a lock, which nobody contends for.
+/// Wakers that are needed off the beaten path only: hence a box, and a lock, which nobody contends
+/// for.
 #[derive(Debug, Default)]
 struct Wakers {
     body: Option<Waker>,
@@ -126,7 +134,7 @@ impl Activity {
     pub(super) fn new(info: ConnectionInfo, clock: Arc<Clock>) -> Self {
         Self {
             info,
-            stage: AtomicU8::new(Stage::Fresh as u8),
+            stage: AtomicU8::new(Stage::Opening as u8),
             stamp: AtomicU64::new(clock.now().0),
             clock,
             write_blocked: Since::default(),
@@ -136,6 +144,7 @@ impl Activity {
             body_unread: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
+            looked_for: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             stream_gone: AtomicBool::new(false),
             wakers: Mutex::default(),
@@ -170,13 +179,25 @@ impl Activity {
         matches!(self.stage(), Stage::Fresh | Stage::Idle)
             && self.write_blocked_since().is_none()
             && !self.is_body_open()
+            && !self.holds_back()
+    }
+
+    /// Has the stream look, at its next flush, whether the client is still there. It stays asked
+    /// until the next request.
+    pub(super) fn look(&self) {
+        self.looked_for.store(true, Relaxed);
+    }
+
+    pub(super) fn is_looked_for(&self) -> bool {
+        self.looked_for.load(Relaxed)
     }
 
     /// A head is complete and its request begins.
     pub(super) fn begin_request(&self) {
-        self.enter(Stage::Serving);
+        self.enter(Stage::Handling);
         self.body_failure.store(0, Relaxed);
         self.body_unread.store(false, Relaxed);
+        self.looked_for.store(false, Relaxed);
     }
 }
 
@@ -224,7 +245,7 @@ impl Activity {
     /// The handler wants more of the body than has come.
     pub(super) fn await_body(&self, waker: &Waker) {
         self.body_awaited.begin(self.clock.now());
-        store(&mut self.wakers().body, waker);
+        store(&mut wakers(&mut self.wakers()).body, waker);
     }
 
     pub(super) fn end_await_body(&self) {
@@ -240,7 +261,7 @@ impl Activity {
     pub(super) fn expire_body(&self) -> Option<Waker> {
         self.body_awaited.end();
         self.fail_body(BodyFailure::TimedOut);
-        self.wakers().body.take()
+        self.wakers().as_mut()?.body.take()
     }
 
     pub(super) fn fail_body(&self, failure: BodyFailure) {
@@ -287,9 +308,10 @@ impl Activity {
     /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
     pub(super) fn cut(&self) {
         self.cut.store(true, Relaxed);
-        let mut wakers = self.wakers();
-        let parked = [wakers.upgraded_read.take(), wakers.upgraded_write.take()];
-        drop(wakers);
+        let parked = match &mut *self.wakers() {
+            Some(wakers) => [wakers.upgraded_read.take(), wakers.upgraded_write.take()],
+            None => [None, None],
+        };
         parked.into_iter().flatten().for_each(Waker::wake);
     }
 
@@ -300,21 +322,29 @@ impl Activity {
     /// The task that reads the upgraded stream is to hear of [`Activity::cut`].
     pub(super) fn park_read(&self, waker: &Waker) {
         if self.stage() == Stage::Upgraded {
-            store(&mut self.wakers().upgraded_read, waker);
+            store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
         }
     }
 
     /// As [`Activity::park_read`], for the task that writes.
     pub(super) fn park_write(&self, waker: &Waker) {
         if self.stage() == Stage::Upgraded {
-            store(&mut self.wakers().upgraded_write, waker);
+            store(&mut wakers(&mut self.wakers()).upgraded_write, waker);
         }
+    }
+
+    /// There is a stream, again.
+    pub(super) fn begin_stream(&self) {
+        self.stream_gone.store(false, Relaxed);
     }
 
     /// The stream was dropped.
     pub(super) fn end_stream(&self) {
         self.stream_gone.store(true, Relaxed);
-        let waker = self.wakers().stream_gone.take();
+        let waker = self
+            .wakers()
+            .as_mut()
+            .and_then(|wakers| wakers.stream_gone.take());
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -323,15 +353,19 @@ impl Activity {
     /// Whether the stream was dropped; if not, `waker` hears of it.
     pub(super) fn is_stream_gone(&self, waker: &Waker) -> bool {
         // Under the lock: the stream may be dropped on another thread.
-        let mut wakers = self.wakers();
-        store(&mut wakers.stream_gone, waker);
+        let mut guard = self.wakers();
+        store(&mut wakers(&mut guard).stream_gone, waker);
         self.stream_gone.load(Relaxed)
     }
 
-    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+    fn wakers(&self) -> MutexGuard<'_, Option<Box<Wakers>>> {
         // Nothing panics while it holds the lock, and each waker stands alone anyway.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wakers(parked: &mut Option<Box<Wakers>>) -> &mut Wakers {
+    parked.get_or_insert_default()
 }
 
 fn store(slot: &mut Option<Waker>, waker: &Waker) {
@@ -369,7 +403,7 @@ mod tests {
     #[test]
     fn it_is_small() {
         assert!(
-            size_of::<Activity>() <= 256,
+            size_of::<Activity>() <= 128,
             "{} bytes",
             size_of::<Activity>()
         );

@@ -1,235 +1,280 @@
-//! The life of one connection: hyper's, until it ends or the registry orders otherwise, and then
-//! the last words.
+//! The life of one connection. It opens, and then it is either at rest, which is a socket and
+//! nothing else, or in the hands of a protocol. At last somebody takes leave: see [`farewell`].
+//!
+//! [`farewell`]: super::farewell
 
-use std::error::Error;
-use std::future::poll_fn;
-use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use http_body::Body as HttpBody;
-use hyper::server::conn::http1::{Builder, UpgradeableConnection};
-use hyper::service::Service;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
 
-use super::Request;
 use super::activity::{Activity, Stage};
+use super::farewell::{Farewell, Manner, TOO_SLOW};
 use super::registry::Member;
-use super::service::Guarded;
-use super::socket::Socket;
+use super::socket::{Socket, Version};
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
 
-/// What a client is told whose request's head does not come to its end.
-const TOO_SLOW: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// What serves the requests of a connection.
+pub(super) trait Protocol<I> {
+    /// Serves, and is ready when the protocol or the client has ended the connection.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>>;
 
-type Protocol<I, S> = UpgradeableConnection<Stream<I>, Guarded<S>>;
+    /// The stream, and what was read from it and not understood; `None` after an upgrade.
+    fn into_parts(self: Box<Self>) -> Option<(Stream<I>, Bytes)>;
+}
 
-/// Serves a connection to its end.
-pub(super) async fn live<I, S, B>(
+/// Begins to serve a connection, anew after each rest.
+pub(super) trait Begin<I> {
+    fn begin(&self, stream: Stream<I>, activity: &Arc<Activity>) -> Box<dyn Protocol<I>>;
+}
+
+/// Serves one connection to its end.
+pub(super) enum Life<I> {
+    Lives(Connection<I>),
+    Leaves(Pin<Box<dyn Future<Output = ()>>>),
+    Over,
+}
+
+/// A connection before its farewell.
+pub(super) struct Connection<I> {
     member: Member,
-    http: Rc<Builder>,
-    stream: Stream<I>,
-    service: Guarded<S>,
-) where
-    I: Socket,
-    S: Service<Request, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: HttpBody + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let begin = |stream, service| http.serve_connection(stream, service).with_upgrades();
-    let mut protocol: Protocol<I, S> = begin(stream, service);
-    loop {
-        match poll_fn(|cx| poll_serving(&mut protocol, &member, cx)).await {
-            End::Protocol(outcome) => return end(outcome, protocol, &member).await,
-            End::Ordered(order @ (Order::Cut | Order::Expire(Deadline::Write))) => {
-                // Somebody who does not read will not read our last words either.
-                return note(order, &member);
-            }
-            End::Ordered(order) => {
-                let Some(mut parts) = protocol.into_parts() else {
-                    return note(order, &member);
-                };
-                if !is_blank(&parts.read_buf) {
-                    note(order, &member);
-                    return part(&mut parts.io, TOO_SLOW, &member).await;
-                }
-                if !order.is_about_silence() || !parts.io.has_unread() {
-                    note(order, &member);
-                    return finish(&mut parts.io, b"", &member).await;
-                }
-                // A request was on its way, and has come while others were being closed.
-                protocol = begin(parts.io, parts.service);
-            }
-        }
+    http: Rc<dyn Begin<I>>,
+    phase: Phase<I>,
+}
+
+enum Phase<I> {
+    /// Something comes before HTTP.
+    Opening(I),
+    /// Not one byte has come since the last answer, or at all.
+    AtRest(I),
+    Served(Box<dyn Protocol<I>>),
+    /// In between.
+    Moving,
+}
+
+/// What comes after a connection's life: nothing, or a farewell.
+type Last<I> = Option<Farewell<I>>;
+
+impl<I: Socket> Life<I> {
+    pub(super) fn new(member: Member, http: Rc<dyn Begin<I>>, io: I) -> Self {
+        member.activity.enter(Stage::Opening);
+        Self::Lives(Connection {
+            member,
+            http,
+            phase: Phase::Opening(io),
+        })
     }
 }
 
-/// The protocol, or the client, has ended the connection.
-async fn end<I, S, B>(outcome: hyper::Result<()>, protocol: Protocol<I, S>, member: &Member)
-where
-    I: Socket,
-    S: Service<Request, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: HttpBody + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    match outcome {
-        Ok(()) => {
-            tracing::debug!(peer = ?member.peer(), "connection ended");
-            match protocol.into_parts() {
-                None => outlive_upgrade(member).await,
-                Some(mut parts) if member.activity.is_body_unread() => {
-                    part(&mut parts.io, b"", member).await;
-                }
-                Some(_) => {}
-            }
-        }
-        Err(error) => {
-            tracing::debug!(peer = ?member.peer(), %error, "connection failed");
-            let Some(mut parts) = protocol.into_parts() else {
-                return;
+impl<I: Socket> Future for Life<I> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            let last = match this {
+                Self::Lives(connection) => match connection.poll(cx) {
+                    Poll::Ready(last) => last,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Self::Leaves(farewell) => match farewell.as_mut().poll(cx) {
+                    Poll::Ready(()) => None,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Self::Over => return Poll::Ready(()),
             };
-            if error.is_parse() {
-                part(&mut parts.io, b"", member).await;
-            } else {
-                // No end of file: a response may have broken off. Those before it are whole.
-                send(&mut parts.io, b"", member).await;
+            let Self::Lives(connection) = mem::replace(this, Self::Over) else {
+                return Poll::Ready(());
+            };
+            if let Some(last) = last {
+                *this = Self::Leaves(Box::pin(last.say(connection.member)));
             }
         }
     }
 }
 
-fn note(order: Order, member: &Member) {
-    tracing::debug!(peer = ?member.peer(), ?order, "connection closed by us");
-    if let Order::Expire(deadline) = order {
-        member.registry.counters.timeout(deadline);
+impl<I: Socket> Connection<I> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last<I>> {
+        loop {
+            let outcome = match &mut self.phase {
+                Phase::Opening(_) => self.poll_open(cx),
+                Phase::AtRest(_) => self.poll_rest(cx),
+                Phase::Served(_) => self.poll_served(cx),
+                Phase::Moving => Poll::Ready(Some(None)),
+            };
+            match outcome {
+                Poll::Ready(None) => {}
+                Poll::Ready(Some(last)) => return Poll::Ready(last),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
     }
-}
 
-enum End {
-    /// By the protocol, or by the client.
-    Protocol(hyper::Result<()>),
-    Ordered(Order),
-}
+    /// `None` is "go on, in another phase"; as with the next two.
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        let Phase::Opening(io) = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        match io.poll_open(cx) {
+            Poll::Ready(Ok(Version::Http1)) => {
+                self.member.activity.enter(Stage::Fresh);
+                if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
+                    self.phase = Phase::AtRest(io);
+                }
+                Poll::Ready(None)
+            }
+            Poll::Ready(Err(error)) => {
+                tracing::debug!(peer = ?self.member.peer(), %error, "connection did not open");
+                Poll::Ready(Some(None))
+            }
+            Poll::Pending => match self.member.take_order(cx) {
+                Some(order) => {
+                    self.member.note(order);
+                    Poll::Ready(Some(None))
+                }
+                None => Poll::Pending,
+            },
+        }
+    }
 
-fn poll_serving<I, S, B>(
-    protocol: &mut Protocol<I, S>,
-    member: &Member,
-    cx: &mut Context<'_>,
-) -> Poll<End>
-where
-    I: Socket,
-    S: Service<Request, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: HttpBody + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let activity = &member.activity;
-    if let Poll::Ready(outcome) = Pin::new(protocol).poll(cx) {
-        return Poll::Ready(End::Protocol(outcome));
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        let Phase::AtRest(io) = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        if io.poll_readable(cx).is_ready() {
+            self.serve();
+            return Poll::Ready(None);
+        }
+        let Some(order) = self.member.take_order(cx) else {
+            return Poll::Pending;
+        };
+        if order.is_about_silence() && io.has_unread() {
+            // A request was on its way, and has come while others were being closed.
+            self.serve();
+            return Poll::Ready(None);
+        }
+        let last = match order {
+            Order::Rest => return Poll::Ready(None),
+            Order::Cut => None,
+            Order::CloseIdle | Order::Expire(_) => self.take_stream().map(Farewell::silent),
+        };
+        self.member.note(order);
+        Poll::Ready(Some(last))
     }
-    if activity.holds_back() && activity.write_blocked_since().is_none() {
-        // hyper stopped without telling the stream, as it does if the handler of the second of
-        // three pipelined requests is pending. A poll with nothing to write flushes; others may go
-        // first.
-        cx.waker().wake_by_ref();
+
+    fn poll_served(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        let Phase::Served(protocol) = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(outcome) = protocol.poll(cx) {
+            return Poll::Ready(Some(self.end(outcome)));
+        }
+        let activity = &self.member.activity;
+        if activity.holds_back() && activity.write_blocked_since().is_none() {
+            // hyper stopped without telling the stream, as it does if the handler of the second of
+            // three pipelined requests is pending. A poll with nothing to write flushes; others may
+            // go first.
+            cx.waker().wake_by_ref();
+        }
+        // Looked at after hyper had its say: bytes may have come in the same instant as the order.
+        match self.member.take_order(cx) {
+            Some(order) => Poll::Ready(self.obey(order)),
+            None => Poll::Pending,
+        }
     }
-    // Looked at after hyper had its say: bytes may have come in the same instant as the order.
-    match member.take_order(cx) {
-        Some(order) => Poll::Ready(End::Ordered(order)),
-        None => Poll::Pending,
+
+    /// Builds the protocol around a socket on which something has come.
+    fn serve(&mut self) {
+        if let Some(stream) = self.take_stream() {
+            self.serve_stream(stream);
+        }
+    }
+
+    fn serve_stream(&mut self, stream: Stream<I>) {
+        self.member.warm_up();
+        let protocol = self.http.begin(stream, &self.member.activity);
+        self.phase = Phase::Served(protocol);
+    }
+
+    fn take_stream(&mut self) -> Option<Stream<I>> {
+        match mem::replace(&mut self.phase, Phase::Moving) {
+            Phase::AtRest(io) => Some(self.member.stream(io)),
+            _ => None,
+        }
+    }
+
+    fn take_parts(&mut self) -> Option<(Stream<I>, Bytes)> {
+        match mem::replace(&mut self.phase, Phase::Moving) {
+            Phase::Served(protocol) => protocol.into_parts(),
+            _ => None,
+        }
+    }
+
+    /// Does what the registry wants of a connection that is served; `None` if it lives on.
+    fn obey(&mut self, order: Order) -> Option<Last<I>> {
+        if matches!(order, Order::Cut | Order::Expire(Deadline::Write)) {
+            // Somebody who does not read will not read our last words either.
+            self.member.note(order);
+            return Some(None);
+        }
+        let Some((mut stream, read_ahead)) = self.take_parts() else {
+            self.member.note(order);
+            return Some(None);
+        };
+        if order == Order::Rest {
+            if is_blank(&read_ahead) {
+                self.member.rest();
+                self.phase = Phase::AtRest(stream.into_io());
+            } else {
+                stream.put_back(read_ahead);
+                self.serve_stream(stream);
+            }
+            return None;
+        }
+        if order.is_about_silence() && is_blank(&read_ahead) && stream.has_unread() {
+            self.serve_stream(stream);
+            return None;
+        }
+        self.member.note(order);
+        Some(Some(match is_blank(&read_ahead) {
+            true => Farewell::silent(stream),
+            false => Farewell::new(stream, TOO_SLOW, Manner::HearOut),
+        }))
+    }
+
+    /// The protocol, or the client, has ended the connection.
+    fn end(&mut self, outcome: hyper::Result<()>) -> Last<I> {
+        let parts = self.take_parts();
+        let peer = self.member.peer();
+        match (outcome, parts) {
+            (Ok(()), None) => {
+                tracing::debug!(?peer, "connection upgraded");
+                Some(Farewell::Upgraded)
+            }
+            (Ok(()), Some((stream, _))) => {
+                tracing::debug!(?peer, "connection ended");
+                let unread = self.member.activity.is_body_unread();
+                unread.then(|| Farewell::new(stream, b"", Manner::HearOut))
+            }
+            (Err(error), parts) => {
+                tracing::debug!(?peer, %error, "connection failed");
+                let (stream, _) = parts?;
+                let manner = match error.is_parse() {
+                    true => Manner::HearOut,
+                    // No end of file: a response may have broken off. Those before it are whole.
+                    false => Manner::Send,
+                };
+                Some(Farewell::new(stream, b"", manner))
+            }
+        }
     }
 }
 
 /// Between requests old clients may send a line break or two (RFC 9112 2.2).
 fn is_blank(read_ahead: &[u8]) -> bool {
     read_ahead.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
-}
-
-/// Parts from a client that may still be sending: says the last words and hears it out.
-///
-/// close(2) on a socket with unread bytes resets the connection, and a reset takes the answer with
-/// it that the client has not read yet: it would never learn of its 413.
-async fn part<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
-    finish(stream, words, member).await;
-    let mut bin = [0; 4096];
-    poll_fn(|cx| {
-        loop {
-            if member.take_order(cx).is_some() {
-                return Poll::Ready(());
-            }
-            let mut bin = ReadBuf::new(&mut bin);
-            let read = ready!(Pin::new(stream.io()).poll_read(cx, &mut bin));
-            if read.is_err() || bin.filled().is_empty() {
-                return Poll::Ready(());
-            }
-        }
-    })
-    .await;
-}
-
-/// Sends the last words and the end of file.
-async fn finish<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
-    send(stream, words, member).await;
-    poll_fn(|cx| match member.take_order(cx) {
-        Some(_) => Poll::Ready(()),
-        // Whoever does not hear it has left.
-        None => Pin::new(stream.io()).poll_shutdown(cx).map(drop),
-    })
-    .await;
-}
-
-/// Sends what the stream holds, and then the last words.
-async fn send<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
-    member.activity.enter(Stage::Leaving);
-    let mut left = words;
-    let outcome: io::Result<()> = poll_fn(|cx| {
-        if member.take_order(cx).is_some() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        ready!(stream.poll_send_held(cx))?;
-        while !left.is_empty() {
-            let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
-            left = &left[sent..];
-        }
-        Poll::Ready(Ok(()))
-    })
-    .await;
-    if let Err(error) = outcome {
-        tracing::debug!(peer = ?member.peer(), %error, "client left before our last words");
-    }
-}
-
-/// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a
-/// drain waits for it and a cut ends it.
-async fn outlive_upgrade(member: &Member) {
-    let activity: &Arc<Activity> = &member.activity;
-    activity.enter(Stage::Upgraded);
-    poll_fn(|cx| {
-        if activity.is_stream_gone(cx.waker()) {
-            return Poll::Ready(());
-        }
-        match member.take_order(cx) {
-            Some(_) => {
-                activity.cut();
-                Poll::Ready(())
-            }
-            None => Poll::Pending,
-        }
-    })
-    .await;
 }

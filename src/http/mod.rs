@@ -10,6 +10,8 @@ mod activity;
 mod body;
 mod connection;
 mod counters;
+mod farewell;
+mod http1;
 mod options;
 mod registry;
 mod service;
@@ -18,23 +20,22 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod warm;
 mod wheel;
 
 use std::error::Error;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use hyper::server::conn::http1;
 use hyper::service::Service;
 
 pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
+use connection::{Begin, Life};
 pub(crate) use counters::Counts;
+use http1::Http1;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
-use service::Guarded;
 pub(crate) use socket::{Closed, Socket};
-use stream::Stream;
 
 use crate::row::Row;
 
@@ -47,47 +48,53 @@ pub type Response<B = http_body_util::Full<bytes::Bytes>> = http::Response<B>;
 /// Serves any number of connections, on the thread it is on. Clones are the same server.
 #[derive(Clone)]
 pub(crate) struct Server {
-    http: Rc<Http>,
-    protocol: Rc<http1::Builder>,
     registry: Rc<Registry>,
+}
+
+/// A server's service at work on one kind of stream. Clones are the same.
+pub(crate) struct Front<I> {
+    registry: Rc<Registry>,
+    http: Rc<dyn Begin<I>>,
+}
+
+impl<I: Socket> Front<I> {
+    /// Serves one connection to its end. It counts as live from this call on; the future is to be
+    /// spawned on this thread, and [`Server::clock`] is to run beside it.
+    pub(crate) fn serve(&self, io: I, info: ConnectionInfo) -> impl Future<Output = ()> + use<I> {
+        Life::new(self.registry.join(info), Rc::clone(&self.http), io)
+    }
+}
+
+impl<I> Clone for Front<I> {
+    fn clone(&self) -> Self {
+        Self {
+            registry: Rc::clone(&self.registry),
+            http: Rc::clone(&self.http),
+        }
+    }
 }
 
 impl Server {
     /// `row` is where it counts.
     pub(crate) fn new(http: Http, row: Row) -> Self {
-        let registry = Registry::new(&http, row);
         Self {
-            protocol: Rc::new(protocol(&http)),
-            http: Rc::new(http),
-            registry,
+            registry: Registry::new(http, row),
         }
     }
 
-    /// Serves one connection to its end. It counts as live from this call on; the future is to be
-    /// spawned on this thread, and [`Server::clock`] is to run beside it.
-    pub(crate) fn serve<I, S, B>(
-        &self,
-        io: I,
-        info: ConnectionInfo,
-        service: S,
-    ) -> impl Future<Output = ()> + use<I, S, B>
+    /// Serves with this service.
+    pub(crate) fn front<I, S, B>(&self, service: S) -> Front<I>
     where
         I: Socket,
-        S: Service<Request, Response = http::Response<B>>,
+        S: Service<Request, Response = http::Response<B>> + 'static,
         S::Error: Into<Box<dyn Error + Send + Sync>>,
         B: http_body::Body + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let member = self.registry.join(info);
-        let row = self.registry.counters.row();
-        let stream = Stream::new(io, Arc::clone(&member.activity), row);
-        let service = Guarded {
-            inner: service,
-            http: Rc::clone(&self.http),
+        Front {
             registry: Rc::clone(&self.registry),
-            activity: Arc::clone(&member.activity),
-        };
-        connection::live(member, Rc::clone(&self.protocol), stream, service)
+            http: Rc::new(Http1::new(&self.registry, service)),
+        }
     }
 
     /// Drives every deadline; never ends. Run it once, beside the connections.
@@ -121,29 +128,14 @@ impl Server {
         self.registry.len()
     }
 
+    /// How many connections are served, being not at rest.
+    #[cfg(test)]
+    pub(crate) fn served(&self) -> usize {
+        self.registry.served()
+    }
+
     /// What has happened so far.
     pub(crate) fn counts(&self) -> Counts {
         self.registry.counters.get()
     }
-}
-
-fn protocol(http: &Http) -> http1::Builder {
-    let mut protocol = http1::Builder::new();
-    protocol
-        .keep_alive(http.keep_alive == KeepAlive::Enabled)
-        .auto_date_header(http.date_header == DateHeader::Sent)
-        .max_header_size(http.max_header_size)
-        // It bounds what is read ahead of a handler and what is written ahead of a client; a head
-        // must fit in.
-        .max_buf_size(stream::READ_AT_ONCE.max(http.max_header_size))
-        // Our registry times heads, without a timer for each.
-        .header_read_timeout(None)
-        // `false` has hyper read on while a handler works, which is how a client that leaves is
-        // noticed and its handler cancelled. The price: a second read buffer (8 KiB, allocated
-        // anew) for each request, and a client that half-closes after its request is taken for one
-        // that left. With `true` we would have to watch the socket ourselves.
-        .half_close(false)
-        // Our stream gathers pipelined answers: see there.
-        .pipeline_flush(false);
-    protocol
 }

@@ -15,6 +15,7 @@ pub struct Http {
     pub(super) write_timeout: Duration,
     pub(super) idle_timeout: Duration,
     pub(super) linger: Duration,
+    pub(super) max_warm: usize,
     pub(super) max_header_size: usize,
     pub(super) max_body_size: Option<u64>,
     pub(super) keep_alive: KeepAlive,
@@ -48,6 +49,7 @@ impl Default for Http {
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             linger: Duration::from_millis(100),
+            max_warm: 1024,
             max_header_size: 16 * 1024,
             max_body_size: Some(4 * 1024 * 1024),
             keep_alive: KeepAlive::Enabled,
@@ -105,6 +107,17 @@ impl Http {
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// How many connections are kept ready for their next request; the others give up all but
+    /// their socket, which takes less than a kilobyte, where a connection that is ready has its
+    /// buffers. Those that were active last are kept, for about a second. While more than that
+    /// work at the same time, more are ready.
+    ///
+    /// Default: 1,024.
+    pub fn max_warm(mut self, connections: usize) -> Self {
+        self.max_warm = connections;
         self
     }
 

@@ -11,16 +11,17 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::activity::{Activity, Clock, ConnectionInfo};
+use super::activity::{Activity, Clock, ConnectionInfo, Stage};
 use super::counters::Counters;
 use super::options::Http;
+use super::stream::Stream;
 use super::timeouts::{Deadline, Order, Timeouts};
+use super::warm::{Claim, Place, Warm};
 use super::wheel::{Tick, Wheel};
 use crate::address::Peer;
 use crate::row::{Row, Timing};
@@ -28,10 +29,10 @@ use crate::row::{Row, Timing};
 /// See the module's head.
 pub(super) struct Registry {
     pub(super) counters: Counters,
+    pub(super) http: Http,
     members: RefCell<Members>,
     clock: Arc<Clock>,
     timeouts: Timeouts,
-    linger: Duration,
     draining_since: Cell<Option<Tick>>,
     first_came: Notify,
     last_left: Notify,
@@ -41,25 +42,29 @@ pub(super) struct Registry {
 struct Members {
     entries: Slab<Entry>,
     wheel: Wheel,
+    warm: Warm,
 }
 
 struct Entry {
     activity: Arc<Activity>,
     order: Option<Order>,
+    /// Nowhere while it is at rest.
+    place: Place,
     task: Option<Waker>,
 }
 
 impl Registry {
-    pub(super) fn new(http: &Http, row: Row) -> Rc<Self> {
+    pub(super) fn new(http: Http, row: Row) -> Rc<Self> {
         Rc::new(Self {
             counters: Counters::new(row),
             members: RefCell::new(Members {
                 entries: Slab::new(),
                 wheel: Wheel::new(),
+                warm: Warm::new(http.max_warm),
             }),
             clock: Arc::default(),
-            timeouts: Timeouts::new(http),
-            linger: http.linger,
+            timeouts: Timeouts::new(&http),
+            http,
             draining_since: Cell::new(None),
             first_came: Notify::new(),
             last_left: Notify::new(),
@@ -74,10 +79,12 @@ impl Registry {
         let entry = Entry {
             activity: Arc::clone(&activity),
             order: None,
+            place: Place::NOWHERE,
             task: None,
         };
+        let turn = self.turn(&entry);
         let key = members.entries.insert(entry);
-        members.wheel.put(key, self.next_turn());
+        members.wheel.put(key, turn);
         if members.entries.len() == 1 {
             self.first_came.notify_one();
         }
@@ -99,6 +106,12 @@ impl Registry {
         self.members.borrow().entries.len()
     }
 
+    /// How many connections are served, being not at rest.
+    #[cfg(test)]
+    pub(super) fn served(&self) -> usize {
+        self.members.borrow().warm.len()
+    }
+
     pub(super) fn is_draining(&self) -> bool {
         self.draining_since.get().is_some()
     }
@@ -111,9 +124,9 @@ impl Registry {
         let now = self.clock.now();
         self.draining_since.set(Some(now));
         // Idle connections got their next turn for a deadline that has just moved closer.
-        let Members { entries, wheel } = &mut *self.members.borrow_mut();
-        for (key, _) in entries.iter() {
-            wheel.put(key, self.next_turn());
+        let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
+        for (key, entry) in entries.iter() {
+            wheel.put(key, self.turn(entry));
         }
         self.drain_asked.notify_one();
     }
@@ -174,7 +187,7 @@ impl Registry {
     /// whole drain waits for it: it gets a timer of its own.
     async fn close_idle_after_grace(&self) {
         self.drain_asked.notified().await;
-        sleep(self.linger).await;
+        sleep(self.http.linger).await;
         let wakers: Vec<_> = {
             let since = self.draining_since.get();
             let mut members = self.members.borrow_mut();
@@ -203,21 +216,18 @@ impl Registry {
 
     /// Looks at one connection and puts it down for its next turn.
     fn examine(&self, key: usize, now: Tick) -> Option<Waker> {
-        let Members { entries, wheel } = &mut *self.members.borrow_mut();
+        let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
         let entry = entries
             .get_mut(key)
             .expect("who leaves the slab leaves the wheel");
-        let next_turn = self.next_turn();
+        wheel.put(key, self.turn(entry));
         let due = self
             .timeouts
             .deadline(&entry.activity, self.draining_since.get());
         let Some((due, order)) = due.filter(|(due, _)| *due <= now) else {
-            let turn = due.map_or(next_turn, |(due, _)| due.min(next_turn));
-            wheel.put(key, turn);
-            return None;
+            return self.look_after(entry, now);
         };
         tracing::trace!(?order, ?due, "a connection's deadline has passed");
-        wheel.put(key, next_turn);
         match order {
             Order::Expire(Deadline::Body) => {
                 self.counters.timeout(Deadline::Body);
@@ -227,13 +237,91 @@ impl Registry {
         }
     }
 
-    fn next_turn(&self) -> Tick {
-        let ahead = if self.is_draining() {
-            1
-        } else {
-            self.timeouts.horizon
+    /// Nothing is due. But a connection that has been idle for a while is put to rest, and while a
+    /// handler takes its time somebody is to look whether it has still a client.
+    fn look_after(&self, entry: &mut Entry, now: Tick) -> Option<Waker> {
+        if !entry.place.is_somewhere() || !self.timeouts.is_long(&entry.activity, now) {
+            return None;
+        }
+        if entry.activity.is_idle() {
+            return entry.give(Order::Rest);
+        }
+        match entry.activity.stage() {
+            Stage::Handling | Stage::Answering => {
+                entry.activity.look();
+                entry.task.take()
+            }
+            _ => None,
+        }
+    }
+
+    /// When a connection is looked at next. One that is at rest begins nothing new without a word;
+    /// one that is served may have begun something since its last turn, so that its turn comes
+    /// before anything can be due.
+    fn turn(&self, entry: &Entry) -> Tick {
+        let now = self.clock.now();
+        let ahead = match (self.is_draining(), entry.place.is_somewhere()) {
+            (true, _) => 1,
+            (false, true) => self.timeouts.horizon,
+            (false, false) => Wheel::REACH,
         };
-        self.clock.now().after(ahead)
+        let due = self
+            .timeouts
+            .deadline(&entry.activity, self.draining_since.get());
+        let latest = now.after(ahead);
+        due.map_or(latest, |(due, _)| due.clamp(now.after(1), latest))
+    }
+
+    /// A connection is served from now on. Another may have to rest for it.
+    fn warm_up(&self, key: usize) {
+        let surplus = {
+            let mut members = self.members.borrow_mut();
+            let Members {
+                entries,
+                wheel,
+                warm,
+            } = &mut *members;
+            let entry = &mut entries[key];
+            if !entry.place.is_somewhere() {
+                entry.place = warm.enter(key);
+            }
+            wheel.put(key, self.turn(entry));
+            let now = self.clock.now();
+            let surplus = warm.surplus(|other| claim(&entries[other].activity, now));
+            surplus.filter(|other| *other != key).and_then(|other| {
+                members.cool_down(other);
+                members.entries[other].give(Order::Rest)
+            })
+        };
+        if let Some(waker) = surplus {
+            waker.wake();
+        }
+    }
+
+    /// A connection is served no more.
+    fn rest(&self, key: usize) {
+        let members = &mut *self.members.borrow_mut();
+        members.cool_down(key);
+        members.wheel.put(key, self.turn(&members.entries[key]));
+    }
+}
+
+fn claim(activity: &Activity, now: Tick) -> Claim {
+    match activity.is_idle() {
+        true if activity.stamp() < now => Claim::Strong,
+        true => Claim::Weak,
+        false => Claim::None,
+    }
+}
+
+impl Members {
+    fn cool_down(&mut self, key: usize) {
+        let place = std::mem::replace(&mut self.entries[key].place, Place::NOWHERE);
+        if place.is_somewhere()
+            && let Some(moved) = self.warm.leave(place)
+        {
+            self.entries[moved].place = place;
+        }
     }
 }
 
@@ -260,6 +348,29 @@ impl Member {
         self.activity.info.peer
     }
 
+    /// What hyper sees of this connection's socket.
+    pub(super) fn stream<I>(&self, io: I) -> Stream<I> {
+        Stream::new(io, Arc::clone(&self.activity), self.registry.counters.row())
+    }
+
+    /// It is served from now on.
+    pub(super) fn warm_up(&self) {
+        self.registry.warm_up(self.key);
+    }
+
+    /// It is at rest, or its protocol is over.
+    pub(super) fn rest(&self) {
+        self.registry.rest(self.key);
+    }
+
+    /// Tells, and counts, that we end it.
+    pub(super) fn note(&self, order: Order) {
+        tracing::debug!(peer = ?self.peer(), ?order, "connection closed by us");
+        if let Order::Expire(deadline) = order {
+            self.registry.counters.timeout(deadline);
+        }
+    }
+
     /// Takes the order that is waiting; the next one wakes this task.
     pub(super) fn take_order(&self, cx: &Context<'_>) -> Option<Order> {
         let mut members = self.registry.members.borrow_mut();
@@ -271,7 +382,11 @@ impl Member {
         match entry.order {
             // A cut stands for as long as the connection does.
             Some(Order::Cut) => Some(Order::Cut),
-            Some(_) => entry.order.take().filter(|order| self.still_holds(*order)),
+            Some(_) => {
+                let order = entry.order.take();
+                drop(members);
+                order.filter(|order| self.still_holds(*order))
+            }
             None => None,
         }
     }
@@ -287,6 +402,14 @@ impl Member {
         match order {
             Order::Cut => true,
             Order::CloseIdle => self.activity.is_idle(),
+            Order::Rest => {
+                let holds = self.activity.is_idle();
+                if !holds {
+                    // It may have been counted as one at rest already.
+                    self.warm_up();
+                }
+                holds
+            }
             Order::Expire(_) => timeouts
                 .deadline(&self.activity, draining_since.get())
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
@@ -298,6 +421,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.registry.members.borrow_mut();
         members.wheel.remove(self.key);
+        members.cool_down(self.key);
         let gone = members.entries.remove(self.key);
         if members.entries.is_empty() {
             self.registry.last_left.notify_waiters();
@@ -310,6 +434,8 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn info() -> ConnectionInfo {
@@ -319,7 +445,7 @@ mod tests {
 
     #[test]
     fn places_are_used_again() {
-        let registry = Registry::new(&Http::new(), Row::own());
+        let registry = Registry::new(Http::new(), Row::own());
         for _ in 0..100 {
             let members = [registry.join(info()), registry.join(info())];
             assert!(members.iter().all(|member| member.key < 2));
@@ -332,11 +458,12 @@ mod tests {
     #[test]
     fn a_turn_comes_within_the_shortest_timeout() {
         let http = Http::new().header_timeout(Duration::from_secs(2));
-        let registry = Registry::new(&http, Row::own());
+        let registry = Registry::new(http, Row::own());
         let member = registry.join(info());
+        member.warm_up();
         let mut ticks = 0;
         for _ in 0..3 {
-            member.activity.enter(super::super::activity::Stage::Idle);
+            member.activity.enter(Stage::Idle);
             while registry
                 .members
                 .borrow_mut()

@@ -17,16 +17,15 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
+use super::Request;
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
 use super::registry::Registry;
-use super::{Http, Request};
 use crate::row::Timing;
 
 /// See the module's head.
 pub(super) struct Guarded<S> {
-    pub(super) inner: S,
-    pub(super) http: Rc<Http>,
+    pub(super) inner: Rc<S>,
     pub(super) registry: Rc<Registry>,
     pub(super) activity: Arc<Activity>,
 }
@@ -46,13 +45,12 @@ where
         self.activity.begin_request();
         let tunnel = request.method() == Method::CONNECT;
         let exchange = Exchange {
-            http: Rc::clone(&self.http),
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&self.activity),
             timing: self.registry.request_begins(),
             tunnel,
         };
-        let limit = self.http.max_body_size.unwrap_or(u64::MAX);
+        let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
         let request =
@@ -155,7 +153,6 @@ enum Author {
 /// One request and its response. Lives in the answer, then in the response's body, and ends with
 /// whichever is dropped: also if the client leaves.
 pub(super) struct Exchange {
-    http: Rc<Http>,
     registry: Rc<Registry>,
     activity: Arc<Activity>,
     timing: Timing,
@@ -171,9 +168,10 @@ impl Exchange {
         author: Author,
     ) -> Response<ResponseBody<B>> {
         let status = response.status();
+        self.activity.enter(Stage::Answering);
         self.registry.counters.answer(status);
         let headers = response.headers_mut();
-        if let Some(server) = &self.http.server_header
+        if let Some(server) = &self.registry.http.server_header
             && !headers.contains_key(SERVER)
         {
             headers.insert(SERVER, server.clone());

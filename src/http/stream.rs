@@ -18,11 +18,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use hyper::rt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::activity::Activity;
-use super::socket::Socket;
+use super::activity::{Activity, Stage};
+use super::socket::{Closed, Socket};
 use crate::row::{Count, Row};
 
 /// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
@@ -48,8 +49,10 @@ thread_local! {
 /// See the module's head.
 pub(super) struct Stream<I> {
     io: I,
-    activity: Arc<Activity>,
+    presence: Presence,
     row: Row,
+    /// Read before, and not understood yet.
+    ahead: Bytes,
     held: Vec<u8>,
     /// How much of `held` is sent already.
     sent: usize,
@@ -72,15 +75,31 @@ enum LastCall {
 
 impl<I> Stream<I> {
     pub(super) fn new(io: I, activity: Arc<Activity>, row: Row) -> Self {
+        activity.begin_stream();
         Self {
             io,
-            activity,
+            presence: Presence(activity),
             row,
+            ahead: Bytes::new(),
             held: Vec::new(),
             sent: 0,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
         }
+    }
+
+    /// The socket alone. Nothing may be held back.
+    pub(super) fn into_io(self) -> I {
+        self.io
+    }
+
+    /// The next read brings these bytes.
+    pub(super) fn put_back(&mut self, read_ahead: Bytes) {
+        self.ahead = read_ahead;
+    }
+
+    fn activity(&self) -> &Activity {
+        &self.presence.0
     }
 
     /// The socket itself, for our own last words.
@@ -97,7 +116,7 @@ impl<I> Stream<I> {
     }
 
     fn holds_back(&self) -> bool {
-        self.last_read == LastRead::Bytes && self.activity.may_hold()
+        self.last_read == LastRead::Bytes && self.activity().may_hold()
     }
 
     /// Whether bytes that hyper writes go with those that are held.
@@ -108,7 +127,7 @@ impl<I> Stream<I> {
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
     /// on.
     fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
-        if self.activity.may_hold() {
+        if self.activity().may_hold() {
             self.row.add(direct, bytes as u64);
         } else {
             self.row.add_shared(after_upgrade, bytes as u64);
@@ -116,8 +135,27 @@ impl<I> Stream<I> {
     }
 
     fn check_cut(&self) -> io::Result<()> {
-        match self.activity.is_cut() {
+        match self.activity().is_cut() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// While a handler works, hyper flushes each time it is polled and reads nothing. So this is
+    /// where the registry's question is answered whether the client is still there: one that has
+    /// left has no use for the answer, and the error ends the handler.
+    fn look(&self) -> io::Result<()>
+    where
+        I: Socket,
+    {
+        let left = match self.io.closed() {
+            Closed::Nothing => false,
+            // It may well read the rest of an answer that has begun.
+            Closed::Sending => self.activity().stage() == Stage::Handling,
+            Closed::Everything => true,
+        };
+        match left {
+            true => Err(io::ErrorKind::ConnectionReset.into()),
             false => Ok(()),
         }
     }
@@ -136,14 +174,14 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
         }
         self.held.clear();
         self.sent = 0;
-        self.activity.set_held_back(0);
+        self.activity().set_held_back(0);
         Poll::Ready(Ok(()))
     }
 
     /// `len` more bytes are held. Sends them, if there is no reason to wait for more; whether they
     /// could be sent is for the flush to say.
     fn poll_gathered(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<io::Result<usize>> {
-        self.activity.set_held_back(self.held.len());
+        self.activity().set_held_back(self.held.len());
         if !self.holds_back()
             && let Poll::Ready(sent) = self.poll_send_held(cx)
         {
@@ -172,11 +210,11 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Pending => {
-                self.activity.write_blocked();
-                self.activity.park_write(cx.waker());
+                self.activity().write_blocked();
+                self.activity().park_write(cx.waker());
             }
             Poll::Ready(Ok(bytes @ 1..)) => {
-                self.activity.has_written();
+                self.activity().has_written();
                 self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
             }
             Poll::Ready(_) => {}
@@ -185,7 +223,7 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
+impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -193,6 +231,13 @@ impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
+        if !this.ahead.is_empty() {
+            let len = this.ahead.len().min(buf.remaining());
+            buf.put_slice(&this.ahead.split_to(len));
+            this.last_read = LastRead::Bytes;
+            this.activity().has_read();
+            return Poll::Ready(Ok(()));
+        }
         let mut landing = LANDING.take();
         landing.resize(READ_AT_ONCE, 0);
         let room = buf.remaining().min(READ_AT_ONCE);
@@ -210,17 +255,17 @@ impl<I: AsyncRead + AsyncWrite + Unpin> rt::Read for Stream<I> {
         };
         match read {
             Poll::Ready(Ok(bytes @ 1..)) => {
-                this.activity.has_read();
+                this.activity().has_read();
                 this.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
             }
-            Poll::Pending => this.activity.park_read(cx.waker()),
+            Poll::Pending => this.activity().park_read(cx.waker()),
             Poll::Ready(_) => {}
         }
         read.map_ok(drop)
     }
 }
 
-impl<I: AsyncWrite + Unpin> rt::Write for Stream<I> {
+impl<I: Socket> rt::Write for Stream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -266,6 +311,9 @@ impl<I: AsyncWrite + Unpin> rt::Write for Stream<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
+        if this.activity().is_looked_for() {
+            this.look()?;
+        }
         let last_call = std::mem::replace(&mut this.last_call, LastCall::Flush);
         if last_call == LastCall::Write && this.holds_back() {
             return Poll::Ready(Ok(()));
@@ -282,8 +330,11 @@ impl<I: AsyncWrite + Unpin> rt::Write for Stream<I> {
     }
 }
 
-impl<I> Drop for Stream<I> {
+/// The stream's end, for whoever waits for it after an upgrade.
+struct Presence(Arc<Activity>);
+
+impl Drop for Presence {
     fn drop(&mut self) {
-        self.activity.end_stream();
+        self.0.end_stream();
     }
 }

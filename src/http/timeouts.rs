@@ -16,13 +16,18 @@ pub(super) struct Timeouts {
     write: u64,
     idle: u64,
     linger: u64,
-    /// How many ticks ahead a connection's next turn is, at the most.
+    /// How long a connection is idle before it is put to rest, and how long a handler works before
+    /// its client is looked for.
+    watch: u64,
+    /// How many ticks ahead the next turn of a connection that is served is, at the most.
     pub(super) horizon: u64,
 }
 
 impl Timeouts {
     /// The shortest and the longest tick: finer costs wake-ups, coarser shows.
     const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+    const WATCH: Duration = Duration::from_secs(1);
 
     pub(super) fn new(http: &Http) -> Self {
         let all = [
@@ -45,8 +50,14 @@ impl Timeouts {
             write: ticks(http.write_timeout),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
-            horizon: ticks(shortest).min(Wheel::REACH),
+            watch: ticks(Self::WATCH),
+            horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
         }
+    }
+
+    /// Whether a connection has done what it does for long enough to be looked after.
+    pub(super) fn is_long(&self, activity: &Activity, now: Tick) -> bool {
+        activity.stamp().after(self.watch) <= now
     }
 
     /// When a connection's time is up as things stand, and what is to be done about it then.
@@ -64,10 +75,10 @@ impl Timeouts {
                 Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
             }
             (Stage::Idle, None) => Some((stamp.after(self.idle), Order::Expire(Deadline::Idle))),
-            (Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
+            (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
-            (Stage::Serving | Stage::Upgraded, _) => None,
+            (Stage::Handling | Stage::Answering | Stage::Upgraded, _) => None,
         };
         let of_write = blocked
             .filter(|_| activity.stage() != Stage::Upgraded)
@@ -89,6 +100,8 @@ pub(super) enum Order {
     Expire(Deadline),
     /// The drain's grace for idle connections is over.
     CloseIdle,
+    /// Give up all but the socket, until something comes.
+    Rest,
     /// End, whatever it is that you do.
     Cut,
 }
@@ -133,7 +146,9 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let clock = Arc::new(Clock::default());
         let info = ConnectionInfo::new(Peer::Tcp(address), Address::Tcp(address));
-        (Arc::clone(&clock), Activity::new(info, clock))
+        let activity = Activity::new(info, Arc::clone(&clock));
+        activity.enter(Stage::Fresh);
+        (clock, activity)
     }
 
     fn expire(tick: u64, deadline: Deadline) -> Option<(Tick, Order)> {
@@ -144,6 +159,9 @@ mod tests {
     fn each_stage_has_its_deadline() {
         let (clock, activity) = activity();
         let deadline = || timeouts().deadline(&activity, None);
+        activity.enter(Stage::Opening);
+        assert_eq!(deadline(), expire(9, Deadline::Header), "opening");
+        activity.enter(Stage::Fresh);
         assert_eq!(deadline(), expire(9, Deadline::Header), "fresh");
         clock.advance();
         activity.has_read();

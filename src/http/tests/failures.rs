@@ -1,10 +1,7 @@
 //! Handlers that fail, bodies that fail, clients that leave: each hurts its own request only.
 
-use std::future::pending;
-
 use http_body::Frame;
 use http_body_util::StreamBody;
-use tokio::sync::oneshot;
 
 use super::*;
 
@@ -132,40 +129,5 @@ fn a_response_whose_body_fails_midway_is_not_ended_cleanly() {
         host.emptied().await;
         let counts = host.server.counts();
         assert_eq!((counts.broken_responses, counts.panics), (1, 1));
-    });
-}
-
-/// Tells when it is dropped.
-struct Guard(Option<oneshot::Sender<()>>);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let told = self.0.take().expect("dropped once").send(());
-        told.expect("the test waits");
-    }
-}
-
-#[test]
-fn a_client_that_leaves_cancels_its_handler() {
-    run(async {
-        let (begun, has_begun) = oneshot::channel();
-        let (ended, has_ended) = oneshot::channel();
-        let once = Rc::new(RefCell::new(Some((begun, Guard(Some(ended))))));
-        let app = move |_| {
-            let (begun, guard) = once.take().expect("one request");
-            async move {
-                begun.send(()).expect("the test waits");
-                pending::<()>().await;
-                drop(guard);
-                Ok(text("never"))
-            }
-        };
-        let host = Host::start(options(), app).await;
-        let mut client = host.connect().await;
-        client.send(HELLO).await;
-        has_begun.await.expect("the handler begins");
-        drop(client);
-        has_ended.await.expect("the handler is dropped");
-        host.emptied().await;
     });
 }

@@ -9,7 +9,9 @@ mod draining;
 mod failures;
 mod limits;
 mod pipelines;
+mod presence;
 mod protocol;
+mod rest;
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -72,6 +74,7 @@ struct Host {
     server: Server,
     address: SocketAddr,
     sends: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
     connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
 }
@@ -87,7 +90,7 @@ impl Host {
     async fn start_service<S>(http: Http, service: S) -> Self
     where
         S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
-        S: Clone + 'static,
+        S: 'static,
         S::Error: Into<BoxError>,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -95,12 +98,14 @@ impl Host {
             server: Server::new(http, crate::row::Row::own()),
             address: listener.local_addr().expect("an address"),
             sends: Arc::default(),
+            looks: Arc::default(),
             last_moment: Arc::default(),
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
-        let server = host.server.clone();
+        let front = host.server.front(service);
         let sends = Arc::clone(&host.sends);
+        let looks = Arc::clone(&host.looks);
         let last_moment = Arc::clone(&host.last_moment);
         let connections = Rc::clone(&host.connections);
         spawn_local(async move {
@@ -112,9 +117,10 @@ impl Host {
                 let stream = Counted {
                     stream,
                     sends: Arc::clone(&sends),
+                    looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
                 };
-                let life = server.serve(stream, info, service.clone());
+                let life = front.serve(stream, info);
                 connections.borrow_mut().push(spawn_local(life));
             }
         });
@@ -127,6 +133,14 @@ impl Host {
             .expect("the server accepts");
         stream.set_nodelay(true).expect("a TCP socket");
         Client { stream }
+    }
+
+    /// The server has looked whether a client is still there.
+    async fn looked(&self) {
+        let before = self.looks.load(Relaxed);
+        while self.looks.load(Relaxed) == before {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The server is empty, and no connection's task has panicked.
@@ -214,10 +228,11 @@ fn never(error: Infallible) -> BoxError {
     match error {}
 }
 
-/// Counts what is sent, in system calls.
+/// Counts what is sent, in system calls, and how often it was asked whether the client has left.
 struct Counted {
     stream: TcpStream,
     sends: Arc<AtomicUsize>,
+    looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
 }
 
@@ -237,6 +252,7 @@ impl Socket for Counted {
     }
 
     fn closed(&self) -> Closed {
+        self.looks.fetch_add(1, Relaxed);
         Closed::of(self.stream.ready(Closed::INTEREST))
     }
 }

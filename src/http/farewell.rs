@@ -1,0 +1,154 @@
+//! How a connection is left: what is still to be sent is sent, and a client that may still be
+//! sending is heard out.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::activity::{Activity, Stage};
+use super::registry::Member;
+use super::stream::Stream;
+
+/// What a client is told whose request's head does not come to its end.
+pub(super) const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// What is still to be done for a connection that is over.
+pub(super) enum Farewell<I> {
+    /// Its stream is in the hands of whoever asked for the upgrade.
+    Upgraded,
+    Close {
+        stream: Stream<I>,
+        words: &'static [u8],
+        manner: Manner,
+    },
+}
+
+/// How the last words are said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Sent, and no more.
+    Send,
+    /// Sent, and the end of file with them.
+    Finish,
+    /// As `Finish`, and then what the client still sends is read and thrown away until it closes.
+    ///
+    /// close(2) on a socket with unread bytes resets the connection, and a reset takes the answer
+    /// with it that the client has not read yet: it would never learn of its 413.
+    HearOut,
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Farewell<I> {
+    pub(super) fn new(stream: Stream<I>, words: &'static [u8], manner: Manner) -> Self {
+        Self::Close {
+            stream,
+            words,
+            manner,
+        }
+    }
+
+    /// The end of file, without a word.
+    pub(super) fn silent(stream: Stream<I>) -> Self {
+        Self::new(stream, b"", Manner::Finish)
+    }
+
+    pub(super) async fn say(self, member: Member) {
+        match self {
+            Self::Upgraded => outlive_upgrade(&member).await,
+            Self::Close {
+                mut stream,
+                words,
+                manner,
+            } => {
+                send(&mut stream, words, &member).await;
+                if manner != Manner::Send {
+                    finish(&mut stream, &member).await;
+                }
+                if manner == Manner::HearOut {
+                    hear_out(&mut stream, &member).await;
+                }
+            }
+        }
+    }
+}
+
+/// Sends what the stream holds, and then the last words.
+async fn send<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    member.activity.enter(Stage::Leaving);
+    let mut left = words;
+    let outcome: io::Result<()> = poll_fn(|cx| {
+        if member.take_order(cx).is_some() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        ready!(stream.poll_send_held(cx))?;
+        while !left.is_empty() {
+            let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
+            left = &left[sent..];
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+    if let Err(error) = outcome {
+        tracing::debug!(peer = ?member.peer(), %error, "client left before our last words");
+    }
+}
+
+/// Sends the end of file. Whoever does not hear it has left.
+async fn finish<I>(stream: &mut Stream<I>, member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    poll_fn(|cx| match member.take_order(cx) {
+        Some(_) => Poll::Ready(()),
+        None => Pin::new(stream.io()).poll_shutdown(cx).map(drop),
+    })
+    .await;
+}
+
+async fn hear_out<I>(stream: &mut Stream<I>, member: &Member)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut bin = [0; 4096];
+    poll_fn(|cx| {
+        loop {
+            if member.take_order(cx).is_some() {
+                return Poll::Ready(());
+            }
+            let mut bin = ReadBuf::new(&mut bin);
+            let read = ready!(Pin::new(stream.io()).poll_read(cx, &mut bin));
+            if read.is_err() || bin.filled().is_empty() {
+                return Poll::Ready(());
+            }
+        }
+    })
+    .await;
+}
+
+/// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a
+/// drain waits for it and a cut ends it.
+async fn outlive_upgrade(member: &Member) {
+    let activity: &Arc<Activity> = &member.activity;
+    activity.enter(Stage::Upgraded);
+    member.rest();
+    poll_fn(|cx| {
+        if activity.is_stream_gone(cx.waker()) {
+            return Poll::Ready(());
+        }
+        match member.take_order(cx) {
+            Some(_) => {
+                activity.cut();
+                Poll::Ready(())
+            }
+            None => Poll::Pending,
+        }
+    })
+    .await;
+}
