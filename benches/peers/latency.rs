@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::command_line::Scale;
 use crate::cost::{CONNECTIONS, hello};
 use crate::load::{Driver, Plan, Rate};
 use crate::peer::{Allocator, Peer};
@@ -51,7 +52,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Curve> {
 }
 
 /// How long a turn should take.
-pub(crate) fn expected(scale: &crate::command_line::Scale) -> Duration {
+pub(crate) fn expected(scale: &Scale) -> Duration {
     Duration::from_millis(300) + scale.at_a_rate.mul_f64(1.3) * scale.rates.len() as u32
 }
 

@@ -51,6 +51,7 @@ mod toolchain;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -128,7 +129,7 @@ fn measure(options: &Options, session: &mut Session, facts: Facts) -> Results {
 fn expected(options: &Options, peers: usize) -> Expected {
     let scale = options.scale();
     let mut expected = Expected::default();
-    let mut add = |question, turns: usize, time: std::time::Duration| {
+    let mut add = |question, turns: usize, time: Duration| {
         if options.asks(question) {
             expected.cases += turns;
             expected.time += time * turns as u32;

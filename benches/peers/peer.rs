@@ -137,7 +137,7 @@ impl Peer {
             Allocator::System => programs.rust(name),
             Allocator::Mimalloc => programs.rust(&format!("{name}-mimalloc")),
         };
-        let go = |program| programs.path(program).map(Path::to_path_buf);
+        let found = |program| programs.path(program).map(Path::to_path_buf);
         let (program, arguments) = match self {
             Self::Prefork => (binary(), ours(at)),
             Self::Floor => (env::current_exe()?, vec![at]),
@@ -145,12 +145,12 @@ impl Peer {
             Self::HyperMulti => (rust("hyper")?, vec![at, "multi".into()]),
             Self::Axum => (rust("axum")?, vec![at]),
             Self::Actix => (rust("actix")?, vec![at]),
-            Self::Nginx => (go(Program::Nginx)?, nginx(address, home)?),
-            Self::Fasthttp => (go(Program::Fasthttp)?, vec![at, "alone".into()]),
-            Self::FasthttpShared => (go(Program::Fasthttp)?, vec![at, "shared".into()]),
-            Self::FasthttpReuseport => (go(Program::Fasthttp)?, vec![at, "reuseport".into()]),
-            Self::Forker => (go(Program::Forker)?, vec![at, "shared".into()]),
-            Self::NetHttp => (go(Program::NetHttp)?, vec![at]),
+            Self::Nginx => (found(Program::Nginx)?, nginx(address, home)?),
+            Self::Fasthttp => (found(Program::Fasthttp)?, vec![at, "alone".into()]),
+            Self::FasthttpShared => (found(Program::Fasthttp)?, vec![at, "shared".into()]),
+            Self::FasthttpReuseport => (found(Program::Fasthttp)?, vec![at, "reuseport".into()]),
+            Self::Forker => (found(Program::Forker)?, vec![at, "shared".into()]),
+            Self::NetHttp => (found(Program::NetHttp)?, vec![at]),
         };
         let variables: &[_] = match self {
             Self::Floor => &[(FLOOR, "yes")],

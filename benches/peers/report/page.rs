@@ -28,7 +28,7 @@ kernel, and the client never waits: the way of fasthttp's own benchmark.
 
 Rust servers have mimalloc, as ours has, but for the memory of idle connections and the figures
 beside them, where they have the system's allocator, which holds less. hyper and axum are as they
-come: `pipeline_flush` is off.
+come (`pipeline_flush` is off), and accept on their runtime's own threads.
 ";
 
 pub(super) fn of(results: &Results, pictures: &[Picture]) -> String {
