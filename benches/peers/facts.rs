@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::cpus::Cpus;
 use crate::machine::Machine;
+use crate::peer::extra_options;
 use crate::process::which;
 use crate::programs::{Program, Programs};
 
@@ -70,7 +71,7 @@ fn version(line: &str, name: &str) -> Option<String> {
     Some(version.to_owned())
 }
 
-/// The version, and the commit if there is one to ask for.
+/// The version, the commit if there is one to ask for, and options that are not the usual ones.
 fn ours() -> String {
     let git = [
         "-C",

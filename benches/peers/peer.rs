@@ -24,6 +24,9 @@ const FLOOR: &str = "BENCH_FLOOR";
 /// Names another build of our binary, so that one bench can compare two.
 const BINARY: &str = "PREFORK_BENCH_SERVER";
 
+/// What our binary is told besides, between blanks, so that what an option costs can be measured.
+const OPTIONS: &str = "PREFORK_BENCH_OPTIONS";
+
 /// A server that has just started answers its first request later, not never.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(5);
 
@@ -191,15 +194,21 @@ pub(crate) fn become_floor_if_asked() {
 }
 
 /// Our binary.
-pub(crate) fn binary() -> PathBuf {
+fn binary() -> PathBuf {
     let ours = || OsString::from(env!("CARGO_BIN_EXE_prefork-server"));
     env::var_os(BINARY).unwrap_or_else(ours).into()
+}
+
+/// As the environment has them; empty if it has none.
+pub(crate) fn extra_options() -> String {
+    env::var(OPTIONS).unwrap_or_default()
 }
 
 fn ours(address: String) -> Vec<String> {
     let options = ["--respond", BODY, "--workers", "1", "--idle-timeout", "10m"];
     let mut arguments = vec!["--listen".to_owned(), address];
     arguments.extend(options.map(str::to_owned));
+    arguments.extend(extra_options().split_whitespace().map(str::to_owned));
     arguments
 }
 
