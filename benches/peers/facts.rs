@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::cpus::Cpus;
 use crate::machine::Machine;
-use crate::peer::extra_options;
+use crate::peer::{extra_options, other_binary};
 use crate::process::which;
 use crate::programs::{Program, Programs};
 
@@ -80,10 +80,13 @@ fn ours() -> String {
         "--always",
         "--dirty",
     ];
-    let commit = said(Path::new("git"), &git);
-    format!("{} {commit}", env!("CARGO_PKG_VERSION"))
-        .trim()
-        .to_owned()
+    let build = match other_binary() {
+        Some(other) => other.display().to_string(),
+        None => said(Path::new("git"), &git),
+    };
+    let options = extra_options();
+    let text = format!("{} {build} {options}", env!("CARGO_PKG_VERSION"));
+    text.trim().to_owned()
 }
 
 /// What a program answers on either of its outputs.

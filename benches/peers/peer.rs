@@ -1,7 +1,6 @@
 //! The servers, each with one worker or thread, all with the same answer.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -193,10 +192,13 @@ pub(crate) fn become_floor_if_asked() {
     panic!("{error:?}");
 }
 
-/// Our binary.
 fn binary() -> PathBuf {
-    let ours = || OsString::from(env!("CARGO_BIN_EXE_prefork-server"));
-    env::var_os(BINARY).unwrap_or_else(ours).into()
+    other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
+}
+
+/// Ours in another build, if the environment names one.
+pub(crate) fn other_binary() -> Option<PathBuf> {
+    env::var_os(BINARY).map(PathBuf::from)
 }
 
 /// As the environment has them; empty if it has none.
