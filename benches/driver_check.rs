@@ -3,8 +3,8 @@
 //! The same server, the same connections and the same time, wrk and the driver in turn, both in one
 //! thread on the last CPU while the server has the others: else the one that takes less CPU time
 //! leaves the server more. A driver that is slower hides what a server can do; one that is faster
-//! has left something out. It passes if the median difference is at most five per cent; nothing else
-//! depends on that.
+//! has left something out. What is told at the end is whether the median difference is within five
+//! per cent; nothing depends on it.
 //!
 //! Not measured: open loops, which wrk has not; what either does with wrong answers
 //! (`tests/load.rs` has ours). wrk reads to the end of each answer, as ours does, and does not look
