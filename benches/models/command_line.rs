@@ -4,11 +4,11 @@ use std::env;
 
 use crate::server::Model;
 
-/// Anything but `no` runs criterion before the tables; they take most of the time either way.
+/// With `no` there are only the tables.
 const CRITERION: &str = "PREFORK_BENCH_CRITERION";
 
 /// Criterion's options that take a value, which is not the name of a case.
-const WITH_VALUE: [&str; 14] = [
+const WITH_VALUE: [&str; 18] = [
     "-b",
     "-c",
     "-s",
@@ -20,18 +20,16 @@ const WITH_VALUE: [&str; 14] = [
     "--load-baseline",
     "--measurement-time",
     "--noise-threshold",
+    "--nresamples",
     "--output-format",
+    "--profile-time",
     "--sample-size",
     "--save-baseline",
-];
-
-/// Those that are seldom given, and those that ask for something other than figures.
-const WITH_VALUE_TOO: [&str; 4] = [
-    "--nresamples",
-    "--profile-time",
     "--significance-level",
     "--warm-up-time",
 ];
+
+/// Those that ask for something other than figures.
 const NO_FIGURES: [&str; 3] = ["--list", "--load-baseline", "--profile-time"];
 
 /// How much of everything.
@@ -76,11 +74,11 @@ impl CommandLine {
             (false, false) => Extent::Full,
         };
         let figures = !NO_FIGURES.into_iter().any(has);
-        let wanted = env::var(CRITERION).is_ok_and(|it| it == "no");
+        let tables_only = env::var(CRITERION).is_ok_and(|it| it == "no");
         Self {
             extent,
             // Its quick mode takes a second for each case, which is not quick here.
-            criterion: !figures || extent != Extent::Quick && !wanted,
+            criterion: !figures || extent != Extent::Quick && !tables_only,
             tables: figures,
             filter: filter(&arguments),
         }
@@ -101,7 +99,7 @@ fn filter(arguments: &[String]) -> Option<String> {
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let name = argument.as_str();
-        if WITH_VALUE.contains(&name) || WITH_VALUE_TOO.contains(&name) {
+        if WITH_VALUE.contains(&name) {
             arguments.next();
         } else if !name.starts_with('-') {
             return Some(argument.clone());

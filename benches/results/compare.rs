@@ -24,81 +24,73 @@ pub(crate) fn print(before: &Results, after: &Results) {
         println!("These are different machines: only `net` means anything.");
     }
     println!(
-        "\nratio: second to first, the median of the rounds and their range\n\
-         machine: the same of {YARDSTICK}, which no commit of ours changes: it shows the noise\n\
-         net: ratio by machine; in brackets if it may be noise: the range includes 1, or that of \
-         the machine\nincludes the ratio\n"
+        "\nratio: second to first, each round of one by each of the other: median and range \
+         without the outer tenths\n\
+         net: the same of the ratios to {YARDSTICK} within a round, which no commit of ours \
+         changes: without\nwhat the machine did meanwhile; in brackets if the range includes 1, so \
+         that there may be no difference\n"
     );
     println!(
-        "{:<36} {:<15} {:>10} {:>10}  {:<18} {:<18} {:>8}",
-        "case", "figure", "first", "second", "ratio", "machine", "net"
+        "{:<31} {:<14} {:>10} {:>10}  {:<18} {:<18}",
+        "case", "figure", "first", "second", "ratio", "net"
     );
     for case in &after.cases {
         match before.find(&case.question, &case.server) {
             Some(earlier) => print!("{}", lines(earlier, case, before, after)),
-            None => println!("{:<36} only in the second", name(case)),
+            None => println!("{:<31} only in the second", name(case)),
         }
     }
     for case in &before.cases {
         if after.find(&case.question, &case.server).is_none() {
-            println!("{:<36} only in the first", name(case));
+            println!("{:<31} only in the first", name(case));
         }
     }
 }
 
 fn lines(earlier: &Case, later: &Case, before: &Results, after: &Results) -> String {
-    let machine = |metric| {
-        let earlier = before.find(&earlier.question, YARDSTICK)?;
-        let later = after.find(&later.question, YARDSTICK)?;
-        later.ratios(earlier, metric)
-    };
     let mut text = String::new();
     for metric in METRICS {
-        let figures = (earlier.sample(metric), later.sample(metric));
-        let (Some(first), Some(second)) = figures else {
+        let samples = earlier.sample(metric).zip(later.sample(metric));
+        let Some((first, second)) = samples else {
             continue;
         };
-        let Some(ratios) = later.ratios(earlier, metric) else {
-            continue;
-        };
-        let machine = machine(metric);
-        let shown = machine
-            .as_ref()
-            .map_or_else(|| "-".into(), Sample::to_string);
+        let ratio = second.by(&first).map(Sample::inner);
+        let net = net((before, earlier), (after, later), metric);
         writeln!(
             text,
-            "{:<36} {:<15} {:>10.2} {:>10.2}  {:<18} {shown:<18} {:>8}",
+            "{:<31} {:<14} {:>10.2} {:>10.2}  {:<18} {:<18}",
             name(later),
             metric.name(),
             first.median(),
             second.median(),
-            ratios.to_string(),
-            net(&ratios, machine.as_ref()),
+            ratio.map_or_else(|| "-".into(), |ratio| ratio.to_string()),
+            net.map_or_else(|| "-".into(), |net| bracketed(&net)),
         )
         .expect("a string takes everything");
     }
-    if (earlier.failed(), later.failed()) != (0, 0) {
-        let (first, second) = (earlier.failed(), later.failed());
-        writeln!(
-            text,
-            "{:<36} failed          {first:>10} {second:>10}",
-            name(later)
-        )
-        .expect("a string takes everything");
+    let (first, second) = (earlier.failed(), later.failed());
+    if (first, second) != (0, 0) {
+        let name = name(later);
+        writeln!(text, "{name:<31} {:<14} {first:>10} {second:>10}", "failed")
+            .expect("a string takes everything");
     }
     text
 }
 
 /// What is left of the ratio without the machine's part.
-fn net(ratios: &Sample, machine: Option<&Sample>) -> String {
-    let drift = machine.map_or(1.0, Sample::median);
-    let net = ratios.median() / drift;
-    let is_noise = ratios.least() <= 1.0 && ratios.most() >= 1.0
-        || machine.is_some_and(|machine| machine.least() <= ratios.median())
-            && machine.is_some_and(|machine| machine.most() >= ratios.median());
-    match is_noise {
-        true => format!("({net:.2})"),
-        false => format!("{net:.2}"),
+fn net(before: (&Results, &Case), after: (&Results, &Case), metric: Metric) -> Option<Sample> {
+    let to_yardstick = |(results, case): (&Results, &Case)| {
+        let yardstick = results.find(&case.question, YARDSTICK)?;
+        (case.server != YARDSTICK).then(|| case.ratios(yardstick, metric))?
+    };
+    let ratio = to_yardstick(after)?.by(&to_yardstick(before)?)?;
+    Some(ratio.inner())
+}
+
+fn bracketed(net: &Sample) -> String {
+    match net.least() <= 1.0 && net.most() >= 1.0 {
+        true => format!("[{net}]"),
+        false => net.to_string(),
     }
 }
 

@@ -8,12 +8,14 @@ const YARDSTICK: &str = "multi_thread";
 const OURS: &str = "prefork";
 
 /// What is compared in the lists of wins and losses, and which way is good.
-const JUDGED: [(Metric, &str, Better); 5] = [
+const JUDGED: [(Metric, &str, Better); 7] = [
     (Metric::PerSecond, "requests/s", Better::More),
     (Metric::Cpu, "CPU per request", Better::Less),
     (Metric::P50, "p50", Better::Less),
     (Metric::P99, "p99", Better::Less),
     (Metric::P999, "p99.9", Better::Less),
+    (Metric::Memory, "memory", Better::Less),
+    (Metric::Idle, "memory of an idle connection", Better::Less),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

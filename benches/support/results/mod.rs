@@ -146,6 +146,25 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// By each figure of another: what the ratio might be, where rounds of different runs have
+    /// nothing in common but their number.
+    pub(crate) fn by(&self, other: &Self) -> Option<Self> {
+        let ratios = self
+            .0
+            .iter()
+            .flat_map(|ours| other.0.iter().map(move |theirs| ours / theirs));
+        Self::new(ratios.filter(|ratio| ratio.is_finite()))
+    }
+
+    /// Without the lowest tenth and the highest.
+    pub(crate) fn inner(self) -> Self {
+        let outside = self.0.len() / 10;
+        let inside = self.0.len() - 2 * outside;
+        Self(self.0.into_iter().skip(outside).take(inside).collect())
+    }
+}
+
 /// The median and the range.
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
