@@ -33,8 +33,13 @@ pub(crate) enum Clock {
     Stat,
 }
 
-/// What every thread has used since it started, by thread id.
-pub(crate) struct Used(BTreeMap<u32, Duration>);
+/// What has been used so far.
+pub(crate) struct Used {
+    /// By thread id.
+    threads: BTreeMap<u32, Duration>,
+    /// In ticks, with those threads that have ended.
+    ended_included: Duration,
+}
 
 impl Processes {
     /// A server: its first process and whatever that has started.
@@ -60,18 +65,31 @@ impl Processes {
 
     pub(crate) fn count(self) -> usize {
         let mut count = 0;
-        self.each_process(self.root, &mut |_| count += 1);
+        self.each(|_| count += 1);
         count
     }
 
     pub(crate) fn used(self) -> Used {
-        let mut used = BTreeMap::new();
-        self.each_process(self.root, &mut |pid| {
+        let mut used = Used {
+            threads: BTreeMap::new(),
+            ended_included: Duration::ZERO,
+        };
+        self.each(|pid| {
             each_thread(pid, |thread, path| {
-                used.insert(thread, self.clock.read(path));
+                // One that has just ended is asked for its time in vain.
+                if let Some(time) = self.clock.read(path) {
+                    used.threads.insert(thread, time);
+                }
             });
+            let process = format!("/proc/{pid}");
+            let ticks = Clock::Stat.read(Path::new(&process));
+            used.ended_included += ticks.expect("a server's process lives");
         });
-        Used(used)
+        used
+    }
+
+    pub(crate) fn each(self, mut visit: impl FnMut(Pid)) {
+        self.each_process(self.root, &mut visit);
     }
 
     fn each_process(self, pid: Pid, visit: &mut impl FnMut(Pid)) {
@@ -80,7 +98,7 @@ impl Processes {
             return;
         }
         each_thread(pid, |_, path| {
-            for child in read(&path.join("children")).split_whitespace() {
+            for child in children(path).split_whitespace() {
                 self.each_process(Pid::from_raw(parse(child)), visit);
             }
         });
@@ -88,19 +106,16 @@ impl Processes {
 }
 
 impl Used {
-    /// # Panics
-    ///
-    /// If a thread of `earlier` is gone: it took its time with it, and a server that loses a worker
-    /// under this load is broken.
+    /// A thread that has ended meanwhile took its nanoseconds with it; then the ticks count, which
+    /// the kernel keeps.
     pub(crate) fn since(&self, earlier: &Self) -> Duration {
-        for thread in earlier.0.keys() {
-            assert!(
-                self.0.contains_key(thread),
-                "thread {thread} ended while measured"
-            );
+        let lives = |thread| self.threads.contains_key(thread);
+        if earlier.threads.keys().all(lives) {
+            let now: Duration = self.threads.values().sum();
+            now - earlier.threads.values().sum()
+        } else {
+            self.ended_included - earlier.ended_included
         }
-        let now: Duration = self.0.values().sum();
-        now - earlier.0.values().sum()
     }
 }
 
@@ -112,19 +127,20 @@ impl Clock {
         }
     }
 
-    fn read(self, thread: &Path) -> Duration {
+    /// `None` if there is no such thread or process any more.
+    fn read(self, directory: &Path) -> Option<Duration> {
         match self {
             Self::Schedstat => {
-                let text = read(&thread.join("schedstat"));
-                Duration::from_nanos(field(&text, 0))
+                let text = fs::read_to_string(directory.join("schedstat")).ok()?;
+                Some(Duration::from_nanos(field(&text, 0)))
             }
             Self::Stat => {
-                let text = read(&thread.join("stat"));
+                let text = fs::read_to_string(directory.join("stat")).ok()?;
                 // The program's name may contain blanks, so count from where it ends: `state` is
                 // field 3 in proc_pid_stat(5), utime and stime are 14 and 15.
                 let (_, fields) = text.rsplit_once(") ").expect("stat names its program");
                 let ticks: u64 = field::<u64>(fields, 11) + field::<u64>(fields, 12);
-                Duration::from_secs(ticks).div_f64(ticks_per_second())
+                Some(Duration::from_secs(ticks).div_f64(ticks_per_second()))
             }
         }
     }
@@ -149,8 +165,9 @@ fn each_thread(pid: Pid, mut visit: impl FnMut(u32, &Path)) {
     }
 }
 
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+/// None of a thread that has ended.
+fn children(thread: &Path) -> String {
+    fs::read_to_string(thread.join("children")).unwrap_or_default()
 }
 
 fn field<T: FromStr>(text: &str, index: usize) -> T {

@@ -1,0 +1,85 @@
+//! What one file asks.
+
+use std::net::SocketAddr;
+
+use crate::load::{Ask, Pipeline, Plan, Share};
+use crate::server::App;
+
+/// One load on every model.
+pub(crate) struct Question {
+    pub(crate) name: &'static str,
+    pub(crate) app: App,
+    pub(crate) connections: usize,
+    /// Connections beside those, which have had one answer and rest.
+    pub(crate) idle: usize,
+    usual: Ask,
+    seldom: Option<(Share, Ask)>,
+    pipeline: Pipeline,
+    /// Whether connections live long enough to be counted by worker.
+    pub(crate) spread: Spread,
+}
+
+/// Whether it is told how connections are spread over workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    Asked,
+    /// There is nothing to ask for it, or nobody stays long enough.
+    Unknown,
+}
+
+impl Question {
+    /// Kept connections to the handlers.
+    pub(crate) fn new(name: &'static str, connections: usize, usual: Ask) -> Self {
+        Self {
+            name,
+            app: App::Handlers,
+            connections,
+            idle: 0,
+            usual,
+            seldom: None,
+            pipeline: Pipeline(1),
+            spread: Spread::Asked,
+        }
+    }
+
+    pub(crate) fn of_app(self, app: App) -> Self {
+        let spread = Spread::Unknown;
+        Self {
+            app,
+            spread,
+            ..self
+        }
+    }
+
+    pub(crate) fn beside_idle(self, idle: usize) -> Self {
+        Self { idle, ..self }
+    }
+
+    pub(crate) fn seldom(self, share: Share, ask: Ask) -> Self {
+        let seldom = Some((share, ask));
+        Self { seldom, ..self }
+    }
+
+    pub(crate) fn pipelined(self, pipeline: Pipeline) -> Self {
+        Self { pipeline, ..self }
+    }
+
+    pub(crate) fn spread_unknown(self) -> Self {
+        let spread = Spread::Unknown;
+        Self { spread, ..self }
+    }
+
+    pub(crate) fn plan(&self, address: SocketAddr) -> Plan {
+        let plan = Plan::new(address, self.connections, self.usual.clone());
+        let plan = plan.pipelined(self.pipeline);
+        match &self.seldom {
+            Some((share, ask)) => plan.seldom(*share, ask.clone()),
+            None => plan,
+        }
+    }
+
+    /// For the connections that rest.
+    pub(crate) fn idle_plan(&self, address: SocketAddr) -> Plan {
+        Plan::new(address, self.idle, self.usual.clone())
+    }
+}

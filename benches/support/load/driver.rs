@@ -1,0 +1,343 @@
+//! The loop.
+
+use std::mem;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
+use nix::sys::prctl;
+use nix::sys::time::TimeSpec;
+use socket2::SockAddr;
+
+use super::client::{Batch, Client, ClientId, Place, State};
+use super::outcome::{End, Outcome};
+use super::plan::{Afterwards, Ask, Extent, Pipeline, Plan, Rate};
+use super::schedule::{Schedule, Shape};
+
+/// A megabyte should not take many calls, and should not push everything else out of the cache.
+const BUFFER: usize = 128 * 1024;
+
+/// How many events one `epoll_wait(2)` gives.
+const EVENTS: usize = 256;
+
+/// How many connections are opened at once before anything is measured: no queue overflows.
+const OPENED_AT_ONCE: usize = 128;
+
+/// The plan's usual request, and the one that is mixed in.
+const USUAL: usize = 0;
+const SELDOM: usize = 1;
+
+/// Clients of one server. Dropped, their connections are closed.
+pub(crate) struct Driver {
+    epoll: Epoll,
+    ready: Vec<EpollEvent>,
+    buffer: Vec<u8>,
+    clients: Vec<Client>,
+    address: SockAddr,
+    plan: Plan,
+    batches: Vec<Batch>,
+    chance: Chance,
+    /// How many clients wait for answers.
+    busy: usize,
+    outcome: Outcome,
+}
+
+impl Driver {
+    /// Opens nothing yet: [`warm`](Self::warm) does, or else the first run.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no connections, or has requests pipelined that ask for the connection's end.
+    pub(crate) fn new(plan: Plan) -> Self {
+        let seldom = plan.seldom.as_ref().map(|(_, ask)| ask);
+        let asks: Vec<&Ask> = [&plan.usual].into_iter().chain(seldom).collect();
+        let closes = |ask: &&Ask| ask.afterwards == Afterwards::ServerCloses;
+        assert!(plan.connections > 0, "a plan without connections");
+        assert!(
+            plan.pipeline.0 == 1 || plan.pipeline.0 > 1 && !asks.iter().any(closes),
+            "nothing can follow a request that ends its connection"
+        );
+        Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("epoll_create1(2)"),
+            ready: vec![EpollEvent::empty(); EVENTS],
+            buffer: vec![0; BUFFER],
+            clients: (0..plan.connections).map(|_| Client::new()).collect(),
+            address: plan.address.into(),
+            batches: asks
+                .iter()
+                .map(|ask| Batch::new(ask, plan.pipeline))
+                .collect(),
+            chance: Chance::new(),
+            busy: 0,
+            outcome: Outcome::new(),
+            plan,
+        }
+    }
+
+    /// Lets each client have an answer (or a pipeline of them), so that no run measures a server
+    /// which accepts its first connections or touches its memory first.
+    pub(crate) fn warm(&mut self) -> Outcome {
+        self.each(|_, _| {})
+    }
+
+    /// Asks once on each connection, and tells the client's number and the beginning of the body,
+    /// 64 bytes at most. Of answers only: who failed is in the outcome.
+    pub(crate) fn ask_each(&mut self, ask: &Ask, heard: impl FnMut(usize, &[u8])) -> Outcome {
+        let usual = mem::replace(&mut self.batches[USUAL], Batch::new(ask, Pipeline(1)));
+        let outcome = self.each(heard);
+        self.batches[USUAL] = usual;
+        outcome
+    }
+
+    /// The next request when the last answer is there.
+    pub(crate) fn closed(&mut self, extent: Extent) -> Outcome {
+        let start = Instant::now();
+        let deadline = match extent {
+            Extent::Requests(_) => Deadline::silence(self.plan.patience),
+            Extent::For(time) => Deadline::at(start + time + self.plan.patience),
+        };
+        let schedule = Schedule::closed(extent, start, self.plan.pipeline.0);
+        self.run(schedule, deadline)
+    }
+
+    /// Requests at a constant rate, whether or not the server keeps up.
+    pub(crate) fn open(&mut self, rate: Rate, time: Duration) -> Outcome {
+        // The kernel may let us oversleep by 50 us, which is as long as an answer takes. Set back
+        // because the servers that are started from here inherit it.
+        let slack = prctl::get_timerslack().expect("prctl(2) tells the timer slack");
+        prctl::set_timerslack(1).expect("prctl(2) takes any timer slack");
+        let start = Instant::now();
+        let shape = Shape {
+            clients: self.clients.len(),
+            batch: self.plan.pipeline.0,
+        };
+        let schedule = Schedule::open(rate, time, start, shape);
+        let outcome = self.run(schedule, Deadline::at(start + time + self.plan.patience));
+        prctl::set_timerslack(slack.cast_unsigned().into()).expect("it was so before");
+        outcome
+    }
+
+    fn run(&mut self, mut schedule: Schedule, mut deadline: Deadline) -> Outcome {
+        let start = self.begin();
+        for id in 0..self.clients.len() {
+            self.pump(&mut schedule, ClientId(id), Instant::now());
+        }
+        self.until_done(&mut schedule, &mut deadline);
+        self.finish(&schedule, start)
+    }
+
+    fn each(&mut self, mut heard: impl FnMut(usize, &[u8])) -> Outcome {
+        let start = self.begin();
+        let mut nothing = Schedule::closed(Extent::Requests(0), start, 1);
+        let mut deadline = Deadline::silence(self.plan.patience);
+        for first in (0..self.clients.len()).step_by(OPENED_AT_ONCE) {
+            let chunk = first..(first + OPENED_AT_ONCE).min(self.clients.len());
+            for id in chunk.clone() {
+                self.ask(ClientId(id), USUAL, Instant::now());
+            }
+            self.until_done(&mut nothing, &mut deadline);
+            for id in chunk {
+                if let Some(told) = self.clients[id].told() {
+                    heard(id, told);
+                }
+            }
+        }
+        self.finish(&nothing, start)
+    }
+
+    fn begin(&mut self) -> Instant {
+        let start = Instant::now();
+        self.outcome.begin(start);
+        self.chance = Chance::new();
+        for client in &mut self.clients {
+            client.sent = 0;
+        }
+        start
+    }
+
+    /// Until there is nothing to send and nothing to wait for, or time or budget is up.
+    fn until_done(&mut self, schedule: &mut Schedule, deadline: &mut Deadline) {
+        loop {
+            let now = Instant::now();
+            self.arrive(schedule, now);
+            let next = match schedule {
+                Schedule::Open(arrivals) => arrivals.wait(now),
+                Schedule::Closed { .. } => None,
+            };
+            let left = deadline.left(now);
+            if self.is_over_budget() || left.is_zero() || self.busy == 0 && next.is_none() {
+                return;
+            }
+            let ready = match next {
+                None => self.wait(left),
+                Some(next) => self.wait_precisely(next.min(left)),
+            };
+            for event in 0..ready {
+                let id = ClientId(self.ready[event].data() as usize);
+                self.advance(schedule, id);
+            }
+            if ready > 0 {
+                deadline.heard(now);
+            }
+        }
+    }
+
+    /// Lets the clients go on whose time has come.
+    fn arrive(&mut self, schedule: &mut Schedule, now: Instant) {
+        while let Schedule::Open(arrivals) = schedule
+            && let Some(client) = arrivals.next_due(now)
+        {
+            self.pump(schedule, ClientId(client), now);
+        }
+    }
+
+    fn advance(&mut self, schedule: &mut Schedule, id: ClientId) {
+        let place = Place {
+            address: &self.address,
+            epoll: &self.epoll,
+            id,
+        };
+        let client = &mut self.clients[id.0];
+        match client.advance(&place, &self.batches, &mut self.buffer, &mut self.outcome) {
+            State::Busy | State::Idle => {}
+            State::Done => {
+                self.busy -= 1;
+                self.pump(schedule, id, Instant::now());
+            }
+        }
+    }
+
+    /// Sends what the client has to send, unless it waits for an answer.
+    fn pump(&mut self, schedule: &mut Schedule, id: ClientId, now: Instant) {
+        while !self.clients[id.0].is_busy() && !self.is_over_budget() {
+            let Some(since) = schedule.take(id.0, self.clients[id.0].sent, now) else {
+                return;
+            };
+            let batch = match &self.plan.seldom {
+                Some((share, _)) if self.chance.of_a_thousand() < share.0 => SELDOM,
+                _ => USUAL,
+            };
+            self.ask(id, batch, since);
+        }
+    }
+
+    fn ask(&mut self, id: ClientId, batch: usize, since: Instant) {
+        let place = Place {
+            address: &self.address,
+            epoll: &self.epoll,
+            id,
+        };
+        match self.clients[id.0].ask(&place, &self.batches, batch, since) {
+            Ok(()) => self.busy += 1,
+            Err(failure) => {
+                let requests = self.plan.pipeline.0 as u64;
+                self.outcome.failures.add(failure, requests);
+            }
+        }
+    }
+
+    fn is_over_budget(&self) -> bool {
+        self.outcome.failures.total() > self.plan.budget
+    }
+
+    /// Counts what has not been answered, unless the run was broken off.
+    fn finish(&mut self, schedule: &Schedule, start: Instant) -> Outcome {
+        let broken_off = self.is_over_budget();
+        let batch = self.plan.pipeline.0 as u64;
+        for (id, client) in self.clients.iter_mut().enumerate() {
+            if let Some(since) = client.since() {
+                let missing = client.give_up();
+                if !broken_off {
+                    self.outcome.silent(since, missing);
+                }
+            }
+            if let Schedule::Open(arrivals) = schedule
+                && !broken_off
+            {
+                for since in arrivals.unsent(id, client.sent) {
+                    self.outcome.silent(since, batch);
+                }
+            }
+        }
+        self.busy = 0;
+        self.outcome.end = match broken_off {
+            true => End::OverBudget,
+            false => End::Regular,
+        };
+        self.outcome.elapsed = self.outcome.last_answer - start;
+        self.outcome.clone()
+    }
+
+    fn wait(&mut self, longest: Duration) -> usize {
+        // Rounded up: a wait of none would be busy.
+        let millis = u16::try_from(longest.as_millis() + 1).unwrap_or(u16::MAX);
+        match self.epoll.wait(&mut self.ready, millis) {
+            Ok(ready) => ready,
+            // The bench was stopped and continued from a shell.
+            Err(Errno::EINTR) => 0,
+            Err(error) => panic!("epoll_wait(2): {error}"),
+        }
+    }
+
+    /// As `wait`, but not in milliseconds.
+    fn wait_precisely(&mut self, longest: Duration) -> usize {
+        let mut readable = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut readable, Some(TimeSpec::from_duration(longest)), None) {
+            Ok(0) | Err(Errno::EINTR) => 0,
+            Ok(_) => match self.epoll.wait(&mut self.ready, EpollTimeout::ZERO) {
+                Ok(ready) => ready,
+                Err(error) => panic!("epoll_wait(2): {error}"),
+            },
+            Err(error) => panic!("ppoll(2): {error}"),
+        }
+    }
+}
+
+/// When a run ends in any case.
+struct Deadline {
+    at: Instant,
+    /// Moved on by each event.
+    silence: Option<Duration>,
+}
+
+impl Deadline {
+    fn at(at: Instant) -> Self {
+        Self { at, silence: None }
+    }
+
+    fn silence(longest: Duration) -> Self {
+        Self {
+            at: Instant::now() + longest,
+            silence: Some(longest),
+        }
+    }
+
+    fn left(&self, now: Instant) -> Duration {
+        self.at.saturating_duration_since(now)
+    }
+
+    fn heard(&mut self, now: Instant) {
+        if let Some(longest) = self.silence {
+            self.at = now + longest;
+        }
+    }
+}
+
+/// Which request is the seldom one: xorshift64, from the same seed in each run.
+struct Chance(u64);
+
+impl Chance {
+    fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn of_a_thousand(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The upper half is the better one.
+        ((self.0 >> 32) % 1000) as u32
+    }
+}

@@ -1,0 +1,174 @@
+//! What came of a run.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+/// The longest time that is told apart from longer ones. No run is that patient.
+const LATENCY_MAX: Duration = Duration::from_secs(120);
+
+/// How a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// Nobody listened, or the connection could not be made.
+    Connect,
+    /// The connection was reset, or broke otherwise, before the answer was whole.
+    Reset,
+    /// The connection ended before the answer was whole.
+    Eof,
+    /// No whole answer in time.
+    Silent,
+    /// A status other than 200, or no HTTP/1.1.
+    Status,
+    /// A head that is too long or without Content-Length.
+    Head,
+    /// A body of another length than it should have.
+    Length,
+    /// Other bytes than there should be.
+    Body,
+}
+
+impl Failure {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Connect,
+        Self::Reset,
+        Self::Eof,
+        Self::Silent,
+        Self::Status,
+        Self::Head,
+        Self::Length,
+        Self::Body,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::Eof => "eof",
+            Self::Silent => "silent",
+            Self::Status => "status",
+            Self::Head => "head",
+            Self::Length => "length",
+            Self::Body => "body",
+        }
+    }
+}
+
+/// Failed requests by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Failures([u64; Failure::ALL.len()]);
+
+impl Failures {
+    pub(crate) fn add(&mut self, failure: Failure, count: u64) {
+        self.0[failure as usize] += count;
+    }
+
+    pub(crate) fn count(&self, failure: Failure) -> u64 {
+        self.0[failure as usize]
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (ours, theirs) in self.0.iter_mut().zip(other.0) {
+            *ours += theirs;
+        }
+    }
+}
+
+/// `none`, or like `2 reset, 1 eof`.
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.total() == 0 {
+            return f.write_str("none");
+        }
+        let kinds = Failure::ALL.into_iter();
+        let mut kinds = kinds.filter(|&kind| self.count(kind) > 0);
+        let first = kinds.next().expect("one of them is counted");
+        write!(f, "{} {}", self.count(first), first.name())?;
+        kinds.try_for_each(|kind| write!(f, ", {} {}", self.count(kind), kind.name()))
+    }
+}
+
+/// Whether a run did all that it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Regular,
+    /// There were more failures than the plan's budget.
+    OverBudget,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// Right answers.
+    pub(crate) answered: u64,
+    pub(crate) failures: Failures,
+    pub(crate) end: End,
+    /// From the first request to the last answer.
+    pub(crate) elapsed: Duration,
+    /// The length of the last answer, head and body: who sends more does more.
+    pub(crate) answer_bytes: usize,
+    /// In nanoseconds, of right answers and, at what they had waited by then, of silent requests.
+    /// From sending in a closed loop, from when it should have been sent in an open one.
+    pub(crate) latencies: Histogram<u64>,
+    pub(super) last_answer: Instant,
+}
+
+impl Outcome {
+    pub(super) fn new() -> Self {
+        Self {
+            answered: 0,
+            failures: Failures::default(),
+            end: End::Regular,
+            elapsed: Duration::ZERO,
+            answer_bytes: 0,
+            latencies: empty_histogram(),
+            last_answer: Instant::now(),
+        }
+    }
+
+    /// Right answers in a second.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.answered as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// What this share of the requests had at most, such as 0.99.
+    pub(crate) fn latency(&self, quantile: f64) -> Duration {
+        Duration::from_nanos(self.latencies.value_at_quantile(quantile))
+    }
+
+    pub(super) fn begin(&mut self, start: Instant) {
+        self.answered = 0;
+        self.failures = Failures::default();
+        self.latencies.reset();
+        self.last_answer = start;
+    }
+
+    pub(super) fn answered_now(&mut self, since: Instant) {
+        self.answered += 1;
+        self.last_answer = Instant::now();
+        self.record(self.last_answer - since, 1);
+    }
+
+    /// Nobody knows how much longer they would have taken: without them the slowest would be left
+    /// out of the latencies.
+    pub(super) fn silent(&mut self, since: Instant, requests: u64) {
+        self.failures.add(Failure::Silent, requests);
+        self.record(since.elapsed(), requests);
+    }
+
+    fn record(&mut self, latency: Duration, requests: u64) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.latencies.saturating_record_n(nanos.max(1), requests);
+    }
+}
+
+/// Three digits are more than a busy machine can repeat.
+fn empty_histogram() -> Histogram<u64> {
+    let max = u64::try_from(LATENCY_MAX.as_nanos()).expect("two minutes are few nanoseconds");
+    Histogram::new_with_max(max, 3).expect("the bounds are in order")
+}

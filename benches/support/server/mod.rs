@@ -1,0 +1,171 @@
+//! A server in a process of its own, so that its CPU time and its memory are its own.
+//!
+//! Every server is this executable started once more with its role in the environment. It prints
+//! the notice `serving` when it does, ends on TERM, and ends as well when the bench is gone: the
+//! kernel sends that TERM, so not even a killed bench leaves a server behind.
+
+mod cpu;
+mod handlers;
+mod memory;
+mod opponents;
+mod process;
+mod role;
+mod stream;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use nix::sys::signal::{Signal, kill};
+
+use self::process::Process;
+
+pub(crate) use self::cpu::{Clock, Processes};
+pub(crate) use self::handlers::{BODY, COMPUTED};
+pub(crate) use self::memory::pss;
+pub(crate) use self::role::{become_server_if_asked, calibrate};
+
+/// The allocator of this package's binary, so that it does not make a difference between servers.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A way to spread connections over CPUs. Each runs as many workers as there are CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    /// This crate: a process per CPU, each with a runtime and a listener.
+    Prefork,
+    /// The same with one listener that all workers accept from.
+    PreforkShared,
+    /// One process, one multi-threaded runtime, one listener.
+    MultiThread,
+    /// One process, a thread per CPU, each with a runtime and a listener.
+    CurrentThreads,
+}
+
+impl Model {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Prefork,
+        Self::PreforkShared,
+        Self::MultiThread,
+        Self::CurrentThreads,
+    ];
+
+    /// What the others are compared with: what most Rust servers run on.
+    pub(crate) const YARDSTICK: Self = Self::MultiThread;
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Prefork => "prefork",
+            Self::PreforkShared => "prefork_shared",
+            Self::MultiThread => "multi_thread",
+            Self::CurrentThreads => "current_threads",
+        }
+    }
+
+    /// Whether a connection stays with the worker that accepted it.
+    pub(crate) fn keeps_connections_apart(self) -> bool {
+        self != Self::MultiThread
+    }
+
+    fn processes(self, workers: usize) -> usize {
+        match self {
+            Self::Prefork | Self::PreforkShared => 1 + workers,
+            Self::MultiThread | Self::CurrentThreads => 1,
+        }
+    }
+}
+
+/// What a server answers.
+#[derive(Clone, Debug)]
+pub(crate) enum App {
+    /// The same handlers in every model: see `handlers.rs` for the paths.
+    Handlers,
+    /// The files of a directory: this package's binary, and tower-http's `ServeDir` elsewhere.
+    Files(PathBuf),
+}
+
+/// How many workers a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workers {
+    /// One for each CPU that it may use.
+    PerCpu,
+    Exactly(u16),
+}
+
+/// A running server. Dropped, it is stopped and reaped.
+pub(crate) struct Server {
+    model: Model,
+    process: Process,
+    address: SocketAddr,
+    workers: usize,
+}
+
+impl Server {
+    /// With a worker for each CPU that it may use.
+    pub(crate) fn start(model: Model, app: &App) -> Self {
+        Self::with_workers(model, app, Workers::PerCpu)
+    }
+
+    pub(crate) fn with_workers(model: Model, app: &App, workers: Workers) -> Self {
+        let mut process = role::spawn(model, app, workers);
+        let notice = process.wait_until("serving", |notice| notice == "serving");
+        let address = notice["addresses"][0]
+            .as_str()
+            .and_then(|it| it.parse().ok());
+        let server = Self {
+            model,
+            process,
+            address: address.unwrap_or_else(|| panic!("no address in {notice}")),
+            workers: notice["workers"].as_u64().map_or(0, |it| it as usize),
+        };
+        assert_eq!(
+            server.processes().count(),
+            model.processes(server.workers),
+            "processes of {}: the CPU time of all must be counted",
+            model.name(),
+        );
+        server
+    }
+
+    pub(crate) fn model(&self) -> Model {
+        self.model
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.workers
+    }
+
+    pub(crate) fn processes(&self) -> Processes {
+        Processes::under(self.process.pid())
+    }
+
+    /// To its first process.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.process.pid(), signal).expect("the server runs");
+    }
+
+    /// With SIGKILL.
+    pub(crate) fn kill_a_worker(&self) {
+        let mut worker = None;
+        self.processes().each(|pid| {
+            if pid != self.process.pid() {
+                worker = Some(pid);
+            }
+        });
+        let worker = worker.expect("this model has processes as workers");
+        kill(worker, Signal::SIGKILL).expect("the worker runs");
+    }
+
+    /// The next notice of this name.
+    pub(crate) fn wait_for(&mut self, wanted: &str) {
+        self.wait_until(wanted, |notice| notice == wanted);
+    }
+
+    /// The names of all notices to come, until one is the last that is wanted.
+    pub(crate) fn wait_until(&mut self, what: &str, wanted: impl FnMut(&str) -> bool) {
+        self.process.wait_until(what, wanted);
+    }
+}

@@ -1,0 +1,155 @@
+//! The servers that prefork is compared with: hyper as most people run it, on the same sockets,
+//! with the same handlers and the same allocator.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::runtime::{self, Runtime};
+use tower_http::services::ServeDir;
+use tower_http::services::fs::ServeFileSystemResponseBody;
+
+use super::handlers::{self, Place};
+use super::role::announce;
+use super::stream::HyperStream;
+
+/// As many connections may wait as the kernel allows; it cuts this to `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Longer than a bench: a thread that ends takes its CPU time with it.
+const BLOCKING_THREADS_LIVE: Duration = Duration::from_secs(24 * 3600);
+
+/// What answers requests, a copy for each connection.
+pub(super) trait Respond: Clone + Send + Sync + 'static {
+    type Body: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + 'static;
+
+    fn respond(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = io::Result<Response<Self::Body>>> + Send;
+}
+
+/// One runtime of `workers` threads behind one listener. `app` is called once, with 0.
+pub(super) fn multi_thread<R: Respond>(workers: NonZeroUsize, app: impl FnOnce(usize) -> R) -> ! {
+    let listener = listen(Sharing::Exclusive, (Ipv4Addr::LOCALHOST, 0).into());
+    announce(address_of(&listener), workers);
+
+    let mut runtime = runtime::Builder::new_multi_thread();
+    let runtime = build(runtime.worker_threads(workers.get()));
+    // On the runtime's own threads: accepting in `block_on`, as most programs do, costs a thread
+    // more and a hop for each connection. We want to be compared with the best of its kind.
+    let accepting = runtime.spawn(accept(listener, app(0)));
+    match runtime.block_on(accepting) {
+        Ok(never) => match never {},
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// `workers` threads, each with a runtime and a listener on the same port. `app` is called with
+/// each one's number.
+pub(super) fn current_threads<R: Respond>(workers: NonZeroUsize, app: impl Fn(usize) -> R) -> ! {
+    let first = listen(Sharing::ReusePort, (Ipv4Addr::LOCALHOST, 0).into());
+    let address = address_of(&first);
+    for number in 1..workers.get() {
+        let listener = listen(Sharing::ReusePort, address);
+        let app = app(number);
+        thread::spawn(|| on_this_thread(listener, app));
+    }
+    announce(address, workers);
+    on_this_thread(first, app(0))
+}
+
+/// The handlers that prefork serves too.
+#[derive(Clone, Copy)]
+pub(super) struct Handlers(pub(super) Place);
+
+impl Respond for Handlers {
+    type Body = Full<Bytes>;
+
+    async fn respond(&self, request: Request<Incoming>) -> io::Result<Response<Self::Body>> {
+        let Ok(response) = handlers::answer(request, self.0).await;
+        Ok(response)
+    }
+}
+
+/// A directory, as axum and every other program on tower-http serves it.
+#[derive(Clone)]
+pub(super) struct Files(ServeDir);
+
+impl Files {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self(ServeDir::new(directory))
+    }
+}
+
+impl Respond for Files {
+    type Body = ServeFileSystemResponseBody;
+
+    async fn respond(&self, request: Request<Incoming>) -> io::Result<Response<Self::Body>> {
+        self.0.clone().try_call(request).await
+    }
+}
+
+fn on_this_thread(listener: Socket, app: impl Respond) -> ! {
+    let runtime = build(&mut runtime::Builder::new_current_thread());
+    match runtime.block_on(accept(listener, app)) {}
+}
+
+fn build(runtime: &mut runtime::Builder) -> Runtime {
+    let runtime = runtime.thread_keep_alive(BLOCKING_THREADS_LIVE);
+    runtime
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
+}
+
+async fn accept(listener: Socket, app: impl Respond) -> Infallible {
+    let listener = TcpListener::from_std(listener.into()).expect("the listener is non-blocking");
+    loop {
+        let (stream, _) = listener.accept().await.expect("accept(2)");
+        let app = app.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| app.respond(request));
+            let connection =
+                http1::Builder::new().serve_connection(HyperStream::new(stream), service);
+            // Clients leave when they are done; what they think of it is checked on their side.
+            let _ = connection.await;
+        });
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Sharing {
+    Exclusive,
+    ReusePort,
+}
+
+fn listen(sharing: Sharing, address: SocketAddr) -> Socket {
+    let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None);
+    let listener = listener.expect("socket(2)");
+    if let Sharing::ReusePort = sharing {
+        listener.set_reuse_port(true).expect("SO_REUSEPORT");
+    }
+    // Accepted connections inherit it, as in prefork.
+    listener.set_tcp_nodelay(true).expect("TCP_NODELAY");
+    listener.bind(&address.into()).expect("bind(2)");
+    listener.listen(BACKLOG).expect("listen(2)");
+    listener
+}
+
+fn address_of(listener: &Socket) -> SocketAddr {
+    let address = listener.local_addr().expect("getsockname(2)");
+    address.as_socket().expect("an IPv4 listener")
+}
