@@ -121,6 +121,7 @@ mod handle;
 mod hooks;
 mod http;
 mod id;
+mod keyring;
 mod master;
 mod prefork;
 mod protocol;

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("handle", 0),
     ("hooks", 0),
     ("id", 0),
+    ("keyring", 0),
     ("row", 0),
     ("record", 0),
     ("sys", 1),
