@@ -141,6 +141,8 @@ pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, Wo
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response,
 };
+#[cfg(feature = "tls")]
+pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::prefork::{Prefork, Role, role};
 pub use crate::row::Totals;

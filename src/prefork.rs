@@ -15,7 +15,7 @@ use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
-use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::http::{Acceptor, ConnectionInfo, Http, Request, Server, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
@@ -50,9 +50,11 @@ use crate::{master, worker};
 pub struct Prefork {
     config: Config,
     http: Http,
+    tls: Option<Tls>,
     hooks: Box<dyn Hooks>,
     processes: Processes,
-    refused: Option<AddressError>,
+    /// The first setting that cannot work, by the reason.
+    refused: Option<String>,
     handle: Option<(Handle, UnixDatagram)>,
 }
 
@@ -100,6 +102,7 @@ impl Prefork {
         let server = Self {
             config: Config::default(),
             http: Http::default(),
+            tls: None,
             hooks: Box::new(NoHooks),
             processes: Processes::Workers,
             refused: None,
@@ -118,7 +121,8 @@ impl Prefork {
         match address.try_into() {
             Ok(address) => self.config.addresses.push(address),
             Err(error) => {
-                self.refused.get_or_insert(error.into());
+                self.refused
+                    .get_or_insert_with(|| AddressError::from(error).to_string());
             }
         }
         self
@@ -160,8 +164,11 @@ impl Prefork {
         B::Error: Into<BoxError>,
     {
         let http = std::mem::take(&mut self.http);
+        let tls = self.tls.clone();
         let max_requests = self.config.max_requests;
-        self.run(async move |worker, incoming| {
+        self.begin(async move |worker, incoming| {
+            // Before the app, which may take long to find out what else is wrong.
+            let acceptor = tls.map(|tls| acceptor(&tls, &worker)).transpose()?;
             let service = app(worker.clone()).await?;
             let server = Server::new(http, worker.row().clone());
             if let Some(max) = max_requests {
@@ -169,7 +176,8 @@ impl Prefork {
                 let answered = move || counted.counts().requests;
                 spawn_local(recycle::by_requests(worker.clone(), max, answered));
             }
-            serve_incoming(server, service, worker, incoming).await;
+            let connections = Connections { incoming, acceptor };
+            serve_incoming(server, service, worker, connections).await;
             Ok(())
         })
     }
@@ -184,8 +192,21 @@ impl Prefork {
     /// crash if not.
     ///
     /// # Errors
-    /// As [`serve`](Self::serve).
+    /// As [`serve`](Self::serve). Also if TLS was asked for: the app has to speak it here.
     pub fn run<A>(mut self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+    {
+        if self.tls.is_some() {
+            // Served in the open, what was meant to be private would go unnoticed.
+            self.refused.get_or_insert_with(|| {
+                "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
+            });
+        }
+        self.begin(app)
+    }
+
+    fn begin<A>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
@@ -251,13 +272,16 @@ impl Prefork {
         asks: UnixDatagram,
     ) -> Result<(), Error> {
         let workers = self.parsed()?;
-        let Self { config, hooks, .. } = self;
+        let Self {
+            config, tls, hooks, ..
+        } = self;
         let (user, group) = (config.user.as_deref(), config.group.as_deref());
         let credentials = Credentials::choose(user, group);
         master::run(
             master::Setup {
                 config,
                 workers,
+                tls,
                 credentials,
                 hooks,
                 handle,
@@ -272,6 +296,9 @@ impl Prefork {
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
         self.parsed()?;
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
         let (handle, asks) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
         let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
@@ -294,7 +321,7 @@ impl Prefork {
     /// Checks the settings, which is done before anything is bound, and counts the workers.
     fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
-            return Err(Error::Config(error.to_string()));
+            return Err(Error::Config(error));
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
@@ -322,9 +349,25 @@ impl Prefork {
     }
 }
 
+/// What a worker needs to speak TLS.
+fn acceptor(tls: &Tls, worker: &Worker) -> Result<Acceptor, Error> {
+    let keys = worker.ticket_keys(tls.key_lifetime())?;
+    tls.acceptor(move || keys.keyring(), worker.row().clone())
+}
+
+/// The connections of a worker, and how to make them private if they are to be.
+struct Connections {
+    incoming: Incoming,
+    acceptor: Option<Acceptor>,
+}
+
 /// Serves HTTP on what comes in until the drain, and then what is open.
-async fn serve_incoming<S, B>(server: Server, service: S, worker: Worker, mut incoming: Incoming)
-where
+async fn serve_incoming<S, B>(
+    server: Server,
+    service: S,
+    worker: Worker,
+    mut connections: Connections,
+) where
     S: Service<Request, Response = hyper::Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
     B: hyper::body::Body + 'static,
@@ -337,9 +380,13 @@ where
         worker.drain().await;
         draining.drain();
     });
-    while let Some(connection) = incoming.accept().await {
+    while let Some(connection) = connections.incoming.accept().await {
         let info = ConnectionInfo::new(connection.peer(), connection.shared_local());
-        spawn_local(server.serve(connection, info, service.clone()));
+        let service = service.clone();
+        match &connections.acceptor {
+            None => spawn_local(server.serve(connection, info, service)),
+            Some(acceptor) => spawn_local(server.serve(acceptor.accept(connection), info, service)),
+        };
     }
     server.drained().await;
 }
@@ -369,6 +416,7 @@ impl fmt::Debug for Prefork {
         f.debug_struct("Prefork")
             .field("config", &self.config)
             .field("http", &self.http)
+            .field("tls", &self.tls)
             .field("processes", &self.processes)
             .finish_non_exhaustive()
     }

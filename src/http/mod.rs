@@ -10,6 +10,8 @@ mod activity;
 mod body;
 mod connection;
 mod counters;
+#[cfg(not(feature = "tls"))]
+mod no_tls;
 mod options;
 mod registry;
 mod service;
@@ -18,6 +20,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+#[cfg(feature = "tls")]
+mod tls;
 mod wheel;
 
 use std::error::Error;
@@ -30,11 +34,17 @@ use hyper::service::Service;
 pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 pub(crate) use counters::Counts;
+#[cfg(not(feature = "tls"))]
+pub(crate) use no_tls::{Acceptor, Tls};
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 use service::Guarded;
 pub(crate) use socket::{Closed, Socket};
 use stream::Stream;
+#[cfg(feature = "tls")]
+pub(crate) use tls::Acceptor;
+#[cfg(feature = "tls")]
+pub use tls::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 
 use crate::row::Row;
 

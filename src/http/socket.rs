@@ -2,9 +2,14 @@
 
 use std::io;
 use std::pin::pin;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
+
+#[cfg(feature = "tls")]
+use super::tls::TlsInfo;
 
 /// A stream that carries HTTP. It may have to say other things first: see [`Socket::poll_open`].
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
@@ -23,6 +28,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// it is ready, before any byte is read or written; it has the deadline of a request's head.
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         Poll::Ready(Ok(Version::Http1))
+    }
+
+    /// What was agreed on in TLS, if it is spoken; known when [`Socket::poll_open`] is ready.
+    #[cfg(feature = "tls")]
+    fn tls(&self) -> Option<Arc<TlsInfo>> {
+        None
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) supervisor: Snapshot,
     pub(super) listeners: Vec<Bound>,
     pub(super) scoreboard: OwnedFd,
+    /// The keys of session tickets, if there are any.
+    pub(super) ticket_keys: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     pub(super) deaths: VecDeque<String>,
@@ -50,6 +52,7 @@ record!(State {
     supervisor,
     listeners,
     scoreboard,
+    ticket_keys,
     processes,
     respawning,
     deaths,
@@ -133,17 +136,20 @@ impl Record for Command {
 mod tests {
     use std::num::NonZeroU16;
     use std::os::fd::RawFd;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::Config;
     use crate::handle::Stop;
     use crate::id::Generation;
+    use crate::keyring::Keyring;
     use crate::master::inherited::Inherited;
     use crate::master::listeners::Listeners;
     use crate::master::process::{Asked, Ours};
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::Scoreboard;
     use crate::protocol::state::Versions;
+    use crate::protocol::ticket_keys::{self, TicketKeys};
     use crate::supervisor::{Event, Policy, Supervisor, Time};
     use crate::sys::signals::Signals;
 
@@ -169,6 +175,8 @@ mod tests {
         let mut listeners =
             Listeners::open(&config, slots, Inherited::default()).expect("a free port");
         let mut scoreboard = Scoreboard::new().expect("a memfd");
+        let keyring = Keyring::new(ticket_keys::fresh_key().expect("random"), Duration::ZERO);
+        let keys = TicketKeys::new(keyring).expect("a memfd");
         let row = scoreboard
             .take(Slot(0), Generation::FIRST)
             .expect("a free row");
@@ -190,6 +198,7 @@ mod tests {
             supervisor: snapshot(),
             listeners: listeners.leave(),
             scoreboard: scoreboard.share().expect("a descriptor"),
+            ticket_keys: Some(keys.share().expect("a descriptor")),
             processes: [(WorkerId(1), process)].into(),
             respawning: [(Slot(1), (worker, status))].into(),
             deaths: ["it fell".to_owned()].into(),
@@ -211,8 +220,8 @@ mod tests {
         let (bytes, crossing) = written(&state);
         assert_eq!(
             crossing.len(),
-            4,
-            "two listeners, a scoreboard and a channel"
+            5,
+            "two listeners, a scoreboard, keys and a channel"
         );
         let shown = format!(
             "{:?}",

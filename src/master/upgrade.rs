@@ -22,6 +22,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
 use crate::master::state::State;
+use crate::master::tls::{Known, Secrets};
 use crate::master::{Master, Setup, patrol, policy, warn_of_root};
 use crate::protocol::scoreboard::Scoreboard;
 use crate::protocol::state::{self, Versions};
@@ -110,6 +111,7 @@ impl Master {
     fn leave(&mut self) -> io::Result<State> {
         Ok(State {
             scoreboard: self.scoreboard.share()?,
+            ticket_keys: self.secrets.as_ref().and_then(Secrets::share),
             program: self.program.clone(),
             nesting: self.nesting,
             credentials: self.credentials,
@@ -152,6 +154,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
+        tls,
         credentials,
         hooks,
         handle,
@@ -176,6 +179,9 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
+    let (secrets, known) = tls
+        .map(|tls| Secrets::resume(tls, state.ticket_keys))
+        .unzip();
     let slots = state.supervisor.workers().get();
     let mut master = Master {
         workers: slots,
@@ -190,6 +196,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         asks,
         listeners,
         scoreboard,
+        secrets,
         hang_watch: patrol::watch(&config),
         processes,
         respawning: state.respawning,
@@ -204,8 +211,9 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     };
     master.resume_init();
     master.handle.set_serving(&master.listeners.addresses());
-    // The canary was started without the new address, so it has to be replaced as well.
-    if news == News::Address {
+    // The canary was started without the new address, or the new keys, so it has to be replaced as
+    // well.
+    if news == News::Address || known == Some(Known::ToNobody) {
         master.tell_supervisor(Event::Reload);
     }
     state

@@ -8,6 +8,8 @@ use super::{Prefork, Processes};
 use crate::config::{Backoff, CrashLimit, Listeners};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
+#[cfg(feature = "tls")]
+use crate::http::Tls;
 
 impl Prefork {
     /// How many worker processes, 1 to [`MAX_WORKERS`](crate::MAX_WORKERS). Default: the CPUs that
@@ -154,6 +156,15 @@ impl Prefork {
     #[must_use]
     pub fn http(mut self, http: Http) -> Self {
         self.http = http;
+        self
+    }
+
+    /// Has every address speak TLS. For [`serve`](Self::serve) only: with [`run`](Self::run) it is
+    /// refused, as there the app speaks what it likes. Default: HTTP in the open.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

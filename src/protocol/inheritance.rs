@@ -26,6 +26,9 @@ pub(crate) const MARKER: &str = "PREFORK_SERVER_WORKER";
 /// as long as that has not taken it, and workers are started without it.
 const UPGRADE: &str = "PREFORK_SERVER_UPGRADE";
 
+/// In a marker, in place of a descriptor that there is not.
+const NONE: &str = "-";
+
 /// Servers started by a worker of a server, started by a worker of a server: more than this many
 /// levels is a program that starts itself without end.
 const NESTING_MAX: u8 = 3;
@@ -44,6 +47,8 @@ pub(crate) struct Marker {
     pub(crate) scoreboard: RawFd,
     /// The worker's own row there.
     pub(crate) row: RowNumber,
+    /// The keys of session tickets, if the server speaks TLS.
+    pub(crate) ticket_keys: Option<RawFd>,
     pub(crate) listeners: Vec<RawFd>,
 }
 
@@ -67,6 +72,7 @@ pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
     pub(crate) scoreboard: OwnedFd,
+    pub(crate) ticket_keys: Option<OwnedFd>,
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
@@ -141,6 +147,11 @@ impl Marker {
             self.scoreboard,
             self.row.0
         );
+        match self.ticket_keys {
+            Some(fd) => write!(text, " {fd}"),
+            None => write!(text, " {NONE}"),
+        }
+        .expect("a String takes everything");
         for fd in &self.listeners {
             write!(text, " {fd}").expect("a String takes everything");
         }
@@ -162,6 +173,10 @@ impl Marker {
             channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             row: RowNumber(fields.next()?.parse().ok()?),
+            ticket_keys: match fields.next()? {
+                NONE => None,
+                fd => Some(fd.parse().ok().filter(|&fd| fd > 2)?),
+            },
             listeners: fields
                 .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
                 .collect::<Option<_>>()?,
@@ -173,6 +188,7 @@ impl Marker {
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let scoreboard = fds::adopt(self.scoreboard)?;
+        let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
         let listeners = self
             .listeners
             .iter()
@@ -182,6 +198,7 @@ impl Marker {
             marker: self,
             channel,
             scoreboard,
+            ticket_keys,
             listeners,
         })
     }
@@ -201,6 +218,7 @@ mod tests {
             channel: 9,
             scoreboard: 10,
             row: RowNumber(4000),
+            ticket_keys: Some(11),
             listeners: vec![5, 6],
         }
     }
@@ -208,6 +226,11 @@ mod tests {
     #[test]
     fn a_marker_survives_the_way() {
         assert_eq!(Marker::parse(&marker().encode()), Some(marker()));
+        let plain = Marker {
+            ticket_keys: None,
+            ..marker()
+        };
+        assert_eq!(Marker::parse(&plain.encode()), Some(plain));
     }
 
     #[test]
@@ -215,12 +238,14 @@ mod tests {
         for text in [
             "",
             "1",
-            "2 100 3 7 4 0 9 10 4",
+            "2 100 3 7 4 0 9 10 4 -",
             "1 100 3 7 4 0 9 10",
-            "1 100 3 7 4 0 9 10 70000",
-            "1 100 3 7 4 0 9 10 4 x",
-            "1 100 3 7 4 0 9 2 4",
-            "1 1 1 1 1 1 2 10 4",
+            "1 100 3 7 4 0 9 10 4",
+            "1 100 3 7 4 0 9 10 70000 -",
+            "1 100 3 7 4 0 9 10 4 - x",
+            "1 100 3 7 4 0 9 10 4 2",
+            "1 100 3 7 4 0 9 2 4 -",
+            "1 1 1 1 1 1 2 10 4 -",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

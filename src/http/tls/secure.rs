@@ -1,0 +1,302 @@
+//! A stream within TLS.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::{FallibleAccept, TlsStream};
+
+use super::super::socket::{Closed, Socket, Version};
+use super::TlsInfo;
+use crate::row::{Count, Row};
+
+/// What a client is told that speaks HTTP where TLS is spoken. Once, and in the open.
+const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
+    content-type: text/plain\r\ncontent-length: 44\r\n\r\n\
+    This port speaks TLS. Ask by https:// here.\n";
+
+/// A stream within TLS. On the heap: what TLS has to remember is large, and is moved about.
+pub(crate) struct Secure<I: Socket> {
+    state: Box<State<I>>,
+    row: Row,
+}
+
+/// How far it has come.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is in a box, and the large one is what stays"
+)]
+enum State<I: Socket> {
+    /// The handshake is under way.
+    Opening(FallibleAccept<Wire<I>>),
+    /// It is done.
+    Open(TlsStream<Wire<I>>),
+    /// The client does not speak TLS, and is told so.
+    Parting(Parting<I>),
+    /// The handshake has failed.
+    Failed,
+}
+
+impl<I: Socket> Secure<I> {
+    pub(super) fn new(io: I, config: Arc<ServerConfig>, row: Row) -> Self {
+        let wire = Wire {
+            io,
+            heard: Heard::Nothing,
+        };
+        let handshake = TlsAcceptor::from(config).accept(wire).into_fallible();
+        Self {
+            state: Box::new(State::Opening(handshake)),
+            row,
+        }
+    }
+
+    fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TlsStream<Wire<I>>>> {
+        match &mut *self.get_mut().state {
+            State::Open(stream) => Ok(Pin::new(stream)),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn opened(&self, stream: &TlsStream<Wire<I>>) {
+        self.row.add(Count::TlsHandshakes, 1);
+        if stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+            self.row.add(Count::TlsResumed, 1);
+        }
+    }
+
+    /// What becomes of a client with which the handshake failed.
+    fn failed(&self, wire: Wire<I>) -> State<I> {
+        // A load balancer that looks whether somebody listens has done nothing wrong.
+        if wire.heard != Heard::Nothing {
+            self.row.add(Count::TlsHandshakeFailures, 1);
+        }
+        match wire.heard {
+            Heard::Plain => State::Parting(Parting {
+                io: wire.io,
+                left: NOT_HERE,
+            }),
+            Heard::Nothing | Heard::Bytes => State::Failed,
+        }
+    }
+}
+
+impl<I: Socket> Socket for Secure<I> {
+    fn has_unread(&self) -> bool {
+        match &*self.state {
+            State::Open(stream) => {
+                let (wire, session) = stream.get_ref();
+                !session.wants_read() || wire.io.has_unread()
+            }
+            _ => false,
+        }
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &*self.state {
+            State::Open(stream) => {
+                let (wire, session) = stream.get_ref();
+                // What is decrypted already, the last word included, is not announced again.
+                if !session.wants_read() {
+                    return Poll::Ready(());
+                }
+                wire.io.poll_readable(cx)
+            }
+            // An error is for the next read to find.
+            _ => Poll::Ready(()),
+        }
+    }
+
+    fn closed(&self) -> Closed {
+        match &*self.state {
+            State::Open(stream) => stream.get_ref().0.io.closed(),
+            State::Opening(_) | State::Parting(_) => Closed::Nothing,
+            State::Failed => Closed::Everything,
+        }
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
+        loop {
+            *self.state = match &mut *self.state {
+                State::Opening(handshake) => match ready!(Pin::new(handshake).poll(cx)) {
+                    Ok(stream) => {
+                        self.opened(&stream);
+                        State::Open(stream)
+                    }
+                    Err((error, wire)) => match self.failed(wire) {
+                        State::Failed => {
+                            *self.state = State::Failed;
+                            return Poll::Ready(Err(error));
+                        }
+                        parting => parting,
+                    },
+                },
+                State::Open(_) => return Poll::Ready(Ok(Version::Http1)),
+                State::Parting(parting) => {
+                    ready!(parting.poll(cx));
+                    *self.state = State::Failed;
+                    return Poll::Ready(Err(plain()));
+                }
+                State::Failed => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            };
+        }
+    }
+
+    fn tls(&self) -> Option<Arc<TlsInfo>> {
+        match &*self.state {
+            State::Open(stream) => Some(Arc::new(TlsInfo::of(stream.get_ref().1))),
+            _ => None,
+        }
+    }
+}
+
+impl<I: Socket> AsyncRead for Secure<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.stream()?.poll_read(cx, buf)
+    }
+}
+
+impl<I: Socket> AsyncWrite for Secure<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream()?.poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream()?.poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_flush(cx)
+    }
+
+    /// Says that nothing more comes (`close_notify`) before it closes, so that the client can tell
+    /// the end from a cut.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream()?.poll_shutdown(cx)
+    }
+}
+
+/// The stream below TLS, which looks at the first byte: rustls would answer HTTP with an alert, and
+/// then it is too late for words.
+struct Wire<I> {
+    io: I,
+    heard: Heard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// HTTP.
+    Plain,
+    /// Anything else.
+    Bytes,
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        if self.heard == Heard::Nothing
+            && let Some(&first) = buf.filled().get(before)
+        {
+            // A method begins with a letter; a record of TLS does not.
+            self.heard = match first.is_ascii_alphabetic() {
+                true => Heard::Plain,
+                false => Heard::Bytes,
+            };
+        }
+        if self.heard == Heard::Plain {
+            return Poll::Ready(Err(plain()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+fn plain() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS")
+}
+
+/// The last words to a client that spoke HTTP. It is heard out after them: to close on bytes that
+/// nobody has read resets the connection, and the words would be lost with it.
+struct Parting<I> {
+    io: I,
+    left: &'static [u8],
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Parting<I> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.left.is_empty() {
+            match ready!(Pin::new(&mut self.io).poll_write(cx, self.left)) {
+                Ok(sent @ 1..) => self.left = &self.left[sent..],
+                Ok(0) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        if ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err() {
+            return Poll::Ready(());
+        }
+        let mut bin = [0; 1024];
+        loop {
+            let mut bin = ReadBuf::new(&mut bin);
+            let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut bin));
+            if read.is_err() || bin.filled().is_empty() {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
