@@ -32,7 +32,7 @@ type Protocol<I, S> = UpgradeableConnection<Stream<I>, Guarded<S>>;
 pub(super) async fn live<I, S, B>(
     member: Member,
     http: Rc<Builder>,
-    stream: Stream<I>,
+    mut stream: Stream<I>,
     service: Guarded<S>,
 ) where
     I: Socket,
@@ -41,6 +41,22 @@ pub(super) async fn live<I, S, B>(
     B: HttpBody + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let opened = poll_fn(|cx| {
+        if let Poll::Ready(opened) = stream.io().poll_open(cx) {
+            return Poll::Ready(Ok(opened));
+        }
+        member
+            .take_order(cx)
+            .map_or(Poll::Pending, |order| Poll::Ready(Err(order)))
+    });
+    match opened.await {
+        Ok(Ok(super::socket::Version::Http1)) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(peer = ?member.peer(), %error, "not opened");
+            return;
+        }
+        Err(order) => return note(order, &member),
+    }
     let begin = |stream, service| http.serve_connection(stream, service).with_upgrades();
     let mut protocol: Protocol<I, S> = begin(stream, service);
     loop {
