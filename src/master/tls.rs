@@ -41,7 +41,10 @@ impl Secrets {
     }
 
     /// In the next image. The canary has tried the files; what cannot be gone on from is made anew.
-    pub(super) fn resume(tls: Tls, keys: Option<OwnedFd>) -> (Self, Known) {
+    pub(super) fn resume(tls: Option<Tls>, keys: Option<OwnedFd>) -> (Option<Self>, Known) {
+        let Some(tls) = tls else {
+            return (None, Known::ToAll);
+        };
         let left = keys.and_then(|fd| {
             TicketKeys::inherit(fd)
                 .inspect_err(|error| tracing::error!(%error, "the keys of tickets are lost"))
@@ -57,7 +60,7 @@ impl Secrets {
                 .ok()
         };
         let keys = left.or_else(fresh);
-        (Self { tls, keys }, known)
+        (Some(Self { tls, keys }), known)
     }
 
     /// What a worker inherits.

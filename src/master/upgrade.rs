@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Instant;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::Notice;
@@ -172,16 +173,12 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         tracing::error!("{error}; workers run as before");
         state.credentials
     });
-    let pid_file = PidFile::resume(state.pid_file, config.pid_file.as_deref())
-        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
-        .unwrap_or_default();
+    let pid_file = pid_file(state.pid_file, &config);
     let (listeners, news) = Listeners::resume(state.listeners, &config);
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
-    let (secrets, known) = tls
-        .map(|tls| Secrets::resume(tls, state.ticket_keys))
-        .unzip();
+    let (secrets, known) = Secrets::resume(tls, state.ticket_keys);
     let slots = state.supervisor.workers().get();
     let mut master = Master {
         workers: slots,
@@ -211,9 +208,8 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     };
     master.resume_init();
     master.handle.set_serving(&master.listeners.addresses());
-    // The canary was started without the new address, or the new keys, so it has to be replaced as
-    // well.
-    if news == News::Address || known == Some(Known::ToNobody) {
+    // The canary was started without the new address or keys, so it has to be replaced as well.
+    if news == News::Address || known == Known::ToNobody {
         master.tell_supervisor(Event::Reload);
     }
     state
@@ -230,6 +226,12 @@ fn read(state: RawFd) -> Result<State, Error> {
         .map_err(|error| error.to_string())
         .and_then(|bytes| State::read(&bytes))
         .map_err(Error::Upgrade)
+}
+
+fn pid_file(left: Option<PidFile>, config: &Config) -> Option<PidFile> {
+    PidFile::resume(left, config.pid_file.as_deref())
+        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
+        .unwrap_or_default()
 }
 
 fn announcer(fd: RawFd) -> Option<Announcer> {

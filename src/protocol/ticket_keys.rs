@@ -135,7 +135,7 @@ impl SharedKeys {
             fence(Acquire);
             let words = std::array::from_fn(|at| self.0.load(RING + at));
             fence(Acquire);
-            if before % 2 == 0 && self.0.load(SEQUENCE) == before {
+            if before.is_multiple_of(2) && self.0.load(SEQUENCE) == before {
                 return Some(from_words(&words));
             }
             std::hint::spin_loop();

@@ -53,8 +53,8 @@ pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
     Ok(bytes / WORD)
 }
 
-/// The same file by a descriptor that can only read it. From now on nobody opens it for more but who
-/// made it, or root; a process of the same user could, but it could do worse (ptrace(2)).
+/// The same file by a descriptor that can only read it. From now on nobody opens it for more but
+/// root and the user who made it, whose processes could do worse to each other (ptrace(2)).
 pub(crate) fn read_only(fd: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(fd, Mode::S_IRUSR)?;
     // A descriptor that is only duplicated has the rights of the first.

@@ -96,8 +96,8 @@ fn certified_key(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, String> {
         .load_private_key(key.key()?)
         .map_err(|error| {
             format!(
-                "{key} is of a kind that cannot be used: {error}; RSA from 2048 bits, ECDSA (P-256, \
-                 P-384) and Ed25519 can"
+                "{key} is of a kind that cannot be used: {error}; RSA from 2048 bits, ECDSA \
+                 (P-256, P-384) and Ed25519 can"
             )
         })?;
     let certified = CertifiedKey::new(chain, signing);

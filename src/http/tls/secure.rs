@@ -26,10 +26,6 @@ pub(crate) struct Secure<I: Socket> {
 }
 
 /// How far it has come.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is in a box, and the large one is what stays"
-)]
 enum State<I: Socket> {
     /// The handshake is under way.
     Opening(FallibleAccept<Wire<I>>),
