@@ -168,7 +168,7 @@ impl Prefork {
         let max_requests = self.config.max_requests;
         self.begin(async move |worker, incoming| {
             // Before the app, which may take long to find out what else is wrong.
-            let acceptor = tls.map(|tls| acceptor(&tls, &worker)).transpose()?;
+            let acceptor = tls.map(|tls| acceptor(tls, &worker)).transpose()?;
             let service = app(worker.clone()).await?;
             let server = Server::new(http, worker.row().clone());
             if let Some(max) = max_requests {
@@ -297,7 +297,7 @@ impl Prefork {
     {
         self.parsed()?;
         if let Some(tls) = &self.tls {
-            tls.check()?;
+            tls.read_files()?;
         }
         let (handle, asks) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
@@ -350,8 +350,9 @@ impl Prefork {
 }
 
 /// What a worker needs to speak TLS.
-fn acceptor(tls: &Tls, worker: &Worker) -> Result<Acceptor, Error> {
-    let keys = worker.ticket_keys(tls.key_lifetime())?;
+fn acceptor(tls: Tls, worker: &Worker) -> Result<Acceptor, Error> {
+    let keys = worker.tls().keys(tls.key_lifetime())?;
+    let tls = tls.with_files(&worker.tls().files()?);
     tls.acceptor(move || keys.keyring(), worker.row().clone())
 }
 

@@ -19,8 +19,12 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
         match *self {}
+    }
+
+    pub(crate) fn with_files(self, _files: &[u8]) -> Self {
+        match self {}
     }
 
     pub(crate) fn acceptor(

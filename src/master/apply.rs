@@ -144,9 +144,10 @@ impl Master {
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
         let scoreboard = self.scoreboard.number();
-        let ticket_keys = self.secrets.as_ref().and_then(Secrets::number);
+        let ticket_keys = self.secrets.as_ref().and_then(Secrets::keys_number);
+        let tls_files = self.secrets.as_ref().and_then(Secrets::files_number);
         let mut fds = vec![theirs.as_raw_fd(), scoreboard];
-        fds.extend(ticket_keys);
+        fds.extend(ticket_keys.into_iter().chain(tls_files));
         fds.extend(&listeners);
         let marker = Marker {
             master: Pid::this(),
@@ -158,6 +159,7 @@ impl Master {
             scoreboard,
             row,
             ticket_keys,
+            tls_files,
             listeners,
         };
         let mut asked = WorkerCommand {

@@ -34,8 +34,9 @@ pub(super) struct State {
     pub(super) supervisor: Snapshot,
     pub(super) listeners: Vec<Bound>,
     pub(super) scoreboard: OwnedFd,
-    /// The keys of session tickets, if there are any.
+    /// If it speaks TLS: the keys of session tickets, and the files as they were read.
     pub(super) ticket_keys: Option<OwnedFd>,
+    pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     pub(super) deaths: VecDeque<String>,
@@ -53,6 +54,7 @@ record!(State {
     listeners,
     scoreboard,
     ticket_keys,
+    tls_files,
     processes,
     respawning,
     deaths,
@@ -151,6 +153,7 @@ mod tests {
     use crate::protocol::state::Versions;
     use crate::protocol::ticket_keys::{self, TicketKeys};
     use crate::supervisor::{Event, Policy, Supervisor, Time};
+    use crate::sys::memory;
     use crate::sys::signals::Signals;
 
     fn snapshot() -> Snapshot {
@@ -199,6 +202,7 @@ mod tests {
             listeners: listeners.leave(),
             scoreboard: scoreboard.share().expect("a descriptor"),
             ticket_keys: Some(keys.share().expect("a descriptor")),
+            tls_files: Some(memory::sealed(c"files", b"what was read").expect("a memfd")),
             processes: [(WorkerId(1), process)].into(),
             respawning: [(Slot(1), (worker, status))].into(),
             deaths: ["it fell".to_owned()].into(),
@@ -220,8 +224,8 @@ mod tests {
         let (bytes, crossing) = written(&state);
         assert_eq!(
             crossing.len(),
-            5,
-            "two listeners, a scoreboard, keys and a channel"
+            6,
+            "two listeners, a scoreboard, keys, files and a channel"
         );
         let shown = format!(
             "{:?}",

@@ -112,7 +112,8 @@ impl Master {
     fn leave(&mut self) -> io::Result<State> {
         Ok(State {
             scoreboard: self.scoreboard.share()?,
-            ticket_keys: self.secrets.as_ref().and_then(Secrets::share),
+            ticket_keys: self.secrets.as_ref().and_then(Secrets::share_keys),
+            tls_files: self.secrets.as_ref().and_then(Secrets::share_files),
             program: self.program.clone(),
             nesting: self.nesting,
             credentials: self.credentials,
@@ -178,7 +179,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
-    let (secrets, known) = Secrets::resume(tls, state.ticket_keys);
+    let (secrets, known) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
     let slots = state.supervisor.workers().get();
     let mut master = Master {
         workers: slots,

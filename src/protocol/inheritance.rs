@@ -47,8 +47,9 @@ pub(crate) struct Marker {
     pub(crate) scoreboard: RawFd,
     /// The worker's own row there.
     pub(crate) row: RowNumber,
-    /// The keys of session tickets, if the server speaks TLS.
+    /// If the server speaks TLS: the keys of session tickets, and the files as they were read.
     pub(crate) ticket_keys: Option<RawFd>,
+    pub(crate) tls_files: Option<RawFd>,
     pub(crate) listeners: Vec<RawFd>,
 }
 
@@ -73,6 +74,7 @@ pub(crate) struct Inheritance {
     pub(crate) channel: Channel,
     pub(crate) scoreboard: OwnedFd,
     pub(crate) ticket_keys: Option<OwnedFd>,
+    pub(crate) tls_files: Option<OwnedFd>,
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
@@ -147,11 +149,13 @@ impl Marker {
             self.scoreboard,
             self.row.0
         );
-        match self.ticket_keys {
-            Some(fd) => write!(text, " {fd}"),
-            None => write!(text, " {NONE}"),
+        for fd in [self.ticket_keys, self.tls_files] {
+            match fd {
+                Some(fd) => write!(text, " {fd}"),
+                None => write!(text, " {NONE}"),
+            }
+            .expect("a String takes everything");
         }
-        .expect("a String takes everything");
         for fd in &self.listeners {
             write!(text, " {fd}").expect("a String takes everything");
         }
@@ -173,10 +177,8 @@ impl Marker {
             channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             row: RowNumber(fields.next()?.parse().ok()?),
-            ticket_keys: match fields.next()? {
-                NONE => None,
-                fd => Some(fd.parse().ok().filter(|&fd| fd > 2)?),
-            },
+            ticket_keys: descriptor_or_none(fields.next()?)?,
+            tls_files: descriptor_or_none(fields.next()?)?,
             listeners: fields
                 .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
                 .collect::<Option<_>>()?,
@@ -189,6 +191,7 @@ impl Marker {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let scoreboard = fds::adopt(self.scoreboard)?;
         let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
+        let tls_files = self.tls_files.map(fds::adopt).transpose()?;
         let listeners = self
             .listeners
             .iter()
@@ -199,8 +202,16 @@ impl Marker {
             channel,
             scoreboard,
             ticket_keys,
+            tls_files,
             listeners,
         })
+    }
+}
+
+fn descriptor_or_none(field: &str) -> Option<Option<RawFd>> {
+    match field {
+        NONE => Some(None),
+        fd => fd.parse().ok().filter(|&fd| fd > 2).map(Some),
     }
 }
 
@@ -219,6 +230,7 @@ mod tests {
             scoreboard: 10,
             row: RowNumber(4000),
             ticket_keys: Some(11),
+            tls_files: Some(12),
             listeners: vec![5, 6],
         }
     }
@@ -228,6 +240,7 @@ mod tests {
         assert_eq!(Marker::parse(&marker().encode()), Some(marker()));
         let plain = Marker {
             ticket_keys: None,
+            tls_files: None,
             ..marker()
         };
         assert_eq!(Marker::parse(&plain.encode()), Some(plain));
@@ -238,14 +251,14 @@ mod tests {
         for text in [
             "",
             "1",
-            "2 100 3 7 4 0 9 10 4 -",
+            "2 100 3 7 4 0 9 10 4 - -",
             "1 100 3 7 4 0 9 10",
-            "1 100 3 7 4 0 9 10 4",
-            "1 100 3 7 4 0 9 10 70000 -",
-            "1 100 3 7 4 0 9 10 4 - x",
-            "1 100 3 7 4 0 9 10 4 2",
-            "1 100 3 7 4 0 9 2 4 -",
-            "1 1 1 1 1 1 2 10 4 -",
+            "1 100 3 7 4 0 9 10 4 -",
+            "1 100 3 7 4 0 9 10 70000 - -",
+            "1 100 3 7 4 0 9 10 4 - - x",
+            "1 100 3 7 4 0 9 10 4 - 2",
+            "1 100 3 7 4 0 9 2 4 - -",
+            "1 1 1 1 1 1 2 10 4 - -",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,8 +31,37 @@ pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Nobody changes it any more, not even who made it.
+pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
+    .union(SealFlag::F_SEAL_SHRINK)
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_WRITE);
+
+/// More than the state of the largest server there may be: some kilobytes for each slot.
+const CONTENTS_MAX: u64 = 64 << 20;
+
+/// A file in memory with these bytes, close-on-exec, that nobody can change.
+pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(sealable(name)?);
+    file.write_all(bytes)?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
+    Ok(file.into())
+}
+
+/// The bytes of a file made by [`sealed`], in this process or in another.
+pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    if length > CONTENTS_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let length = usize::try_from(length).expect("it is at most CONTENTS_MAX");
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// An empty file in memory, close-on-exec, that can be sealed.
-pub(crate) fn sealable(name: &CStr) -> io::Result<OwnedFd> {
+fn sealable(name: &CStr) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     // The sysctl vm.memfd_noexec may demand it; Linux before 6.3 does not know it.
     let never_run = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -159,8 +189,8 @@ impl Deref for Mapping {
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: `words` words from `first` on are mapped for as long as `self` is, readable and
         // writable (in a `View`, which gives only loads away, readable), aligned since pages and
-        // offsets are multiples of a word; the file cannot shrink beneath them. Any bytes are an AtomicU64, and other processes that map them make
-        // atomics of them too.
+        // offsets are multiples of a word; the file cannot shrink beneath them. Any bytes are an
+        // AtomicU64, and other processes that map them make atomics of them too.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }

@@ -7,7 +7,7 @@ pub(crate) mod drain;
 pub(crate) mod incoming;
 mod pulse;
 pub(crate) mod recycle;
-mod ticket_keys;
+mod tls;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -31,12 +31,10 @@ use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inheritance::Marker;
 use crate::protocol::scoreboard;
-use crate::protocol::ticket_keys::SharedKeys;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
-use crate::worker::ticket_keys::Keys;
 
 /// The exit code of a program that panicked, as `main` would give it.
 const EXIT_PANICKED: i32 = 101;
@@ -60,8 +58,7 @@ pub struct Worker {
     /// To the master, if there is one.
     channel: Option<Channel>,
     row: Row,
-    /// The master's, if there is one and it speaks TLS.
-    ticket_keys: Option<Arc<SharedKeys>>,
+    tls: tls::Inherited,
 }
 
 impl Worker {
@@ -118,15 +115,9 @@ impl Worker {
         &self.row
     }
 
-    /// The keys of session tickets: those of all workers if the master has some, else its own.
-    ///
-    /// # Errors
-    /// getrandom(2) failed.
-    pub(crate) fn ticket_keys(&self, lifetime: Duration) -> Result<Keys, Error> {
-        match &self.ticket_keys {
-            Some(shared) => Ok(Keys::Masters(Arc::clone(shared))),
-            None => Keys::own(lifetime).map_err(|error| Error::system("getrandom(2)", error)),
-        }
+    /// What it has from its master to speak TLS with.
+    pub(crate) fn tls(&self) -> &tls::Inherited {
+        &self.tls
     }
 
     /// What the notices call this worker.
@@ -216,7 +207,7 @@ where
         handle,
         channel: Some(inheritance.channel.clone()),
         row: row.clone(),
-        ticket_keys: inheritance.ticket_keys.and_then(ticket_keys::join),
+        tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
@@ -349,7 +340,7 @@ where
         handle: handle.clone(),
         channel: None,
         row: Row::own(),
-        ticket_keys: None,
+        tls: tls::Inherited::default(),
     };
     let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;

@@ -50,6 +50,8 @@ tests! {
         sessions_resume_across_a_rotation_of_keys,
         bad_files_are_refused_before_anything_is_bound,
         a_reload_with_bad_files_touches_no_worker_and_says_why,
+        a_respawned_worker_does_not_mind_files_that_are_being_replaced,
+        a_key_that_only_the_master_may_read_is_enough,
         a_reload_brings_the_renewed_certificate,
         who_speaks_http_to_a_tls_port_is_told_so,
         clients_show_their_certificates,

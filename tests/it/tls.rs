@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::geteuid;
 use prefork_server::{Address, Prefork, Request, Response, Stop, Tls, service_fn};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
@@ -14,7 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::apps;
 use crate::client::Client;
 use crate::https::{Authority, Browser, Visit};
-use crate::support::{BINARY, Server, binary, pid_of};
+use crate::support::{BINARY, Server, binary, pid_of, until};
 use crate::upgrade::Installed;
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -26,6 +28,15 @@ fn start(authority: &Authority, arguments: &[&str]) -> Server {
     let flags = authority.flags();
     let all: Vec<_> = flags.iter().map(String::as_str).collect();
     Server::start(&[&all, arguments].concat())
+}
+
+/// Replaces every worker, and waits for the old ones to have left: they still take what had come
+/// before.
+fn reload(server: &mut Server) {
+    let old = server.workers();
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
 }
 
 /// The slots that answered, of visits that were all resumed.
@@ -230,6 +241,39 @@ pub(crate) fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
+pub(crate) fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--workers", "1", "--respond", "hi"]);
+    let address = server.address();
+    fs::remove_file(authority.path("cert.pem")).expect("it is ours");
+    fs::write(authority.path("key.pem"), "half of").expect("writable");
+    let killed = server.workers()[0];
+    kill(killed, Signal::SIGKILL).expect("it lives");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
+    server.wait("worker_ready");
+    assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
+}
+
+pub(crate) fn a_key_that_only_the_master_may_read_is_enough() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let authority = Authority::new();
+    // Nobody else may even enter the directory.
+    let only_owner = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(authority.path(""), only_owner).expect("it is ours");
+    let mut server = start(&authority, &["--user", "nobody", "--respond", "hi"]);
+    let address = server.address();
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        let browser = authority.client(&TLS13);
+        assert_eq!(browser.visit(address).answer.body, "hi");
+        server.signal(signal);
+        server.wait("reload_finished");
+        assert!(browser.visit(address).is_resumed(), "after {signal}");
+    }
+}
+
 pub(crate) fn a_reload_brings_the_renewed_certificate() {
     let (old, new) = (Authority::new(), Authority::new());
     let mut server = start(&old, &["--respond", "hi"]);
@@ -238,8 +282,7 @@ pub(crate) fn a_reload_brings_the_renewed_certificate() {
     for name in ["cert.pem", "key.pem"] {
         fs::copy(new.path(name), old.path(name)).expect("writable");
     }
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    reload(&mut server);
     assert!(old.client(&TLS13).try_visit(address).is_err());
     assert_eq!(new.client(&TLS13).visit(address).answer.body, "hi");
 }
@@ -298,8 +341,7 @@ pub(crate) fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
         assert!(browser.visit(address).is_resumed());
     }
     fs::copy(other.path("ca.pem"), ca).expect("writable");
-    server.signal(Signal::SIGHUP);
-    server.wait("reload_finished");
+    reload(&mut server);
     for browser in &browsers {
         assert!(
             browser.try_visit(address).is_err(),

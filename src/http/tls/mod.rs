@@ -18,12 +18,13 @@ use rustls::{ServerConfig, version};
 
 use self::identity::Identity;
 pub use self::info::{TlsHandshake, TlsInfo, TlsVersion};
-use self::pem::Source;
+use self::pem::{Kind, Source};
 use self::secure::Secure;
 use self::tickets::Tickets;
 use super::socket::Socket;
 use crate::error::Error;
 use crate::keyring::Keyring;
+use crate::record::{Reader, Record, Writer};
 use crate::row::Row;
 
 /// What is spoken inside, best first (RFC 7301). A client that offers none of it is refused; one
@@ -41,10 +42,11 @@ const TICKET_LIFETIMES: (Duration, Duration) =
 /// memory, as PEM; all else has a default. With it every address of the server speaks TLS, Unix
 /// ones too.
 ///
-/// Files are read once in each worker when it starts, as the [user](crate::Prefork::user) that
-/// workers run as. A reload (`HUP`) reads them again: renew a certificate in place, then reload.
-/// The master tries them first, at the start and before each reload. If they are bad the server
-/// does not start, or the reload is abandoned and no worker is touched; the reason names the file.
+/// Files are read by the master, at the start and for each reload (`HUP`): renew a certificate in
+/// place, then reload. If they are bad the server does not start, or the reload is abandoned and no
+/// worker is touched; the reason names the file. Workers, also those that replace a crashed one,
+/// get what was read then: the [user](crate::Prefork::user) that they run as need not be able to
+/// read the key, and files that are just being replaced do no harm.
 ///
 /// A client resumes its session on any worker, before and after a reload or an upgrade: the keys
 /// of session tickets are the master's, which replaces them as time goes by.
@@ -168,13 +170,59 @@ impl Tls {
         self.ticket_lifetime
     }
 
-    /// Reads and tries everything, and logs what is doubtful.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        let identity = Identity::read(self).map_err(Error::Config)?;
+    /// Reads and tries everything, and logs what is doubtful. What was read is written down for
+    /// [`with_files`](Self::with_files).
+    pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
+        let read = self.read().map_err(Error::Config)?;
+        let identity = Identity::read(&read).map_err(Error::Config)?;
         for doubt in identity.doubts() {
             tracing::warn!("{doubt}");
         }
-        Ok(())
+        let mut writer = Writer::default();
+        read.files().put(&mut writer);
+        Ok(writer.finish().0)
+    }
+
+    /// The same, which reads no file that is written down here: another process may have, which may
+    /// read more than this one, or has read it before it was changed.
+    pub(crate) fn with_files(mut self, files: &[u8]) -> Self {
+        let Ok(files) = Files::take(&mut Reader::new(files)) else {
+            // Of an image that writes something else down. The files are still there.
+            return self;
+        };
+        let sources = [&mut self.certificate, &mut self.key, &mut self.client_ca];
+        for source in sources.into_iter().flatten() {
+            if let Source::File(path) = source
+                && let Some((_, bytes)) = files.iter().find(|(read, _)| read == path)
+            {
+                *source = Source::Read(path.clone(), bytes[..].into());
+            }
+        }
+        self
+    }
+
+    /// The same, with what is in the files now.
+    fn read(&self) -> Result<Self, String> {
+        let read = |source: &Option<Source>, kind| {
+            let source = source.as_ref().map(|source| source.read(kind));
+            source.transpose()
+        };
+        Ok(Self {
+            certificate: read(&self.certificate, Kind::Certificate)?,
+            key: read(&self.key, Kind::Key)?,
+            client_ca: read(&self.client_ca, Kind::ClientCa)?,
+            ..self.clone()
+        })
+    }
+
+    fn files(&self) -> Files {
+        [&self.certificate, &self.key, &self.client_ca]
+            .into_iter()
+            .filter_map(|source| match source {
+                Some(Source::Read(path, bytes)) => Some((path.clone(), bytes.to_vec())),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Reads everything, to serve with. `keys` tells the keys of tickets as of now, and `row` is
@@ -208,6 +256,9 @@ impl Default for Tls {
         Self::new()
     }
 }
+
+/// What was in files when they were read.
+type Files = Vec<(PathBuf, Vec<u8>)>;
 
 /// Makes streams private.
 #[derive(Clone, Debug)]

@@ -21,6 +21,8 @@ const OTHERS: u32 = 0o006;
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Source {
     File(PathBuf),
+    /// A file as it was when it was read.
+    Read(PathBuf, Arc<[u8]>),
     Memory(Arc<[u8]>),
 }
 
@@ -36,12 +38,30 @@ pub(super) enum Kind {
 pub(super) struct Pem {
     kind: Kind,
     source: Source,
-    bytes: Vec<u8>,
 }
 
 impl Source {
     pub(super) fn memory(bytes: &[u8]) -> Self {
         Self::Memory(bytes.into())
+    }
+
+    /// The same, with what is in the file now.
+    pub(super) fn read(&self, kind: Kind) -> Result<Self, String> {
+        let Self::File(path) = self else {
+            return Ok(self.clone());
+        };
+        match read(path) {
+            Ok(bytes) => Ok(Self::Read(path.clone(), bytes.into())),
+            Err(error) => {
+                let way_out = match error.kind() {
+                    io::ErrorKind::NotFound => "give the path of a PEM file",
+                    io::ErrorKind::PermissionDenied => "let this user read it",
+                    _ => "it has to be a PEM file",
+                };
+                let name = Name(kind, self);
+                Err(format!("cannot read {name}: {error}; {way_out}"))
+            }
+        }
     }
 }
 
@@ -49,7 +69,7 @@ impl Source {
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "{path:?}"),
+            Self::File(path) | Self::Read(path, _) => write!(f, "{path:?}"),
             Self::Memory(bytes) => write!(f, "{} bytes", bytes.len()),
         }
     }
@@ -57,28 +77,13 @@ impl fmt::Debug for Source {
 
 impl Pem {
     pub(super) fn read(kind: Kind, source: &Source) -> Result<Self, String> {
-        let name = Name(kind, source);
-        let bytes = match source {
-            Source::Memory(bytes) => bytes.to_vec(),
-            Source::File(path) => read(path).map_err(|error| {
-                let way_out = match error.kind() {
-                    io::ErrorKind::NotFound => "give the path of a PEM file",
-                    io::ErrorKind::PermissionDenied => "workers must be able to read it as well",
-                    _ => "it has to be a PEM file",
-                };
-                format!("cannot read {name}: {error}; {way_out}")
-            })?,
-        };
-        Ok(Self {
-            kind,
-            source: source.clone(),
-            bytes,
-        })
+        let source = source.read(kind)?;
+        Ok(Self { kind, source })
     }
 
     /// All certificates in it, of which there is at least one.
     pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        let certificates = CertificateDer::pem_slice_iter(&self.bytes)
+        let certificates = CertificateDer::pem_slice_iter(self.bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| format!("{self} is no well-formed PEM: {error}"))?;
         if !certificates.is_empty() {
@@ -100,7 +105,7 @@ impl Pem {
                  `openssl pkey -in FILE -out PLAIN` decrypts it"
             ));
         }
-        match PrivateKeyDer::pem_slice_iter(&self.bytes).next() {
+        match PrivateKeyDer::pem_slice_iter(self.bytes()).next() {
             Some(Ok(key)) => Ok(key),
             Some(Err(error)) => Err(format!("{self} is no well-formed PEM: {error}")),
             None if self.says("BEGIN CERTIFICATE") => Err(format!(
@@ -112,25 +117,32 @@ impl Pem {
 
     /// Whether others than its owner and its group may read it, or even write it.
     pub(super) fn is_open_to_others(&self) -> bool {
-        let Source::File(path) = &self.source else {
+        let Source::Read(path, _) = &self.source else {
             return false;
         };
         std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS != 0)
     }
 
+    fn bytes(&self) -> &[u8] {
+        match &self.source {
+            Source::Read(_, bytes) | Source::Memory(bytes) => bytes,
+            Source::File(_) => &[],
+        }
+    }
+
     fn holds_key(&self) -> bool {
-        PrivateKeyDer::from_pem_slice(&self.bytes).is_ok()
+        PrivateKeyDer::from_pem_slice(self.bytes()).is_ok()
             || self.says("BEGIN ENCRYPTED PRIVATE KEY")
     }
 
     fn says(&self, text: &str) -> bool {
         let text = text.as_bytes();
-        self.bytes.windows(text.len()).any(|part| part == text)
+        self.bytes().windows(text.len()).any(|part| part == text)
     }
 
     fn lacks(&self, what: &str, head: &str, command: &str) -> String {
         // As DER (X.690), both are a sequence.
-        if self.bytes.first() == Some(&0x30) {
+        if self.bytes().first() == Some(&0x30) {
             return format!(
                 "{self} is DER and not PEM; `openssl {command} -inform DER -in FILE -out PEM` \
                  converts it"
@@ -158,7 +170,9 @@ impl fmt::Display for Name<'_> {
             Kind::ClientCa => "client CA",
         };
         match source {
-            Source::File(path) => write!(f, "the {what} file {}", path.display()),
+            Source::File(path) | Source::Read(path, _) => {
+                write!(f, "the {what} file {}", path.display())
+            }
             Source::Memory(_) => write!(f, "the {what} from memory"),
         }
     }

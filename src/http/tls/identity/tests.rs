@@ -64,6 +64,29 @@ fn what_is_good_is_taken_without_a_doubt() {
 }
 
 #[test]
+fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
+    let files = Files::new();
+    let tls = files.good().client_ca_pem(&files.certificate);
+    let read = tls.read_files().expect("they are good");
+    let path = files.file("good.key", "being replaced");
+    refused(&tls);
+    let theirs = tls.clone().with_files(&read);
+    Identity::read(&theirs).expect("as it was");
+    // Of another file nothing was read.
+    let moved = tls.clone().key_file("/no/such.key").with_files(&read);
+    let why = refused(&moved);
+    assert!(
+        why.contains("cannot read the key file /no/such.key"),
+        "{why}"
+    );
+    // What is no such record, an old image's perhaps, is as good as none.
+    for nonsense in [&b""[..], b"nonsense", &read[..read.len() / 2]] {
+        let why = refused(&tls.clone().with_files(nonsense));
+        assert!(why.contains(&path.display().to_string()), "{why}");
+    }
+}
+
+#[test]
 fn each_bad_certificate_is_named_with_a_way_out() {
     let files = Files::new();
     let der = KeyPair::generate().expect("random").serialize_der();

@@ -1,15 +1,17 @@
-//! Where a worker has the keys of session tickets from.
+//! What a worker needs to speak TLS, and where it has it from.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::keyring::Keyring;
 use crate::protocol::ticket_keys::{SharedKeys, fresh_key};
-use crate::sys::clock;
+use crate::sys::{clock, memory};
 
-/// The keys, now and later.
+/// The keys of session tickets, now and later.
 #[derive(Debug)]
 pub(crate) enum Keys {
     /// Those of all workers; the master replaces them.
@@ -21,16 +23,54 @@ pub(crate) enum Keys {
     },
 }
 
-/// The master's keys. Without them the worker has its own.
-pub(super) fn join(fd: OwnedFd) -> Option<Arc<SharedKeys>> {
-    SharedKeys::new(&fd)
-        .inspect_err(|error| tracing::warn!(%error, "no tickets in common with other workers"))
-        .map(Arc::new)
-        .ok()
+/// What a worker has from its master to speak TLS with; nothing, if there is none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Inherited {
+    keys: Option<Arc<SharedKeys>>,
+    files: Option<Arc<File>>,
+}
+
+impl Inherited {
+    /// Without the master's keys the worker has its own.
+    pub(super) fn new(keys: Option<OwnedFd>, files: Option<OwnedFd>) -> Self {
+        let join = |fd| {
+            SharedKeys::new(&fd)
+                .inspect_err(|error| tracing::warn!(%error, "no tickets in common with others"))
+                .map(Arc::new)
+                .ok()
+        };
+        Self {
+            keys: keys.and_then(join),
+            files: files.map(|fd| Arc::new(fd.into())),
+        }
+    }
+
+    /// The keys of session tickets: those of all workers if the master has some, else its own,
+    /// which are replaced so often.
+    ///
+    /// # Errors
+    /// getrandom(2) failed.
+    pub(crate) fn keys(&self, lifetime: Duration) -> Result<Keys, Error> {
+        match &self.keys {
+            Some(shared) => Ok(Keys::Masters(Arc::clone(shared))),
+            None => Keys::own(lifetime).map_err(|error| Error::system("getrandom(2)", error)),
+        }
+    }
+
+    /// What the master has read, if it has.
+    ///
+    /// # Errors
+    /// pread(2) failed.
+    pub(crate) fn files(&self) -> Result<Vec<u8>, Error> {
+        match &self.files {
+            Some(file) => memory::contents(file).map_err(|error| Error::system("pread(2)", error)),
+            None => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Keys {
-    pub(super) fn own(lifetime: Duration) -> io::Result<Self> {
+    fn own(lifetime: Duration) -> io::Result<Self> {
         Ok(Self::Own {
             keyring: Mutex::new(Keyring::new(fresh_key()?, clock::monotonic())),
             lifetime,
