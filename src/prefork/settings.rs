@@ -120,8 +120,8 @@ impl Prefork {
     /// changes nothing, not the supplementary groups either. Of no effect
     /// [in process](Self::in_process).
     ///
-    /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
-    /// program's file must be executable for it.
+    /// What a worker opens itself, such as a log, it opens as that user; the program's file must be
+    /// executable for it. What TLS needs the master reads.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.config.user = Some(user.into());
@@ -160,7 +160,8 @@ impl Prefork {
     }
 
     /// Has every address speak TLS. For [`serve`](Self::serve) only: with [`run`](Self::run) it is
-    /// refused, as there the app speaks what it likes. Default: HTTP in the open.
+    /// refused, as there the app speaks what it likes. Needs the feature `tls`. Default: HTTP in
+    /// the open.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {

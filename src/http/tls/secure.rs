@@ -31,9 +31,9 @@ enum State<I: Socket> {
     Opening(FallibleAccept<Wire<I>>),
     /// It is done.
     Open(TlsStream<Wire<I>>),
-    /// The client does not speak TLS, and is told so.
+    /// It has failed, and the client is told why.
     Parting(Parting<I>),
-    /// The handshake has failed.
+    /// It has failed, and all is said.
     Failed,
 }
 
@@ -64,19 +64,20 @@ impl<I: Socket> Secure<I> {
         }
     }
 
-    /// What becomes of a client with which the handshake failed.
-    fn failed(&self, wire: Wire<I>) -> State<I> {
+    /// The handshake has failed. What TLS has to say about it is said.
+    fn part(&self, wire: Wire<I>, why: io::Error) -> State<I> {
         // A load balancer that looks whether somebody listens has done nothing wrong.
         if wire.heard != Heard::Nothing {
             self.row.add(Count::TlsHandshakeFailures, 1);
         }
-        match wire.heard {
-            Heard::Plain => State::Parting(Parting {
-                io: wire.io,
-                left: NOT_HERE,
-            }),
-            Heard::Nothing | Heard::Bytes => State::Failed,
-        }
+        State::Parting(Parting {
+            io: wire.io,
+            left: match wire.heard {
+                Heard::Plain => NOT_HERE,
+                Heard::Nothing | Heard::Bytes => b"",
+            },
+            why,
+        })
     }
 }
 
@@ -122,19 +123,13 @@ impl<I: Socket> Socket for Secure<I> {
                         self.opened(&stream);
                         State::Open(stream)
                     }
-                    Err((error, wire)) => match self.failed(wire) {
-                        State::Failed => {
-                            *self.state = State::Failed;
-                            return Poll::Ready(Err(error));
-                        }
-                        parting => parting,
-                    },
+                    Err((error, wire)) => self.part(wire, error),
                 },
                 State::Open(_) => return Poll::Ready(Ok(Version::Http1)),
                 State::Parting(parting) => {
-                    ready!(parting.poll(cx));
+                    let why = ready!(parting.poll(cx));
                     *self.state = State::Failed;
-                    return Poll::Ready(Err(plain()));
+                    return Poll::Ready(Err(why));
                 }
                 State::Failed => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
             };
@@ -225,7 +220,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
             };
         }
         if self.heard == Heard::Plain {
-            return Poll::Ready(Err(plain()));
+            let why = io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS");
+            return Poll::Ready(Err(why));
         }
         Poll::Ready(Ok(()))
     }
@@ -261,34 +257,38 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
     }
 }
 
-fn plain() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS")
-}
-
-/// The last words to a client that spoke HTTP. It is heard out after them: to close on bytes that
-/// nobody has read resets the connection, and the words would be lost with it.
+/// The last words to a client with which the handshake has failed, after those of TLS itself. It is
+/// heard out: to close on bytes that nobody has read resets the connection, and with it the client
+/// loses what it was told.
 struct Parting<I> {
     io: I,
     left: &'static [u8],
+    why: io::Error,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Parting<I> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Gives the reason when the client has heard it, or has left.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        // Whoever does not hear it has left, which is no other reason.
+        let _ = ready!(self.poll_say(cx));
+        let kind = self.why.kind();
+        Poll::Ready(std::mem::replace(&mut self.why, kind.into()))
+    }
+
+    fn poll_say(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.left.is_empty() {
-            match ready!(Pin::new(&mut self.io).poll_write(cx, self.left)) {
-                Ok(sent @ 1..) => self.left = &self.left[sent..],
-                Ok(0) | Err(_) => return Poll::Ready(()),
+            match ready!(Pin::new(&mut self.io).poll_write(cx, self.left))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.left = &self.left[sent..],
             }
         }
-        if ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err() {
-            return Poll::Ready(());
-        }
+        ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
         let mut bin = [0; 1024];
         loop {
             let mut bin = ReadBuf::new(&mut bin);
-            let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut bin));
-            if read.is_err() || bin.filled().is_empty() {
-                return Poll::Ready(());
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut bin))?;
+            if bin.filled().is_empty() {
+                return Poll::Ready(Ok(()));
             }
         }
     }

@@ -195,7 +195,16 @@ async fn a_client_without_a_certificate_is_served_only_where_none_is_required() 
         let (tcp, mut secure) = peers.connected().await;
         let name = ServerName::try_from("localhost").expect("a name");
         let connector = TlsConnector::from(Arc::new(peers.client.clone()));
-        let (_client, opened) = tokio::join!(connector.connect(name, tcp), open(&mut secure));
+        let talk = async {
+            // In TLS 1.3 it takes itself for connected before the server has looked.
+            let client = connector.connect(name, tcp).await;
+            match client {
+                Ok(mut client) if !served => client.read_u8().await.err(),
+                client => client.err(),
+            }
+        };
+        let (error, opened) = tokio::join!(talk, open(&mut secure));
+        assert_eq!(error.is_none(), served, "{error:?}");
         assert_eq!(opened.is_ok(), served, "{auth:?}");
         assert_eq!(secure.tls().is_some(), served, "{auth:?}");
         assert_eq!(peers.counts()[2], u64::from(!served));
@@ -287,7 +296,14 @@ async fn nonsense_is_a_failure_and_silence_is_none() {
     assert_eq!(peers.counts(), [0, 0, 0]);
     let (mut client, mut secure) = peers.connected().await;
     client.write_all(&[0; 64]).await.expect("it reads");
-    open(&mut secure).await.expect_err("that is no TLS");
+    let mut answer = Vec::new();
+    let heard = async {
+        client.read_to_end(&mut answer).await.expect("no reset");
+        drop(client);
+    };
+    let ((), opened) = tokio::join!(heard, open(&mut secure));
+    opened.expect_err("that is no TLS");
+    assert_eq!(answer.first(), Some(&21), "an alert: {answer:?}");
     assert_eq!(peers.counts(), [0, 0, 1]);
     let mut byte = [0];
     secure.read(&mut byte).await.expect_err("it is not open");
