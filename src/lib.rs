@@ -85,8 +85,8 @@
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
-//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in. `keyring` is
-//! what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
+//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in. `keyring`
+//! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
 //!
 //! What must stay true:
 //!
