@@ -350,9 +350,9 @@ impl Prefork {
 }
 
 /// What a worker needs to speak TLS.
-fn acceptor(tls: Tls, worker: &Worker) -> Result<Acceptor, Error> {
+fn acceptor(mut tls: Tls, worker: &Worker) -> Result<Acceptor, Error> {
     let keys = worker.tls().keys(tls.key_lifetime())?;
-    let tls = tls.with_files(&worker.tls().files()?);
+    tls.use_files(&worker.tls().files()?);
     tls.acceptor(move || keys.keyring(), worker.row().clone())
 }
 

@@ -23,8 +23,8 @@ impl Tls {
         match *self {}
     }
 
-    pub(crate) fn with_files(self, _files: &[u8]) -> Self {
-        match self {}
+    pub(crate) fn use_files(&mut self, _files: &[u8]) {
+        match *self {}
     }
 
     pub(crate) fn acceptor(

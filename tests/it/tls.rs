@@ -14,7 +14,7 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use crate::apps;
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::https::{Authority, Browser, Visit};
 use crate::support::{BINARY, Server, binary, pid_of, until};
 use crate::upgrade::Installed;
@@ -147,6 +147,31 @@ pub(crate) fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
     all_resume("an upgrade");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+/// The canary of such an upgrade was started without keys in common with others.
+pub(crate) fn an_upgrade_may_bring_tls_and_take_it_away() {
+    let authority = Authority::new();
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "2", "--respond", "hi"]);
+    let address = server.address();
+    let new = format!("exec {BINARY} --announce-fd 1 --workers 2 --respond hi --listen {address}");
+    let upgrade = |server: &mut Server, script: &str| {
+        installed.replace_by_script("/bin/sh", script);
+        let old = server.workers();
+        server.signal(Signal::SIGUSR2);
+        server.wait("upgrade_finished");
+        server.wait("reload_finished");
+        until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    };
+    let private = format!("{new} --worker-header {}", authority.flags().join(" "));
+    upgrade(&mut server, &private);
+    let browser = authority.client(&TLS13);
+    browser.visit(address);
+    let slots = resumed((0..VISITS).map(|_| browser.visit(address)));
+    assert_eq!(slots.len(), 2);
+    upgrade(&mut server, &new);
+    assert_eq!(get(address, "/").body, "hi");
 }
 
 /// The key is replaced every 3 s here. Tickets that it has sealed just before have to be good just

@@ -61,7 +61,7 @@ impl Installed {
         fs::rename(new, self.path()).expect("the same directory");
     }
 
-    fn replace_by_script(&self, interpreter: &str, script: &str) {
+    pub(crate) fn replace_by_script(&self, interpreter: &str, script: &str) {
         let text = self.beside("text");
         fs::write(&text, format!("#!{interpreter}\n{script}\n")).expect("writable");
         set_mode(&text, 0o755);

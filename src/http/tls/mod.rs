@@ -171,7 +171,7 @@ impl Tls {
     }
 
     /// Reads and tries everything, and logs what is doubtful. What was read is written down for
-    /// [`with_files`](Self::with_files).
+    /// [`use_files`](Self::use_files).
     pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
         let read = self.read().map_err(Error::Config)?;
         let identity = Identity::read(&read).map_err(Error::Config)?;
@@ -183,12 +183,12 @@ impl Tls {
         Ok(writer.finish().0)
     }
 
-    /// The same, which reads no file that is written down here: another process may have, which may
-    /// read more than this one, or has read it before it was changed.
-    pub(crate) fn with_files(mut self, files: &[u8]) -> Self {
+    /// Has no file be read that is written down here. The process that has read it may read more
+    /// than this one, and has read it before it was changed.
+    pub(crate) fn use_files(&mut self, files: &[u8]) {
         let Ok(files) = Files::take(&mut Reader::new(files)) else {
             // Of an image that writes something else down. The files are still there.
-            return self;
+            return;
         };
         let sources = [&mut self.certificate, &mut self.key, &mut self.client_ca];
         for source in sources.into_iter().flatten() {
@@ -198,7 +198,6 @@ impl Tls {
                 *source = Source::Read(path.clone(), bytes[..].into());
             }
         }
-        self
     }
 
     /// The same, with what is in the files now.

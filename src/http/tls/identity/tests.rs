@@ -70,18 +70,21 @@ fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
     let read = tls.read_files().expect("they are good");
     let path = files.file("good.key", "being replaced");
     refused(&tls);
-    let theirs = tls.clone().with_files(&read);
-    Identity::read(&theirs).expect("as it was");
+    let using = |mut tls: Tls, files: &[u8]| {
+        tls.use_files(files);
+        tls
+    };
+    Identity::read(&using(tls.clone(), &read)).expect("as it was");
     // Of another file nothing was read.
-    let moved = tls.clone().key_file("/no/such.key").with_files(&read);
-    let why = refused(&moved);
+    let moved = tls.clone().key_file("/no/such.key");
+    let why = refused(&using(moved, &read));
     assert!(
         why.contains("cannot read the key file /no/such.key"),
         "{why}"
     );
     // What is no such record, an old image's perhaps, is as good as none.
     for nonsense in [&b""[..], b"nonsense", &read[..read.len() / 2]] {
-        let why = refused(&tls.clone().with_files(nonsense));
+        let why = refused(&using(tls.clone(), nonsense));
         assert!(why.contains(&path.display().to_string()), "{why}");
     }
 }
