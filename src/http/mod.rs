@@ -4,7 +4,8 @@
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
 //! sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
 //! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
+//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is. What
+//! may come before HTTP is in `tls`.
 
 mod activity;
 mod body;

@@ -86,7 +86,8 @@ pub(crate) enum Count {
     /// TLS handshakes that came to their end, and those of them that resumed a session.
     TlsHandshakes,
     TlsResumed,
-    /// TLS handshakes that failed, for whatever the client said. One that says nothing fails none.
+    /// TLS handshakes that failed, for whatever the client said. One that takes too long is a
+    /// header timeout, and one without a word is none.
     TlsHandshakeFailures,
 }
 

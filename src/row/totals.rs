@@ -34,7 +34,8 @@ pub struct Totals {
     pub tls_handshakes: u64,
     /// TLS handshakes that resumed a session.
     pub tls_resumed: u64,
-    /// TLS handshakes that failed, for whatever the client said; HTTP without TLS is one too.
+    /// TLS handshakes that failed, for whatever the client said; HTTP without TLS is one too. One
+    /// that takes too long is a timeout, and one without a word is none.
     pub tls_handshake_failures: u64,
     /// What half of the requests took at most, from the end of the head to the end of the answer.
     /// Within 7 %; under load one request in sixteen is timed.

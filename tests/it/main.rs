@@ -49,6 +49,7 @@ tests! {
         sessions_resume_on_every_worker_whatever_becomes_of_them,
         sessions_resume_across_a_rotation_of_keys,
         an_upgrade_may_bring_tls_and_take_it_away,
+        ticket_keys_are_in_no_core_and_workers_can_only_read_them,
         bad_files_are_refused_before_anything_is_bound,
         a_reload_with_bad_files_touches_no_worker_and_says_why,
         a_respawned_worker_does_not_mind_files_that_are_being_replaced,

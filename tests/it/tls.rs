@@ -16,7 +16,7 @@ use rustls::version::{TLS12, TLS13};
 use crate::apps;
 use crate::client::{Client, get};
 use crate::https::{Authority, Browser, Visit};
-use crate::support::{BINARY, Server, binary, pid_of, until};
+use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -147,6 +147,26 @@ pub(crate) fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
     all_resume("an upgrade");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi"]);
+    server.address();
+    let workers = server.workers().into_iter().map(|worker| (worker, "r--s"));
+    for (pid, rights) in workers.chain([(server.pid, "rw-s")]) {
+        let maps = proc_file(pid, "smaps").expect("it lives");
+        let (before, after) = maps.split_once("prefork-ticket-keys").expect("mapped");
+        let head = before.lines().last().expect("where it is mapped");
+        assert_eq!(head.split(' ').nth(1), Some(rights), "{head}");
+        let flags = after.lines().find(|line| line.starts_with("VmFlags:"));
+        let is_left_out = flags
+            .expect("the kernel tells")
+            .split(' ')
+            .any(|flag| flag == "dd");
+        assert!(is_left_out, "{flags:?}");
+        assert!(!after.contains("prefork-ticket-keys"), "mapped once");
+    }
 }
 
 /// The canary of such an upgrade was started without keys in common with others.

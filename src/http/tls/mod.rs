@@ -14,14 +14,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::server::NoServerSessionStorage;
-use rustls::{ServerConfig, version};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, ServerConnection};
 
 use self::identity::Identity;
 pub use self::info::{TlsHandshake, TlsInfo, TlsVersion};
 use self::pem::{Kind, Source};
 use self::secure::Secure;
 use self::tickets::Tickets;
-use super::socket::Socket;
+use super::socket::{Socket, Version};
 use crate::error::Error;
 use crate::keyring::Keyring;
 use crate::record::{Reader, Record, Writer};
@@ -29,7 +30,7 @@ use crate::row::Row;
 
 /// What is spoken inside, best first (RFC 7301). A client that offers none of it is refused; one
 /// that offers nothing speaks HTTP/1.
-const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
+const PROTOCOLS: &[(&[u8], Version)] = &[(b"http/1.1", Version::Http1)];
 
 /// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
 /// (RFC 8446 4.6.1).
@@ -234,12 +235,12 @@ impl Tls {
         let identity = Identity::read(self).map_err(Error::Config)?;
         let tickets = Tickets::new(keys, self.ticket_lifetime, identity.client_policy());
         let builder = ServerConfig::builder_with_provider(identity::provider())
-            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .with_protocol_versions(&[&TLS13, &TLS12])
             .expect("the provider has suites for both versions");
         let mut config = builder
             .with_client_cert_verifier(identity.client_verifier)
             .with_cert_resolver(Arc::new(identity.certified_key));
-        config.alpn_protocols = PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+        config.alpn_protocols = PROTOCOLS.iter().map(|(name, _)| name.to_vec()).collect();
         config.ticketer = Arc::new(tickets);
         // A session that one worker remembers is of no use on the others.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -254,6 +255,13 @@ impl Default for Tls {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// What was agreed on.
+fn version(session: &ServerConnection) -> Version {
+    let agreed = session.alpn_protocol().unwrap_or_default();
+    let known = PROTOCOLS.iter().find(|(name, _)| *name == agreed);
+    known.map_or(Version::Http1, |(_, version)| *version)
 }
 
 /// What was in files when they were read.

@@ -11,7 +11,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::{FallibleAccept, TlsStream};
 
 use super::super::socket::{Closed, Socket, Version};
-use super::TlsInfo;
+use super::{TlsInfo, version};
 use crate::row::{Count, Row};
 
 /// What a client is told that speaks HTTP where TLS is spoken. Once, and in the open.
@@ -125,7 +125,7 @@ impl<I: Socket> Socket for Secure<I> {
                     }
                     Err((error, wire)) => self.part(wire, error),
                 },
-                State::Open(_) => return Poll::Ready(Ok(Version::Http1)),
+                State::Open(stream) => return Poll::Ready(Ok(version(stream.get_ref().1))),
                 State::Parting(parting) => {
                     let why = ready!(parting.poll(cx));
                     *self.state = State::Failed;
