@@ -114,7 +114,8 @@ pub enum Notice {
         generation: Generation,
     },
     /// The new generation could not start, or the server ends. Slots that had been replaced keep
-    /// their new workers, the old ones serve on in the others.
+    /// their new workers, the old ones serve on in the others. If a file for TLS is bad no worker
+    /// was started, and the next reload is of the same generation.
     ReloadAbandoned {
         /// The generation that failed.
         generation: Generation,

@@ -37,8 +37,9 @@
 //! # Where to begin
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
-//!   server, for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`]
-//!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
+//!   server, for which [`Http`] has the limits and timeouts, and with the feature `tls` `Tls` the
+//!   certificate; [`Prefork::run`] gives [`Incoming`] connections to any other server that takes
+//!   tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] hear what happens, [`Notice`] is what they hear, [`Totals`] is what was done when
@@ -80,11 +81,12 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance at exec
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id | pool | proxy | record | row
+//! floor 0  address config error handle hooks id keyring | pool | proxy | record | row
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
-//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in.
+//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in. `keyring`
+//! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
 //!
 //! What must stay true:
 //!
@@ -100,6 +102,7 @@
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
+//! - Private keys and ticket keys are the master's to read and to make; workers are given them.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
 //!   fork and exec. A process is a worker only if the master that started it made its channel.
 //! - No listener is closed while the server serves.
@@ -121,6 +124,7 @@ mod handle;
 mod hooks;
 mod http;
 mod id;
+mod keyring;
 mod master;
 mod pool;
 mod prefork;
@@ -142,6 +146,8 @@ pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, Wo
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response, reply,
 };
+#[cfg(feature = "tls")]
+pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};

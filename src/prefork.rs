@@ -15,7 +15,7 @@ use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
-use crate::http::{ConnectionInfo, Http, Request, Server};
+use crate::http::{Acceptor, ConnectionInfo, Http, Request, Server, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
@@ -23,6 +23,7 @@ use crate::protocol::inheritance::Seat;
 use crate::proxy::Network;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
+use crate::worker::connection::Connection;
 use crate::worker::incoming::Incoming;
 use crate::worker::{Worker, recycle};
 use crate::{master, worker};
@@ -51,9 +52,11 @@ use crate::{master, worker};
 pub struct Prefork {
     config: Config,
     http: Http,
+    tls: Option<Tls>,
     hooks: Box<dyn Hooks>,
     processes: Processes,
-    refused: Option<AddressError>,
+    /// The first setting that cannot work, by the reason.
+    refused: Option<String>,
     handle: Option<(Handle, UnixDatagram)>,
 }
 
@@ -101,6 +104,7 @@ impl Prefork {
         let server = Self {
             config: Config::default(),
             http: Http::default(),
+            tls: None,
             hooks: Box::new(NoHooks),
             processes: Processes::Workers,
             refused: None,
@@ -119,7 +123,8 @@ impl Prefork {
         match address.try_into() {
             Ok(address) => self.config.addresses.push(address),
             Err(error) => {
-                self.refused.get_or_insert(error.into());
+                self.refused
+                    .get_or_insert_with(|| AddressError::from(error).to_string());
             }
         }
         self
@@ -161,9 +166,12 @@ impl Prefork {
         B::Error: Into<BoxError>,
     {
         let http = std::mem::take(&mut self.http);
+        let tls = self.tls.clone();
         let max_requests = self.config.max_requests;
         let balancers = std::mem::take(&mut self.config.proxy_protocol);
-        self.run(async move |worker, incoming| {
+        self.begin(async move |worker, incoming| {
+            // Before the app, which may take long to find out what else is wrong.
+            let acceptor = tls.map(|tls| acceptor(tls, &worker)).transpose()?;
             let service = app(worker.clone()).await?;
             let server = Server::new(http, worker.row().clone());
             if let Some(max) = max_requests {
@@ -171,7 +179,12 @@ impl Prefork {
                 let answered = move || counted.counts().requests;
                 spawn_local(recycle::by_requests(worker.clone(), max, answered));
             }
-            serve_incoming(server, service, worker, incoming, &balancers).await;
+            let connections = Connections {
+                incoming,
+                balancers,
+                acceptor,
+            };
+            serve_incoming(server, service, worker, connections).await;
             Ok(())
         })
     }
@@ -186,8 +199,21 @@ impl Prefork {
     /// crash if not.
     ///
     /// # Errors
-    /// As [`serve`](Self::serve).
+    /// As [`serve`](Self::serve). Also if TLS was asked for: the app has to speak it here.
     pub fn run<A>(mut self, app: A) -> Result<(), Error>
+    where
+        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+    {
+        if self.tls.is_some() {
+            // Served in the open, what was meant to be private would go unnoticed.
+            self.refused.get_or_insert_with(|| {
+                "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
+            });
+        }
+        self.begin(app)
+    }
+
+    fn begin<A>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
@@ -253,13 +279,16 @@ impl Prefork {
         asks: UnixDatagram,
     ) -> Result<(), Error> {
         let workers = self.parsed()?;
-        let Self { config, hooks, .. } = self;
+        let Self {
+            config, tls, hooks, ..
+        } = self;
         let (user, group) = (config.user.as_deref(), config.group.as_deref());
         let credentials = Credentials::choose(user, group);
         master::run(
             master::Setup {
                 config,
                 workers,
+                tls,
                 credentials,
                 hooks,
                 handle,
@@ -274,6 +303,9 @@ impl Prefork {
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
         self.parsed()?;
+        if let Some(tls) = &self.tls {
+            tls.read_files()?;
+        }
         let (handle, asks) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
         let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
@@ -296,7 +328,7 @@ impl Prefork {
     /// Checks the settings, which is done before anything is bound, and counts the workers.
     fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
-            return Err(Error::Config(error.to_string()));
+            return Err(Error::Config(error));
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
@@ -324,13 +356,42 @@ impl Prefork {
     }
 }
 
+/// What a worker needs to speak TLS.
+fn acceptor(mut tls: Tls, worker: &Worker) -> Result<Acceptor, Error> {
+    let keys = worker.tls().keys(tls.key_lifetime())?;
+    tls.use_files(&worker.tls().files()?);
+    tls.acceptor(move || keys.keyring(), worker.row().clone())
+}
+
+/// The connections of a worker, and what comes before HTTP on them.
+struct Connections {
+    incoming: Incoming,
+    /// From where they begin with a PROXY header.
+    balancers: Vec<Network>,
+    /// If they are to be private.
+    acceptor: Option<Acceptor>,
+}
+
+impl Connections {
+    /// Until the drain.
+    async fn each(mut self, begin: impl Fn(Connection, ConnectionInfo)) {
+        while let Some(mut connection) = self.incoming.accept().await {
+            let peer = connection.peer();
+            if self.balancers.iter().any(|from| from.contains(peer)) {
+                connection.expect_header();
+            }
+            let info = ConnectionInfo::new(peer, connection.shared_local());
+            begin(connection, info);
+        }
+    }
+}
+
 /// Serves HTTP on what comes in until the drain, and then what is open.
 async fn serve_incoming<S, B>(
     server: Server,
     service: S,
     worker: Worker,
-    mut incoming: Incoming,
-    balancers: &[Network],
+    mut connections: Connections,
 ) where
     S: Service<Request, Response = hyper::Response<B>> + 'static,
     S::Error: Into<BoxError>,
@@ -344,14 +405,18 @@ async fn serve_incoming<S, B>(
         worker.drain().await;
         draining.drain();
     });
-    let front = server.front(service);
-    while let Some(mut connection) = incoming.accept().await {
-        let peer = connection.peer();
-        if balancers.iter().any(|network| network.contains(peer)) {
-            connection.expect_header();
-        }
-        let info = ConnectionInfo::new(peer, connection.shared_local());
-        spawn_local(front.serve(connection, info));
+    if let Some(acceptor) = connections.acceptor.take() {
+        let front = server.front(service);
+        let begin = |connection, info| {
+            spawn_local(front.serve(acceptor.accept(connection), info));
+        };
+        connections.each(begin).await;
+    } else {
+        let front = server.front(service);
+        let begin = |connection, info| {
+            spawn_local(front.serve(connection, info));
+        };
+        connections.each(begin).await;
     }
     server.drained().await;
 }
@@ -381,6 +446,7 @@ impl fmt::Debug for Prefork {
         f.debug_struct("Prefork")
             .field("config", &self.config)
             .field("http", &self.http)
+            .field("tls", &self.tls)
             .field("processes", &self.processes)
             .finish_non_exhaustive()
     }

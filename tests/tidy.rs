@@ -22,6 +22,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("id", 0),
     ("pool", 0),
     ("proxy", 0),
+    ("keyring", 0),
     ("row", 0),
     ("record", 0),
     ("sys", 1),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "tls")]
+use super::tls::TlsInfo;
 use crate::address::{Address, Peer};
 use crate::proxy::Forwarded;
 
@@ -20,6 +22,8 @@ pub struct ConnectionInfo {
 #[derive(Clone, Debug, Default)]
 struct More {
     forwarded: Option<Forwarded>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsInfo>,
 }
 
 impl ConnectionInfo {
@@ -47,6 +51,19 @@ impl ConnectionInfo {
     #[must_use]
     pub fn forwarded(&self) -> Option<&Forwarded> {
         self.more.as_deref()?.forwarded.as_ref()
+    }
+
+    /// What was agreed on in the TLS handshake; `None` if TLS is not spoken.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(&self) -> Option<&TlsInfo> {
+        self.more.as_deref()?.tls.as_ref()
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn set_tls(&mut self, tls: TlsInfo) {
+        let more = Arc::make_mut(self.more.get_or_insert_default());
+        more.tls = Some(tls);
     }
 
     pub(crate) fn set_forwarded(&mut self, forwarded: Forwarded) {

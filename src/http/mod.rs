@@ -5,7 +5,7 @@
 //! sees of it, [`service`] and [`body`] stand between hyper and the user, and [`rules`] says which
 //! heads get no further. Each notes what happens in the connection's [`activity`], where the
 //! [`registry`] finds it when it looks for clients that take too long; [`timeouts`] says when that
-//! is, and the [`wheel`] whose turn it is.
+//! is, and the [`wheel`] whose turn it is. What may come before HTTP is in `tls`.
 
 mod activity;
 mod body;
@@ -14,6 +14,8 @@ mod counters;
 mod farewell;
 mod http1;
 mod info;
+#[cfg(not(feature = "tls"))]
+mod no_tls;
 mod options;
 mod registry;
 mod reply;
@@ -24,6 +26,8 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+#[cfg(feature = "tls")]
+mod tls;
 mod warm;
 mod wheel;
 
@@ -37,10 +41,16 @@ use connection::{Begin, Life};
 pub(crate) use counters::Counts;
 use http1::Http1;
 pub use info::ConnectionInfo;
+#[cfg(not(feature = "tls"))]
+pub(crate) use no_tls::{Acceptor, Tls};
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 pub use reply::reply;
 pub(crate) use socket::{Closed, Socket, Version};
+#[cfg(feature = "tls")]
+pub(crate) use tls::Acceptor;
+#[cfg(feature = "tls")]
+pub use tls::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 
 use crate::row::Row;
 

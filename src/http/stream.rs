@@ -319,7 +319,15 @@ impl<I: Socket> rt::Write for Stream<I> {
             return Poll::Ready(Ok(()));
         }
         ready!(this.poll_send_held(cx))?;
-        Pin::new(&mut this.io).poll_flush(cx)
+        let flushed = Pin::new(&mut this.io).poll_flush(cx);
+        // TLS takes more than the kernel does, and sends the rest when it is flushed.
+        if flushed.is_pending() {
+            this.activity().write_blocked();
+            this.activity().park_write(cx.waker());
+        } else if this.activity().write_blocked_since().is_some() {
+            this.activity().has_written();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

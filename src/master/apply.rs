@@ -16,6 +16,7 @@ use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::outbox::Message;
 use crate::master::process::{Asked, Ours, Process};
+use crate::master::tls::Secrets;
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker, Seat};
@@ -143,7 +144,10 @@ impl Master {
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
         let scoreboard = self.scoreboard.number();
+        let ticket_keys = self.secrets.as_ref().and_then(Secrets::keys_number);
+        let tls_files = self.secrets.as_ref().and_then(Secrets::files_number);
         let mut fds = vec![theirs.as_raw_fd(), scoreboard];
+        fds.extend(ticket_keys.into_iter().chain(tls_files));
         fds.extend(&listeners);
         let marker = Marker {
             master: Pid::this(),
@@ -154,6 +158,8 @@ impl Master {
             channel: theirs.as_raw_fd(),
             scoreboard,
             row,
+            ticket_keys,
+            tls_files,
             listeners,
         };
         let mut asked = WorkerCommand {

@@ -14,6 +14,7 @@ mod process;
 mod program;
 mod signal_map;
 mod state;
+mod tls;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -28,6 +29,7 @@ use crate::config::Config;
 use crate::error::{EXIT_MISCONFIGURED, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
+use crate::http::Tls;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::announce::Announcer;
 use crate::master::hang::HangWatch;
@@ -38,6 +40,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Program;
 use crate::master::signal_map::Order;
+use crate::master::tls::Secrets;
 use crate::master::upgrade::Trial;
 use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
@@ -53,6 +56,7 @@ const DEATHS_TOLD: usize = 3;
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
+    pub(crate) tls: Option<Tls>,
     /// Whom workers are to run as, or why they cannot.
     pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
@@ -84,6 +88,8 @@ struct Master {
     asks: UnixDatagram,
     listeners: Listeners,
     scoreboard: Scoreboard,
+    /// `None` if the server does not speak TLS.
+    secrets: Option<Secrets>,
     /// `None` if workers are never taken for hung.
     hang_watch: Option<HangWatch>,
     processes: BTreeMap<WorkerId, Process>,
@@ -113,12 +119,14 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
+        tls,
         credentials,
         hooks,
         handle,
         asks,
     } = setup;
     let credentials = credentials.map_err(Error::Config)?;
+    let secrets = tls.map(Secrets::new).transpose()?;
     let announcer = match config.announce_fd {
         Some(fd) => Some(Announcer::new(fd).map_err(|error| {
             Error::Config(format!("cannot announce on descriptor {fd}: {error}"))
@@ -157,6 +165,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         asks,
         listeners,
         scoreboard,
+        secrets,
         hang_watch: patrol::watch(&config),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
@@ -237,6 +246,7 @@ impl Master {
         self.hear_handles();
         self.hear_signals();
         self.patrol();
+        self.rotate_ticket_keys();
         Ok(())
     }
 
@@ -254,7 +264,8 @@ impl Master {
         let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
         let deadline = deadlines.into_iter().flatten().min();
         let left = deadline.map(|deadline| deadline.since(self.now()));
-        let timeout = match left.into_iter().chain(self.until_patrol()).min() {
+        let others = [self.until_patrol(), self.until_rotation()];
+        let timeout = match left.into_iter().chain(others.into_iter().flatten()).min() {
             None => PollTimeout::NONE,
             Some(left) => {
                 // Rounded up: waking a moment early would mean to spin until the deadline.
@@ -281,7 +292,7 @@ impl Master {
             match signal_map::order(signal) {
                 Order::Supervise(event) => {
                     tracing::info!("{signal} received");
-                    self.tell_supervisor(event);
+                    self.heed_operator(event);
                 }
                 Order::ReopenLogs => self.reopen_logs(),
                 Order::Reap => self.reap(),
@@ -325,7 +336,7 @@ impl Master {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Reload => self.tell_supervisor(Event::Reload),
+            Command::Reload => self.heed_operator(Event::Reload),
             Command::Upgrade => self.tell_supervisor(Event::Upgrade),
             Command::Stop(Stop::Drain) => {
                 self.tell_supervisor(Event::Stop(supervisor::Stop::Drain));

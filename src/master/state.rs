@@ -34,6 +34,9 @@ pub(super) struct State {
     pub(super) supervisor: Snapshot,
     pub(super) listeners: Vec<Bound>,
     pub(super) scoreboard: OwnedFd,
+    /// If it speaks TLS: the keys of session tickets, and the files as they were read.
+    pub(super) ticket_keys: Option<OwnedFd>,
+    pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     pub(super) deaths: VecDeque<String>,
@@ -50,6 +53,8 @@ record!(State {
     supervisor,
     listeners,
     scoreboard,
+    ticket_keys,
+    tls_files,
     processes,
     respawning,
     deaths,
@@ -133,18 +138,22 @@ impl Record for Command {
 mod tests {
     use std::num::NonZeroU16;
     use std::os::fd::RawFd;
+    use std::time::Duration;
 
     use super::*;
     use crate::config::Config;
     use crate::handle::Stop;
     use crate::id::Generation;
+    use crate::keyring::Keyring;
     use crate::master::inherited::Inherited;
     use crate::master::listeners::Listeners;
     use crate::master::process::{Asked, Ours};
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::Scoreboard;
     use crate::protocol::state::Versions;
+    use crate::protocol::ticket_keys::{self, TicketKeys};
     use crate::supervisor::{Event, Policy, Supervisor, Time};
+    use crate::sys::memory;
     use crate::sys::signals::Signals;
 
     fn snapshot() -> Snapshot {
@@ -169,6 +178,8 @@ mod tests {
         let mut listeners =
             Listeners::open(&config, slots, Inherited::default()).expect("a free port");
         let mut scoreboard = Scoreboard::new().expect("a memfd");
+        let keyring = Keyring::new(ticket_keys::fresh_key().expect("random"), Duration::ZERO);
+        let keys = TicketKeys::new(keyring).expect("a memfd");
         let row = scoreboard
             .take(Slot(0), Generation::FIRST)
             .expect("a free row");
@@ -190,6 +201,8 @@ mod tests {
             supervisor: snapshot(),
             listeners: listeners.leave(),
             scoreboard: scoreboard.share().expect("a descriptor"),
+            ticket_keys: Some(keys.share().expect("a descriptor")),
+            tls_files: Some(memory::sealed(c"files", b"what was read").expect("a memfd")),
             processes: [(WorkerId(1), process)].into(),
             respawning: [(Slot(1), (worker, status))].into(),
             deaths: ["it fell".to_owned()].into(),
@@ -211,8 +224,8 @@ mod tests {
         let (bytes, crossing) = written(&state);
         assert_eq!(
             crossing.len(),
-            4,
-            "two listeners, a scoreboard and a channel"
+            6,
+            "two listeners, a scoreboard, keys, files and a channel"
         );
         let shown = format!(
             "{:?}",

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Instant;
 
+use crate::config::Config;
 use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::Notice;
@@ -22,6 +23,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
 use crate::master::state::State;
+use crate::master::tls::{Known, Secrets};
 use crate::master::{Master, Setup, patrol, policy, warn_of_root};
 use crate::protocol::scoreboard::Scoreboard;
 use crate::protocol::state::{self, Versions};
@@ -110,6 +112,8 @@ impl Master {
     fn leave(&mut self) -> io::Result<State> {
         Ok(State {
             scoreboard: self.scoreboard.share()?,
+            ticket_keys: self.secrets.as_ref().and_then(Secrets::share_keys),
+            tls_files: self.secrets.as_ref().and_then(Secrets::share_files),
             program: self.program.clone(),
             nesting: self.nesting,
             credentials: self.credentials,
@@ -152,6 +156,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
+        tls,
         credentials,
         hooks,
         handle,
@@ -169,13 +174,12 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         tracing::error!("{error}; workers run as before");
         state.credentials
     });
-    let pid_file = PidFile::resume(state.pid_file, config.pid_file.as_deref())
-        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
-        .unwrap_or_default();
+    let pid_file = pid_file(state.pid_file, &config);
     let (listeners, news) = Listeners::resume(state.listeners, &config);
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
+    let (secrets, known) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
     let slots = state.supervisor.workers().get();
     let mut master = Master {
         workers: slots,
@@ -190,6 +194,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         asks,
         listeners,
         scoreboard,
+        secrets,
         hang_watch: patrol::watch(&config),
         processes,
         respawning: state.respawning,
@@ -204,8 +209,8 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     };
     master.resume_init();
     master.handle.set_serving(&master.listeners.addresses());
-    // The canary was started without the new address, so it has to be replaced as well.
-    if news == News::Address {
+    // The canary was started without the new address or keys, so it has to be replaced as well.
+    if news == News::Address || known == Known::ToNobody {
         master.tell_supervisor(Event::Reload);
     }
     state
@@ -222,6 +227,12 @@ fn read(state: RawFd) -> Result<State, Error> {
         .map_err(|error| error.to_string())
         .and_then(|bytes| State::read(&bytes))
         .map_err(Error::Upgrade)
+}
+
+fn pid_file(left: Option<PidFile>, config: &Config) -> Option<PidFile> {
+    PidFile::resume(left, config.pid_file.as_deref())
+        .inspect_err(|error| tracing::error!(%error, "cannot write the pid file"))
+        .unwrap_or_default()
 }
 
 fn announcer(fd: RawFd) -> Option<Announcer> {

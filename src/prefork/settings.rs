@@ -8,6 +8,8 @@ use super::{Prefork, Processes};
 use crate::config::{Backoff, CrashLimit, Listeners};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
+#[cfg(feature = "tls")]
+use crate::http::Tls;
 use crate::proxy::Network;
 
 impl Prefork {
@@ -133,8 +135,8 @@ impl Prefork {
     /// changes nothing, not the supplementary groups either. Of no effect
     /// [in process](Self::in_process).
     ///
-    /// What a worker opens itself, such as a log or a certificate, it opens as that user; the
-    /// program's file must be executable for it.
+    /// What a worker opens itself, such as a log, it opens as that user; the program's file must be
+    /// executable for it. What TLS needs the master reads.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.config.user = Some(user.into());
@@ -169,6 +171,16 @@ impl Prefork {
     #[must_use]
     pub fn http(mut self, http: Http) -> Self {
         self.http = http;
+        self
+    }
+
+    /// Has every address speak TLS. For [`serve`](Self::serve) only: with [`run`](Self::run) it is
+    /// refused, as there the app speaks what it likes. Needs the feature `tls`. Default: HTTP in
+    /// the open.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

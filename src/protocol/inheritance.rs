@@ -26,6 +26,9 @@ pub(crate) const MARKER: &str = "PREFORK_SERVER_WORKER";
 /// as long as that has not taken it, and workers are started without it.
 const UPGRADE: &str = "PREFORK_SERVER_UPGRADE";
 
+/// In a marker, in place of a descriptor that there is not.
+const NONE: &str = "-";
+
 /// Servers started by a worker of a server, started by a worker of a server: more than this many
 /// levels is a program that starts itself without end.
 const NESTING_MAX: u8 = 3;
@@ -44,6 +47,9 @@ pub(crate) struct Marker {
     pub(crate) scoreboard: RawFd,
     /// The worker's own row there.
     pub(crate) row: RowNumber,
+    /// If the server speaks TLS: the keys of session tickets, and the files as they were read.
+    pub(crate) ticket_keys: Option<RawFd>,
+    pub(crate) tls_files: Option<RawFd>,
     pub(crate) listeners: Vec<RawFd>,
 }
 
@@ -67,6 +73,8 @@ pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
     pub(crate) scoreboard: OwnedFd,
+    pub(crate) ticket_keys: Option<OwnedFd>,
+    pub(crate) tls_files: Option<OwnedFd>,
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
@@ -141,6 +149,13 @@ impl Marker {
             self.scoreboard,
             self.row.0
         );
+        for fd in [self.ticket_keys, self.tls_files] {
+            match fd {
+                Some(fd) => write!(text, " {fd}"),
+                None => write!(text, " {NONE}"),
+            }
+            .expect("a String takes everything");
+        }
         for fd in &self.listeners {
             write!(text, " {fd}").expect("a String takes everything");
         }
@@ -162,6 +177,8 @@ impl Marker {
             channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
             row: RowNumber(fields.next()?.parse().ok()?),
+            ticket_keys: descriptor_or_none(fields.next()?)?,
+            tls_files: descriptor_or_none(fields.next()?)?,
             listeners: fields
                 .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
                 .collect::<Option<_>>()?,
@@ -173,6 +190,8 @@ impl Marker {
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let scoreboard = fds::adopt(self.scoreboard)?;
+        let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
+        let tls_files = self.tls_files.map(fds::adopt).transpose()?;
         let listeners = self
             .listeners
             .iter()
@@ -182,8 +201,17 @@ impl Marker {
             marker: self,
             channel,
             scoreboard,
+            ticket_keys,
+            tls_files,
             listeners,
         })
+    }
+}
+
+fn descriptor_or_none(field: &str) -> Option<Option<RawFd>> {
+    match field {
+        NONE => Some(None),
+        fd => fd.parse().ok().filter(|&fd| fd > 2).map(Some),
     }
 }
 
@@ -201,6 +229,8 @@ mod tests {
             channel: 9,
             scoreboard: 10,
             row: RowNumber(4000),
+            ticket_keys: Some(11),
+            tls_files: Some(12),
             listeners: vec![5, 6],
         }
     }
@@ -208,6 +238,12 @@ mod tests {
     #[test]
     fn a_marker_survives_the_way() {
         assert_eq!(Marker::parse(&marker().encode()), Some(marker()));
+        let plain = Marker {
+            ticket_keys: None,
+            tls_files: None,
+            ..marker()
+        };
+        assert_eq!(Marker::parse(&plain.encode()), Some(plain));
     }
 
     #[test]
@@ -215,12 +251,14 @@ mod tests {
         for text in [
             "",
             "1",
-            "2 100 3 7 4 0 9 10 4",
+            "2 100 3 7 4 0 9 10 4 - -",
             "1 100 3 7 4 0 9 10",
-            "1 100 3 7 4 0 9 10 70000",
-            "1 100 3 7 4 0 9 10 4 x",
-            "1 100 3 7 4 0 9 2 4",
-            "1 1 1 1 1 1 2 10 4",
+            "1 100 3 7 4 0 9 10 4 -",
+            "1 100 3 7 4 0 9 10 70000 - -",
+            "1 100 3 7 4 0 9 10 4 - - x",
+            "1 100 3 7 4 0 9 10 4 - 2",
+            "1 100 3 7 4 0 9 2 4 - -",
+            "1 1 1 1 1 1 2 10 4 - -",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

@@ -5,3 +5,4 @@ pub(crate) mod channel;
 pub(crate) mod inheritance;
 pub(crate) mod scoreboard;
 pub(crate) mod state;
+pub(crate) mod ticket_keys;

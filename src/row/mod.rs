@@ -83,6 +83,12 @@ pub(crate) enum Count {
     IdleTimeouts,
     /// Connections that were still live when time was up.
     Cut,
+    /// TLS handshakes that came to their end, and those of them that resumed a session.
+    TlsHandshakes,
+    TlsResumed,
+    /// TLS handshakes that failed, for whatever the client said. One that takes too long is a
+    /// header timeout, and one without a word is none.
+    TlsHandshakeFailures,
 }
 
 /// What goes up and down, or is of now.
@@ -214,7 +220,7 @@ impl Row {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -233,6 +239,9 @@ impl Count {
         Self::WriteTimeouts,
         Self::IdleTimeouts,
         Self::Cut,
+        Self::TlsHandshakes,
+        Self::TlsResumed,
+        Self::TlsHandshakeFailures,
     ];
 }
 

@@ -30,6 +30,13 @@ pub struct Totals {
     pub panics: u64,
     /// Requests and connections that ended because a client took too long, for whatever.
     pub timeouts: u64,
+    /// TLS handshakes that came to their end, those that resumed a session included.
+    pub tls_handshakes: u64,
+    /// TLS handshakes that resumed a session.
+    pub tls_resumed: u64,
+    /// TLS handshakes that failed, for whatever the client said; HTTP without TLS is one too. One
+    /// that takes too long is a timeout, and one without a word is none.
+    pub tls_handshake_failures: u64,
     /// What half of the requests took at most, from the end of the head to the end of the answer.
     /// Within 7 %; under load one request in sixteen is timed.
     pub latency_p50: Duration,
@@ -97,6 +104,9 @@ impl Sum {
             bytes_out: self.of(&[Count::BytesOut, Count::TunnelBytesOut]),
             panics: self.of(&[Count::Panics]),
             timeouts: self.of(&timeouts),
+            tls_handshakes: self.of(&[Count::TlsHandshakes]),
+            tls_resumed: self.of(&[Count::TlsResumed]),
+            tls_handshake_failures: self.of(&[Count::TlsHandshakeFailures]),
             latency_p50: self.latencies.quantile(50),
             latency_p99: self.latencies.quantile(99),
             longest_stall: Duration::from_millis(self.longest_stall_millis),

@@ -203,6 +203,11 @@ impl Supervisor {
         matches!(self.phase, Phase::Draining { .. } | Phase::Finished)
     }
 
+    /// Which generation a reload would begin now.
+    pub(crate) fn next_generation(&self) -> Generation {
+        self.newest.next()
+    }
+
     /// Asks for the difference between what is and what should be.
     fn settle(&mut self) {
         if !self.is_draining() {

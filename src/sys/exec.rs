@@ -3,35 +3,21 @@
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsString};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use nix::fcntl::{FcntlArg, FdFlag, SealFlag, fcntl};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::uio::pread;
 use nix::unistd::execve;
 
 use crate::sys::{fds, memory};
 
-/// More than the state of the largest server there may be: some kilobytes for each slot.
-const STATE_MAX: u64 = 64 << 20;
-
-/// Nobody changes it any more, not even who made it.
-const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
-    .union(SealFlag::F_SEAL_SHRINK)
-    .union(SealFlag::F_SEAL_GROW)
-    .union(SealFlag::F_SEAL_WRITE);
-
 /// A sealed memory file with these bytes.
 pub(crate) fn keep_state(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = File::from(memory::sealable(c"prefork-server state")?);
-    file.write_all(bytes)?;
-    fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
-    Ok(file.into())
+    memory::sealed(c"prefork-server state", bytes)
 }
 
 /// How the file `fd` begins, if it is one of [`keep_state`]; how many bytes there were.
@@ -41,22 +27,14 @@ pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
     // The kernel adds this one to a file that is never to be run, if it knows of such.
-    (seals & !libc::F_SEAL_EXEC == SEALS.bits())
+    (seals & !libc::F_SEAL_EXEC == memory::SEALS.bits())
         .then(|| pread(fd, bytes, 0).ok())
         .flatten()
 }
 
 /// The bytes of an inherited file of [`keep_state`], which is closed. To be called once.
 pub(crate) fn take_state(fd: RawFd) -> io::Result<Vec<u8>> {
-    let file = File::from(fds::adopt(fd)?);
-    let length = file.metadata()?.len();
-    if length > STATE_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let length = usize::try_from(length).expect("it is at most STATE_MAX");
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
+    memory::contents(&fds::adopt(fd)?.into())
 }
 
 /// Makes this process run `program`, with its arguments, its environment and besides `variable`.

@@ -2,17 +2,20 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::libc;
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::fstat;
+use nix::sys::stat::{Mode, fchmod, fstat};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 const WORD: usize = size_of::<AtomicU64>();
@@ -28,8 +31,37 @@ pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Nobody changes it any more, not even who made it.
+pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
+    .union(SealFlag::F_SEAL_SHRINK)
+    .union(SealFlag::F_SEAL_GROW)
+    .union(SealFlag::F_SEAL_WRITE);
+
+/// More than the state of the largest server there may be: some kilobytes for each slot.
+const CONTENTS_MAX: u64 = 64 << 20;
+
+/// A file in memory with these bytes, close-on-exec, that nobody can change.
+pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let mut file = File::from(sealable(name)?);
+    file.write_all(bytes)?;
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SEALS))?;
+    Ok(file.into())
+}
+
+/// The bytes of a file made by [`sealed`], in this process or in another.
+pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    if length > CONTENTS_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let length = usize::try_from(length).expect("it is at most CONTENTS_MAX");
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// An empty file in memory, close-on-exec, that can be sealed.
-pub(crate) fn sealable(name: &CStr) -> io::Result<OwnedFd> {
+fn sealable(name: &CStr) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     // The sysctl vm.memfd_noexec may demand it; Linux before 6.3 does not know it.
     let never_run = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -51,6 +83,14 @@ pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
     Ok(bytes / WORD)
 }
 
+/// The same file by a descriptor that can only read it. From now on nobody opens it for more but
+/// root and the user who made it, whose processes could do worse to each other (ptrace(2)).
+pub(crate) fn read_only(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    fchmod(fd, Mode::S_IRUSR)?;
+    // A descriptor that is only duplicated has the rights of the first.
+    Ok(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?.into())
+}
+
 /// A part of such a file, mapped until it is dropped. The descriptor is not needed for that.
 pub(crate) struct Mapping {
     pages: NonNull<libc::c_void>,
@@ -59,9 +99,43 @@ pub(crate) struct Mapping {
     words: usize,
 }
 
+/// The whole of such a file, to be read alone, also by a descriptor of [`read_only`].
+#[derive(Debug)]
+pub(crate) struct View(Mapping);
+
+impl View {
+    pub(crate) fn new(fd: impl AsFd) -> io::Result<Self> {
+        let words = self::words(&fd)?;
+        Mapping::map(fd, 0, words, libc::PROT_READ).map(Self)
+    }
+
+    /// Relaxed, as the only kind of atomic access that the language promises for memory that cannot
+    /// be written; for any other order there are fences. Panics beyond the end.
+    pub(crate) fn load(&self, word: usize) -> u64 {
+        self.0[word].load(Relaxed)
+    }
+
+    /// As [`Mapping::keep_from_cores`].
+    pub(crate) fn keep_from_cores(&self) -> io::Result<()> {
+        self.0.keep_from_cores()
+    }
+}
+
 impl Mapping {
     /// Maps `words` words from the word `from` on.
     pub(crate) fn new(fd: impl AsFd, from: usize, words: usize) -> io::Result<Self> {
+        Self::map(fd, from, words, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// Leaves this memory out of the core that the process may leave (madvise(2), `MADV_DONTDUMP`).
+    pub(crate) fn keep_from_cores(&self) -> io::Result<()> {
+        // SAFETY: the range is the one that mmap(2) gave to `self`; the advice changes nothing of
+        // what is in it.
+        let result = unsafe { libc::madvise(self.pages.as_ptr(), self.bytes, libc::MADV_DONTDUMP) };
+        Ok(Errno::result(result).map(drop)?)
+    }
+
+    fn map(fd: impl AsFd, from: usize, words: usize, protection: libc::c_int) -> io::Result<Self> {
         let fd = fd.as_fd();
         let end = from.checked_add(words).ok_or(Errno::EINVAL)?;
         // Beyond the end, and in a file that shrinks, memory is not there: SIGBUS.
@@ -80,7 +154,7 @@ impl Mapping {
             libc::mmap(
                 ptr::null_mut(),
                 bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 offset,
@@ -114,9 +188,9 @@ impl Deref for Mapping {
 
     fn deref(&self) -> &[AtomicU64] {
         // SAFETY: `words` words from `first` on are mapped for as long as `self` is, readable and
-        // writable, aligned since pages and offsets are multiples of a word; the file cannot
-        // shrink beneath them. Any bytes are an AtomicU64, and other processes that map them make
-        // atomics of them too.
+        // writable (in a `View`, which gives only loads away, readable), aligned since pages and
+        // offsets are multiples of a word; the file cannot shrink beneath them. Any bytes are an
+        // AtomicU64, and other processes that map them make atomics of them too.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }
@@ -144,9 +218,6 @@ impl fmt::Debug for Mapping {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::sync::atomic::Ordering::Relaxed;
-
     use super::*;
 
     #[test]
@@ -162,6 +233,20 @@ mod tests {
         let part = part.leak();
         part[2].store(8, Relaxed);
         assert_eq!(all[1113].load(Relaxed), 8);
+    }
+
+    #[test]
+    fn who_may_only_read_sees_what_is_written_and_writes_nothing() {
+        let fd = create(c"test", 600).expect("memory");
+        let all = Mapping::new(&fd, 0, 600).expect("mapped");
+        let theirs = read_only(&fd).expect("/proc is there");
+        let view = View::new(&theirs).expect("mapped");
+        view.keep_from_cores().expect("it is a mapping");
+        all[599].store(7, Relaxed);
+        assert_eq!(view.load(599), 7);
+        let error = Mapping::new(&theirs, 0, 600).expect_err("it may not write");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        nix::unistd::write(&theirs, b"x").expect_err("nor this way");
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub(crate) mod fds;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod memory;
+pub(crate) mod random;
 pub(crate) mod reap;
 pub(crate) mod signals;
 pub(crate) mod spawn;

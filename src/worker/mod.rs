@@ -8,6 +8,7 @@ pub(crate) mod incoming;
 mod proxied;
 mod pulse;
 pub(crate) mod recycle;
+mod tls;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -58,6 +59,7 @@ pub struct Worker {
     /// To the master, if there is one.
     channel: Option<Channel>,
     row: Row,
+    tls: tls::Inherited,
 }
 
 impl Worker {
@@ -112,6 +114,11 @@ impl Worker {
     /// Where it counts.
     pub(crate) fn row(&self) -> &Row {
         &self.row
+    }
+
+    /// What it has from its master to speak TLS with.
+    pub(crate) fn tls(&self) -> &tls::Inherited {
+        &self.tls
     }
 
     /// What the notices call this worker.
@@ -201,6 +208,7 @@ where
         handle,
         channel: Some(inheritance.channel.clone()),
         row: row.clone(),
+        tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
@@ -333,6 +341,7 @@ where
         handle: handle.clone(),
         channel: None,
         row: Row::own(),
+        tls: tls::Inherited::default(),
     };
     let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;

@@ -22,6 +22,10 @@ use serde_json::json;
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
 
+/// Where an app that speaks TLS finds its files.
+#[cfg(feature = "tls")]
+pub(crate) const FILES: &str = "PREFORK_TEST_FILES";
+
 /// Runs an app and exits as a program on the library should.
 pub(crate) fn run(app: &OsStr) {
     let result = match app.to_str() {
@@ -55,6 +59,12 @@ pub(crate) fn run(app: &OsStr) {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
+        #[cfg(feature = "tls")]
+        Some("short_tickets") => server()
+            .tls(tls().ticket_lifetime(Duration::from_secs(3)))
+            .serve(async |_| Ok(service_fn(hello))),
+        #[cfg(feature = "tls")]
+        Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -66,6 +76,15 @@ pub(crate) fn run(app: &OsStr) {
 
 fn server() -> Prefork {
     Prefork::bind("127.0.0.1:0").workers(2).announce_fd(1)
+}
+
+#[cfg(feature = "tls")]
+fn tls() -> prefork_server::Tls {
+    let files = std::env::var_os(FILES).expect("the test says where");
+    let files = std::path::Path::new(&files);
+    prefork_server::Tls::new()
+        .certificate_file(files.join("cert.pem"))
+        .key_file(files.join("key.pem"))
 }
 
 /// Stands still, and the event loop with it.

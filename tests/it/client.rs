@@ -80,7 +80,7 @@ impl Client {
     /// The next answer, which must have a length.
     pub(crate) fn try_answer(&mut self) -> io::Result<Answer> {
         loop {
-            if let Some(answer) = self.whole_answer() {
+            if let Some(answer) = parse_answer(&mut self.rest) {
                 return Ok(answer);
             }
             let mut bytes = [0; 4096];
@@ -88,6 +88,14 @@ impl Client {
                 0 => return Err(ErrorKind::UnexpectedEof.into()),
                 len => self.rest.extend_from_slice(&bytes[..len]),
             }
+        }
+    }
+
+    /// Waits for the server to close the connection without a word, be it by a reset.
+    pub(crate) fn expect_hang_up(&mut self) {
+        match self.stream.read(&mut [0]) {
+            Ok(len) => assert_eq!(len, 0, "not a word"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
     }
 
@@ -102,36 +110,25 @@ impl Client {
         let len = self.stream.read(&mut bytes).expect("an orderly end");
         assert_eq!(len, 0, "{:?}", String::from_utf8_lossy(&bytes[..len]));
     }
+}
 
-    /// Waits for the server to close the connection without a word, be it by a reset.
-    pub(crate) fn expect_hang_up(&mut self) {
-        match self.stream.read(&mut [0]) {
-            Ok(len) => assert_eq!(len, 0, "not a word"),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-        }
-    }
-
-    fn whole_answer(&mut self) -> Option<Answer> {
-        let end = self
-            .rest
-            .windows(4)
-            .position(|window| window == b"\r\n\r\n")?
-            + 4;
-        let head = String::from_utf8(self.rest[..end].to_vec()).expect("a head is text");
-        let length = head.to_ascii_lowercase();
-        let length = length
-            .split("content-length: ")
-            .nth(1)?
-            .split("\r\n")
-            .next()?;
-        let whole = end + length.parse::<usize>().expect("a length");
-        let body = self.rest.get(end..whole)?.to_vec();
-        self.rest.drain(..whole);
-        Some(Answer {
-            head,
-            body: String::from_utf8(body).expect("text"),
-        })
-    }
+/// Takes an answer, which must have a length, out of the bytes, if all of it is there.
+pub(crate) fn parse_answer(bytes: &mut Vec<u8>) -> Option<Answer> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+    let head = String::from_utf8(bytes[..end].to_vec()).expect("a head is text");
+    let length = head.to_ascii_lowercase();
+    let length = length
+        .split("content-length: ")
+        .nth(1)?
+        .split("\r\n")
+        .next()?;
+    let whole = end + length.parse::<usize>().expect("a length");
+    let body = bytes.get(end..whole)?.to_vec();
+    bytes.drain(..whole);
+    Some(Answer {
+        head,
+        body: String::from_utf8(body).expect("text"),
+    })
 }
 
 impl Answer {

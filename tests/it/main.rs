@@ -12,6 +12,8 @@ mod control;
 mod crash;
 mod drain;
 mod hang;
+#[cfg(feature = "tls")]
+mod https;
 mod init;
 mod lifecycle;
 mod master_death;
@@ -20,6 +22,8 @@ mod scoreboard;
 mod signals;
 mod startup;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod upgrade;
 mod wire;
 
@@ -30,15 +34,41 @@ type Test = (&'static str, fn());
 
 /// Names each function after its module.
 macro_rules! tests {
-    ($($module:ident: $($name:ident),+ $(,)?;)+) => {
-        const TESTS: &[Test] = &[$($((
+    ($list:ident: $($module:ident: $($name:ident),+ $(,)?;)+) => {
+        const $list: &[Test] = &[$($((
             concat!(stringify!($module), "::", stringify!($name)),
             $module::$name,
         )),+),+];
     };
 }
 
+#[cfg(feature = "tls")]
 tests! {
+    TLS:
+    tls:
+        https_is_served_by_the_certificate_that_is_given,
+        a_server_in_this_process_speaks_tls,
+        sessions_resume_on_every_worker_whatever_becomes_of_them,
+        sessions_resume_across_a_rotation_of_keys,
+        an_upgrade_may_bring_tls_and_take_it_away,
+        ticket_keys_are_in_no_core_and_workers_can_only_read_them,
+        bad_files_are_refused_before_anything_is_bound,
+        a_reload_with_bad_files_touches_no_worker_and_says_why,
+        a_respawned_worker_does_not_mind_files_that_are_being_replaced,
+        a_key_that_only_the_master_may_read_is_enough,
+        a_reload_brings_the_renewed_certificate,
+        who_speaks_http_to_a_tls_port_is_told_so,
+        clients_show_their_certificates,
+        who_was_let_in_by_another_ca_shows_a_certificate_again,
+        a_handshake_that_takes_too_long_is_closed,
+        tls_is_refused_where_the_app_has_to_speak_it;
+}
+
+#[cfg(not(feature = "tls"))]
+const TLS: &[Test] = &[];
+
+tests! {
+    TESTS:
     lifecycle:
         every_slot_answers,
         a_unix_address_is_served_and_its_file_removed,
@@ -152,6 +182,7 @@ fn main() {
     }
     let trials = TESTS
         .iter()
+        .chain(TLS)
         .map(|&(name, test)| {
             Trial::test(name, move || {
                 test();

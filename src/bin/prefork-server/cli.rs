@@ -16,6 +16,8 @@ use clap::{
 };
 use prefork_server::{Address, CrashLimit, Network};
 
+#[cfg(feature = "tls")]
+mod tls;
 mod value;
 
 pub(crate) use self::value::{HangTimeout, LogTarget, Workers};
@@ -48,6 +50,9 @@ pub(crate) struct Options {
     pub(crate) processes: Processes,
     #[command(flatten)]
     pub(crate) limits: Limits,
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    pub(crate) tls: tls::Secure,
     #[command(flatten)]
     pub(crate) logs: Logs,
 }
@@ -332,6 +337,14 @@ pub(crate) enum Serve {
     Files(PathBuf),
 }
 
+/// How the URLs of the server begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    #[cfg(feature = "tls")]
+    Https,
+}
+
 // The variants below have no docs of their own: clap would print them, and double the help.
 
 /// Who holds a listener: each slot its own (`SO_REUSEPORT`), so that the kernel spreads the
@@ -385,6 +398,15 @@ impl Options {
             options.serving.listen.push(address);
         }
         Ok(options)
+    }
+
+    /// Whether HTTP is spoken in the open.
+    pub(crate) fn scheme(&self) -> Scheme {
+        #[cfg(feature = "tls")]
+        if self.tls.tls().is_some() {
+            return Scheme::Https;
+        }
+        Scheme::Http
     }
 }
 

@@ -10,7 +10,7 @@ use prefork_server::{
 use tracing::level_filters::LevelFilter;
 
 use crate::answer::SharedLog;
-use crate::cli::{LogLevel, Options, Serve, Workers};
+use crate::cli::{LogLevel, Options, Scheme, Serve, Workers};
 
 /// The log goes to standard error: standard output may be the access log or the announce stream.
 pub(crate) fn log(level: LogLevel) {
@@ -52,6 +52,7 @@ fn way_out(error: &(dyn Error + 'static)) -> &'static str {
 pub(crate) struct Console {
     what: String,
     why_workers: String,
+    scheme: Scheme,
     log: SharedLog,
 }
 
@@ -74,6 +75,7 @@ impl Console {
         Self {
             what,
             why_workers,
+            scheme: options.scheme(),
             log,
         }
     }
@@ -101,7 +103,7 @@ impl Hooks for Console {
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
         let urls: Vec<_> = addresses
             .iter()
-            .map(|address| address.url().unwrap_or_else(|| address.to_string()))
+            .map(|address| url(address, self.scheme))
             .collect();
         let Self {
             what, why_workers, ..
@@ -119,6 +121,15 @@ impl Hooks for Console {
         if let Some(log) = self.log.get() {
             log.reopen();
         }
+    }
+}
+
+fn url(address: &Address, scheme: Scheme) -> String {
+    match (address.url(), scheme) {
+        (Some(url), Scheme::Http) => url,
+        #[cfg(feature = "tls")]
+        (Some(url), Scheme::Https) => url.replacen("http:", "https:", 1),
+        (None, _) => address.to_string(),
     }
 }
 

@@ -107,6 +107,10 @@ fn server(options: &Options) -> Prefork {
             HangTimeout::After(timeout) => Some(timeout),
         })
         .crash_limit(processes.crash_limit);
+    #[cfg(feature = "tls")]
+    if let Some(tls) = options.tls.tls() {
+        server = server.tls(tls);
+    }
     if let Some(user) = &processes.user {
         server = server.user(user);
     }

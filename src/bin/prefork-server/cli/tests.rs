@@ -25,6 +25,7 @@ fn nothing_asked_for_gives_the_documented_defaults() {
         processes,
         limits,
         logs,
+        ..
     } = parse(&[]).unwrap();
     assert_eq!(serving.serve(), Serve::Welcome);
     assert_eq!(serving.listen, [address("127.0.0.1:8080")]);
@@ -75,6 +76,33 @@ fn each_thing_to_serve_is_understood() {
     assert_eq!(serve(&["--respond="]), Serve::Respond(Bytes::new()));
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn https_wants_a_certificate_and_its_key() {
+    let parsed = |args: &str| parse(&args.split(' ').collect::<Vec<_>>());
+    assert_eq!(parse(&[]).unwrap().scheme(), Scheme::Http);
+    let both = "--tls-cert c.pem --tls-key k.pem";
+    assert_eq!(parsed(both).unwrap().scheme(), Scheme::Https);
+    let optional = format!("{both} --tls-client-ca ca.pem --tls-client-auth optional");
+    let tls = parsed(&optional).unwrap().tls.tls().unwrap();
+    let shown = format!("{tls:?}");
+    for part in ["c.pem", "k.pem", "ca.pem", "Optional"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    for (args, lacks) in [
+        ("--tls-cert c.pem", "--tls-key"),
+        ("--tls-key k.pem", "--tls-cert"),
+        ("--tls-client-ca ca.pem", "--tls-cert"),
+        (
+            "--tls-cert c.pem --tls-key k.pem --tls-client-auth required",
+            "--tls-client-ca",
+        ),
+    ] {
+        let error = parsed(args).unwrap_err().to_string();
+        assert!(error.contains(lacks), "{args}: {error}");
+    }
+}
+
 #[test]
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
@@ -89,6 +117,7 @@ fn values_are_read_with_their_units() {
         processes,
         limits,
         logs,
+        ..
     } = parse(&args).unwrap();
     assert_eq!(serving.delay, Duration::from_millis(250));
     assert_eq!(

@@ -1,0 +1,81 @@
+//! The flags for HTTPS.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use prefork_server::Tls;
+
+/// Whether HTTPS is spoken, and to whom.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "TLS")]
+pub(crate) struct Secure {
+    /// Speak HTTPS with the certificate in this PEM file, its chain after it; HUP reads it again
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PREFORK_TLS_CERT",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+
+    /// The certificate's private key, a PEM file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PREFORK_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+
+    /// Ask clients for a certificate that a CA in this PEM file has signed
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PREFORK_TLS_CLIENT_CA",
+        requires = "tls_cert"
+    )]
+    tls_client_ca: Option<PathBuf>,
+
+    /// Whether clients must have a certificate, if they are asked for one [default: required]
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_TLS_CLIENT_AUTH",
+        requires = "tls_client_ca"
+    )]
+    tls_client_auth: Option<ClientAuth>,
+}
+
+// The variants below have no docs of their own: clap would print them, and double the help.
+
+/// Whether a client must have a certificate: served without one too, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClientAuth {
+    Optional,
+    Required,
+}
+
+impl Secure {
+    /// What to serve with; `None` is HTTP in the open.
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        let certificate = self.tls_cert.as_ref()?;
+        let key = self.tls_key.as_ref()?;
+        let mut tls = Tls::new().certificate_file(certificate).key_file(key);
+        if let Some(ca) = &self.tls_client_ca {
+            tls = tls.client_ca_file(ca);
+        }
+        if let Some(auth) = self.tls_client_auth {
+            tls = tls.client_auth(auth.into());
+        }
+        Some(tls)
+    }
+}
+
+impl From<ClientAuth> for prefork_server::ClientAuth {
+    fn from(auth: ClientAuth) -> Self {
+        match auth {
+            ClientAuth::Optional => Self::Optional,
+            ClientAuth::Required => Self::Required,
+        }
+    }
+}

@@ -1,0 +1,262 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use tempfile::TempDir;
+
+use super::*;
+
+/// Files that are good, and a place for bad ones.
+struct Files {
+    dir: TempDir,
+    certificate: String,
+    key: String,
+}
+
+impl Files {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl Fn(&mut CertificateParams)) -> Self {
+        let key = KeyPair::generate().expect("random");
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        change(&mut params);
+        let certificate = params.self_signed(&key).expect("a key");
+        Self {
+            dir: tempfile::tempdir().expect("a directory"),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.dir.path().join(name);
+        fs::write(&path, bytes).expect("writable");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        path
+    }
+
+    fn good(&self) -> Tls {
+        Tls::new()
+            .certificate_file(self.file("good.pem", &self.certificate))
+            .key_file(self.file("good.key", &self.key))
+    }
+}
+
+fn refused(tls: &Tls) -> String {
+    match Identity::read(tls) {
+        Ok(_) => panic!("it is taken"),
+        Err(why) => why,
+    }
+}
+
+#[test]
+fn what_is_good_is_taken_without_a_doubt() {
+    let files = Files::new();
+    let identity = Identity::read(&files.good()).expect("it is good");
+    assert_eq!(identity.doubts(), [""; 0]);
+    let in_one = format!("{}{}", files.key, files.certificate);
+    let memory = Tls::new().certificate_pem(&in_one).key_pem(&in_one);
+    Identity::read(&memory).expect("both in one, from memory");
+    assert!(!format!("{memory:?}").contains("PRIVATE"), "{memory:?}");
+}
+
+#[test]
+fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
+    let files = Files::new();
+    let tls = files.good().client_ca_pem(&files.certificate);
+    let read = tls.read_files().expect("they are good");
+    let path = files.file("good.key", "being replaced");
+    refused(&tls);
+    let using = |mut tls: Tls, files: &[u8]| {
+        tls.use_files(files);
+        tls
+    };
+    Identity::read(&using(tls.clone(), &read)).expect("as it was");
+    // Of another file nothing was read.
+    let moved = tls.clone().key_file("/no/such.key");
+    let why = refused(&using(moved, &read));
+    assert!(
+        why.contains("cannot read the key file /no/such.key"),
+        "{why}"
+    );
+    // What is no such record, an old image's perhaps, is as good as none.
+    for nonsense in [&b""[..], b"nonsense", &read[..read.len() / 2]] {
+        let why = refused(&using(tls.clone(), nonsense));
+        assert!(why.contains(&path.display().to_string()), "{why}");
+    }
+}
+
+#[test]
+fn each_bad_certificate_is_named_with_a_way_out() {
+    let files = Files::new();
+    let der = KeyPair::generate().expect("random").serialize_der();
+    let broken = files.certificate.replace("MII", "M!!");
+    for (name, bytes, says) in [
+        (
+            "empty",
+            "",
+            "holds no certificate; it has to have a section",
+        ),
+        (
+            "swapped",
+            &files.key,
+            "holds a key and no certificate; are the two swapped?",
+        ),
+        ("broken", &broken, "is no well-formed PEM"),
+        (
+            "hollow",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            "holds a certificate that cannot be used",
+        ),
+    ] {
+        let path = files.file(name, bytes);
+        let why = refused(&files.good().certificate_file(&path));
+        assert!(
+            why.contains(&format!("the certificate file {}", path.display())),
+            "{why}"
+        );
+        assert!(why.contains(says) && !why.contains('\n'), "{name}: {why}");
+    }
+    let why = refused(&files.good().certificate_file(files.file("der", der)));
+    assert!(
+        why.contains("is DER and not PEM; `openssl x509 -inform DER"),
+        "{why}"
+    );
+    let why = refused(&files.good().certificate_file("/no/such.pem"));
+    assert_eq!(
+        why,
+        "cannot read the certificate file /no/such.pem: No such file or directory (os error 2); \
+         give the path of a PEM file"
+    );
+    let why = refused(&files.good().certificate_file("/"));
+    assert!(
+        why.contains("the certificate file /: Is a directory"),
+        "{why}"
+    );
+    let why = refused(&Tls::new().key_pem(&files.key));
+    assert!(why.contains("Tls::certificate_file"), "{why}");
+}
+
+#[test]
+fn each_bad_key_is_named_with_a_way_out() {
+    let (files, other) = (Files::new(), Files::new());
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE \
+                     KEY-----\n";
+    let legacy = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: \
+                  AES-256-CBC,AA\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
+    let hollow = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    for (name, bytes, says) in [
+        (
+            "empty",
+            "",
+            "holds no private key; it has to have a section",
+        ),
+        (
+            "swapped",
+            &files.certificate,
+            "holds a certificate and no key; are the two swapped?",
+        ),
+        ("encrypted", encrypted, "is encrypted"),
+        ("legacy", legacy, "is encrypted"),
+        ("hollow", hollow, "is of a kind that cannot be used"),
+        (
+            "other",
+            &other.key,
+            "does not belong to the certificate in the certificate file",
+        ),
+    ] {
+        let path = files.file(name, bytes);
+        let why = refused(&files.good().key_file(&path));
+        assert!(
+            why.contains(&format!("the key file {}", path.display())),
+            "{why}"
+        );
+        assert!(why.contains(says) && !why.contains('\n'), "{name}: {why}");
+    }
+    let why = refused(&files.good().key_file("/no/such.key"));
+    assert!(
+        why.contains("cannot read the key file /no/such.key: No such file"),
+        "{why}"
+    );
+    let why = refused(&Tls::new().certificate_pem(&files.certificate));
+    assert!(why.contains("Tls::key_file"), "{why}");
+    let turned = format!("{}{}", other.certificate, files.certificate);
+    let why = refused(&files.good().certificate_pem(turned));
+    assert!(
+        why.contains("it belongs to the 2. in it, which has to be first"),
+        "{why}"
+    );
+}
+
+#[test]
+fn each_bad_client_ca_is_named_with_a_way_out() {
+    let files = Files::new();
+    let path = files.file("ca", "nothing");
+    let why = refused(&files.good().client_ca_file(&path));
+    let named = format!("the client CA file {} holds no certificate", path.display());
+    assert!(why.contains(&named), "{why}");
+    let hollow = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let why = refused(&files.good().client_ca_pem(hollow));
+    assert!(
+        why.contains("the client CA from memory: certificate 1 in it"),
+        "{why}"
+    );
+    let why = refused(&files.good().client_ca_file("/no/ca.pem"));
+    assert!(
+        why.contains("cannot read the client CA file /no/ca.pem"),
+        "{why}"
+    );
+    let why = refused(&files.good().client_auth(ClientAuth::Optional));
+    assert!(why.contains("Tls::client_ca_file"), "{why}");
+}
+
+#[test]
+fn what_clients_are_held_to_is_told_apart() {
+    let (files, other) = (Files::new(), Files::new());
+    let policy = |tls: &Tls| Identity::read(tls).expect("it is good").client_policy();
+    let with_ca = files.good().client_ca_pem(&files.certificate);
+    let policies = [
+        policy(&files.good()),
+        policy(&with_ca),
+        policy(&with_ca.clone().client_auth(ClientAuth::Optional)),
+        policy(&files.good().client_ca_pem(&other.certificate)),
+    ];
+    for (at, one) in policies.iter().enumerate() {
+        assert!(!policies[at + 1..].contains(one), "{at}");
+    }
+    let required = with_ca.client_auth(ClientAuth::Required);
+    assert_eq!(policy(&required), policies[1], "it is the default");
+}
+
+#[test]
+fn a_certificate_at_the_wrong_time_is_only_doubted() {
+    let doubts = |change: &dyn Fn(&mut CertificateParams)| {
+        let identity = Identity::read(&Files::with(change).good()).expect("it is taken");
+        identity.doubts().join("; ")
+    };
+    let expired = doubts(&|params| params.not_after = date_time_ymd(2020, 1, 1));
+    assert!(
+        expired.contains("good.pem holds a certificate that expired"),
+        "{expired}"
+    );
+    let early = doubts(&|params| params.not_before = date_time_ymd(3000, 1, 1));
+    assert!(
+        early.contains("good.pem holds a certificate that becomes valid in"),
+        "{early}"
+    );
+}
+
+#[test]
+fn a_key_that_others_can_read_is_only_doubted() {
+    let files = Files::new();
+    let tls = files.good();
+    for (mode, doubted) in [(0o600, 0), (0o640, 0), (0o604, 1), (0o602, 1)] {
+        let path = files.dir.path().join("good.key");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let identity = Identity::read(&tls).expect("it is taken");
+        assert_eq!(identity.doubts().len(), doubted, "{:?}", identity.doubts());
+    }
+}

@@ -1,0 +1,318 @@
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::task::Waker;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::super::{Acceptor, ClientAuth, Tls, TlsHandshake, TlsVersion};
+use super::*;
+use crate::keyring::{Key, Keyring, NAME, SECRET};
+
+/// Nothing takes so long.
+const CEILING: Duration = Duration::from_secs(10);
+
+struct Tcp(TcpStream);
+
+impl Socket for Tcp {
+    fn has_unread(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        SockRef::from(&self.0)
+            .peek(&mut byte)
+            .is_ok_and(|len| len > 0)
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_read_ready(cx).map(drop)
+    }
+
+    fn closed(&self) -> Closed {
+        Closed::of(self.0.ready(Closed::INTEREST))
+    }
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// A server, a client that believes it, and a CA that has signed the client.
+struct Peers {
+    acceptor: Acceptor,
+    client: ClientConfig,
+    row: Row,
+    client_certificate: CertificateDer<'static>,
+}
+
+impl Peers {
+    fn new(auth: Option<ClientAuth>) -> Self {
+        let ca_key = KeyPair::generate().expect("random");
+        let mut ca = CertificateParams::new([]).expect("no names");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_certificate = ca.self_signed(&ca_key).expect("a key");
+        let issuer = Issuer::new(ca, ca_key);
+        let signed = |name: &str| {
+            let key = KeyPair::generate().expect("random");
+            let params = CertificateParams::new([name.to_owned()]).expect("a name");
+            let certificate = params.signed_by(&key, &issuer).expect("a key");
+            (certificate, key)
+        };
+        let (certificate, key) = signed("localhost");
+        let mut tls = Tls::new()
+            .certificate_pem(certificate.pem())
+            .key_pem(key.serialize_pem());
+        if let Some(auth) = auth {
+            tls = tls.client_ca_pem(ca_certificate.pem()).client_auth(auth);
+        }
+        let row = Row::own();
+        let ring = Keyring::new(Key::new([1; NAME + SECRET]), Duration::ZERO);
+        let acceptor = tls.acceptor(move || Some(ring.clone()), row.clone());
+        let mut roots = RootCertStore::empty();
+        roots.add(ca_certificate.der().clone()).expect("a CA");
+        let (client_certificate, key) = signed("client");
+        let client_certificate = client_certificate.der().clone();
+        let client = ClientConfig::builder_with_provider(super::super::identity::provider())
+            .with_safe_default_protocol_versions()
+            .expect("some")
+            .with_root_certificates(roots);
+        let mut client = match auth {
+            Some(_) => client
+                .with_client_auth_cert(
+                    vec![client_certificate.clone()],
+                    PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+                )
+                .expect("they belong together"),
+            None => client.with_no_client_auth(),
+        };
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self {
+            acceptor: acceptor.expect("the files are good"),
+            client,
+            row,
+            client_certificate,
+        }
+    }
+
+    async fn connected(&self) -> (TcpStream, Secure<Tcp>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let client = TcpStream::connect(address).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("it has connected");
+        (client, self.acceptor.accept(Tcp(stream)))
+    }
+
+    async fn opened(&self) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {
+        let (tcp, mut secure) = self.connected().await;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connector = TlsConnector::from(Arc::new(self.client.clone()));
+        let (client, version) = tokio::join!(connector.connect(name, tcp), open(&mut secure));
+        assert_eq!(version.expect("they agree"), Version::Http1);
+        (client.expect("they agree"), secure)
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        [
+            Count::TlsHandshakes,
+            Count::TlsResumed,
+            Count::TlsHandshakeFailures,
+        ]
+        .map(|count| self.row.count(count))
+    }
+}
+
+async fn open(secure: &mut Secure<Tcp>) -> io::Result<Version> {
+    timeout(CEILING, poll_fn(|cx| secure.poll_open(cx)))
+        .await
+        .expect("it comes to an end")
+}
+
+fn is_readable(secure: &Secure<Tcp>) -> bool {
+    let mut now = Context::from_waker(Waker::noop());
+    secure.poll_readable(&mut now).is_ready()
+}
+
+fn told(secure: &Secure<Tcp>) -> Option<TlsInfo> {
+    let local = crate::address::Address::Unix("/".into());
+    let mut info = ConnectionInfo::new(crate::address::Peer::Unix, local);
+    secure.introduce(&mut info);
+    info.tls().cloned()
+}
+
+#[tokio::test]
+async fn what_was_agreed_on_is_told_and_a_session_resumed() {
+    let peers = Peers::new(Some(ClientAuth::Required));
+    for (round, handshake) in [TlsHandshake::Full, TlsHandshake::Resumed]
+        .into_iter()
+        .enumerate()
+    {
+        let (mut client, mut secure) = peers.opened().await;
+        let info = told(&secure).expect("it is open");
+        assert_eq!(info.handshake, handshake, "{round}");
+        assert_eq!(info.version, TlsVersion::Tls13);
+        assert_eq!(info.alpn.as_deref(), Some("http/1.1"));
+        assert_eq!(info.server_name.as_deref(), Some("localhost"));
+        let shown = peers.client_certificate.to_vec();
+        assert_eq!(info.client_certificates, [shown]);
+        // The client gets its ticket with the first bytes that it reads.
+        secure.write_all(b"hello").await.expect("it is open");
+        secure.flush().await.expect("it is open");
+        let mut said = [0; 5];
+        client.read_exact(&mut said).await.expect("it is open");
+        assert_eq!(&said, b"hello");
+    }
+    assert_eq!(peers.counts(), [2, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_client_without_a_certificate_is_served_only_where_none_is_required() {
+    for (auth, served) in [(ClientAuth::Optional, true), (ClientAuth::Required, false)] {
+        let mut peers = Peers::new(Some(auth));
+        let none = Peers::new(None).client.client_auth_cert_resolver;
+        peers.client.client_auth_cert_resolver = none;
+        let (tcp, mut secure) = peers.connected().await;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connector = TlsConnector::from(Arc::new(peers.client.clone()));
+        let talk = async {
+            // In TLS 1.3 it takes itself for connected before the server has looked.
+            let client = connector.connect(name, tcp).await;
+            match client {
+                Ok(mut client) if !served => client.read_u8().await.err(),
+                client => client.err(),
+            }
+        };
+        let (error, opened) = tokio::join!(talk, open(&mut secure));
+        assert_eq!(error.is_none(), served, "{error:?}");
+        assert_eq!(opened.is_ok(), served, "{auth:?}");
+        assert_eq!(told(&secure).is_some(), served, "{auth:?}");
+        assert_eq!(peers.counts()[2], u64::from(!served));
+    }
+}
+
+#[tokio::test]
+async fn what_is_decrypted_and_not_read_is_readable() {
+    let peers = Peers::new(None);
+    let (mut client, mut secure) = peers.opened().await;
+    assert!(!is_readable(&secure) && !secure.has_unread());
+    client.write_all(b"two").await.expect("it is open");
+    let readable = timeout(CEILING, poll_fn(|cx| secure.poll_readable(cx)));
+    readable.await.expect("bytes have come");
+    assert!(secure.has_unread(), "to be decrypted yet");
+    assert_eq!(secure.read_u8().await.expect("there are bytes"), b't');
+    // Nothing is left in the socket.
+    assert!(!secure_socket(&secure).has_unread());
+    assert!(is_readable(&secure) && secure.has_unread());
+    let mut rest = [0; 2];
+    secure.read_exact(&mut rest).await.expect("there are bytes");
+    assert_eq!(&rest, b"wo");
+    assert!(!secure.has_unread());
+    assert_eq!(secure.closed(), Closed::Nothing);
+    client.shutdown().await.expect("it is open");
+    let readable = timeout(CEILING, poll_fn(|cx| secure.poll_readable(cx)));
+    readable.await.expect("the end has come");
+    assert_eq!(secure.read(&mut rest).await.expect("an orderly end"), 0);
+    assert_eq!(secure.closed(), Closed::Sending);
+}
+
+fn secure_socket(secure: &Secure<Tcp>) -> &Tcp {
+    match &*secure.state {
+        State::Open(stream) => &stream.get_ref().0.io,
+        _ => panic!("it is open"),
+    }
+}
+
+#[tokio::test]
+async fn the_end_is_said_and_can_be_told_from_a_cut() {
+    let peers = Peers::new(None);
+    let (mut client, mut secure) = peers.opened().await;
+    secure.shutdown().await.expect("it is open");
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.expect("an orderly end");
+    let (mut client, secure) = peers.opened().await;
+    drop(secure);
+    let error = client.read_to_end(&mut rest).await.expect_err("a cut");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test]
+async fn who_speaks_http_is_told_so_in_http() {
+    let peers = Peers::new(None);
+    let (mut client, mut secure) = peers.connected().await;
+    // More than is read at once: what is left unread would reset the connection.
+    let request = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(100_000));
+    let talk = async {
+        client
+            .write_all(request.as_bytes())
+            .await
+            .expect("it reads");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("no reset");
+        drop(client);
+        answer
+    };
+    let (answer, opened) = tokio::join!(talk, open(&mut secure));
+    assert_eq!(
+        opened.expect_err("no TLS").kind(),
+        io::ErrorKind::InvalidData
+    );
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
+    assert!(
+        head.ends_with(&format!("content-length: {}", body.len())),
+        "{head}"
+    );
+    assert!(body.contains("https://"), "{body}");
+    assert_eq!(peers.counts(), [0, 0, 1]);
+}
+
+#[tokio::test]
+async fn nonsense_is_a_failure_and_silence_is_none() {
+    let peers = Peers::new(None);
+    let (client, mut secure) = peers.connected().await;
+    drop(client);
+    open(&mut secure).await.expect_err("nobody is there");
+    assert_eq!(peers.counts(), [0, 0, 0]);
+    let (mut client, mut secure) = peers.connected().await;
+    client.write_all(&[0; 64]).await.expect("it reads");
+    let mut answer = Vec::new();
+    let heard = async {
+        client.read_to_end(&mut answer).await.expect("no reset");
+        drop(client);
+    };
+    let ((), opened) = tokio::join!(heard, open(&mut secure));
+    opened.expect_err("that is no TLS");
+    assert_eq!(answer.first(), Some(&21), "an alert: {answer:?}");
+    assert_eq!(peers.counts(), [0, 0, 1]);
+    let mut byte = [0];
+    secure.read(&mut byte).await.expect_err("it is not open");
+    assert_eq!(secure.closed(), Closed::Everything);
+}

@@ -1,0 +1,175 @@
+//! Session tickets: what a client is given to resume its session by, on whichever worker.
+//!
+//! `name of the key (16) | nonce (12) | sealed session | tag (16)`, by AES-256-GCM (RFC 5116). The
+//! name and what clients are held to are authenticated with it: who was let in under other CAs has
+//! to show a certificate again.
+
+use std::fmt;
+use std::time::Duration;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::server::ProducesTickets;
+
+use super::identity::ClientPolicy;
+use crate::keyring::{Key, Keyring, NAME};
+
+/// See the module's head.
+pub(super) struct Tickets {
+    keys: Box<dyn Fn() -> Option<Keyring> + Send + Sync>,
+    lifetime: Duration,
+    policy: ClientPolicy,
+    random: SystemRandom,
+}
+
+impl Tickets {
+    /// `keys` tells the keys as of now; without any there are no tickets.
+    pub(super) fn new(
+        keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
+        lifetime: Duration,
+        policy: ClientPolicy,
+    ) -> Self {
+        Self {
+            keys: Box::new(keys),
+            lifetime,
+            policy,
+            random: SystemRandom::new(),
+        }
+    }
+
+    fn context(&self, key: &Key) -> Aad<Vec<u8>> {
+        Aad::from([&key.name[..], &self.policy].concat())
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        (self.keys)().is_some()
+    }
+
+    fn lifetime(&self) -> u32 {
+        u32::try_from(self.lifetime.as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// A nonce is random. One key seals far fewer than the 2^32 tickets that are safe with those
+    /// (NIST SP 800-38D 8.3): within 12 h that would be 100 000 a second.
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let key = (self.keys)()?.current;
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let mut sealed = plain.to_vec();
+        cipher(&key)
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                self.context(&key),
+                &mut sealed,
+            )
+            .ok()?;
+        Some([&key.name[..], &nonce, &sealed].concat())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_at_checked(NAME)?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let keys = (self.keys)()?;
+        let key = keys.named(name)?;
+        let mut opened = sealed.to_vec();
+        let plain = cipher(key)
+            .open_in_place(
+                Nonce::assume_unique_for_key(*nonce),
+                self.context(key),
+                &mut opened,
+            )
+            .ok()?;
+        let length = plain.len();
+        opened.truncate(length);
+        Some(opened)
+    }
+}
+
+fn cipher(key: &Key) -> LessSafeKey {
+    let key = UnboundKey::new(&AES_256_GCM, &key.secret);
+    LessSafeKey::new(key.expect("a secret is as long as AES-256 wants it"))
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tickets")
+            .field("lifetime", &self.lifetime)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keyring::SECRET;
+
+    const LIFETIME: Duration = Duration::from_secs(60);
+    const SESSION: &[u8] = b"all that was agreed on";
+
+    fn key(byte: u8) -> Key {
+        Key::new([byte; NAME + SECRET])
+    }
+
+    fn ring() -> Keyring {
+        Keyring::new(key(1), Duration::ZERO)
+    }
+
+    fn worker(ring: Keyring) -> Tickets {
+        Tickets::new(
+            move || Some(ring.clone()),
+            LIFETIME,
+            ClientPolicy::default(),
+        )
+    }
+
+    #[test]
+    fn a_ticket_of_one_worker_is_opened_by_every_other() {
+        let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
+        assert_eq!(worker(ring()).decrypt(&ticket).as_deref(), Some(SESSION));
+        assert_eq!(ticket[..NAME], [1; NAME], "it bears the key's name");
+        let again = worker(ring()).encrypt(SESSION).expect("there is a key");
+        assert_ne!(again, ticket, "no nonce is used again");
+    }
+
+    #[test]
+    fn it_outlives_one_rotation_and_not_two() {
+        let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
+        let once = ring().rotated(key(2), LIFETIME, LIFETIME);
+        assert_eq!(
+            worker(once.clone()).decrypt(&ticket).as_deref(),
+            Some(SESSION)
+        );
+        let twice = once.rotated(key(3), LIFETIME * 2, LIFETIME);
+        assert_eq!(worker(twice).decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn what_was_not_sealed_so_is_not_opened() {
+        let here = worker(ring());
+        let ticket = here.encrypt(SESSION).expect("there is a key");
+        for at in 0..ticket.len() {
+            let mut forged = ticket.clone();
+            forged[at] ^= 1;
+            assert_eq!(here.decrypt(&forged), None, "byte {at}");
+            assert_eq!(here.decrypt(&ticket[..at]), None, "{at} bytes of it");
+        }
+    }
+
+    #[test]
+    fn who_was_let_in_under_other_rules_shows_a_certificate_again() {
+        let strict = Tickets::new(|| Some(ring()), LIFETIME, [1; 32]);
+        let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
+        assert_eq!(strict.decrypt(&ticket), None);
+    }
+
+    #[test]
+    fn without_keys_there_are_no_tickets() {
+        let none = Tickets::new(|| None, LIFETIME, ClientPolicy::default());
+        assert!(!none.enabled());
+        assert_eq!(none.encrypt(SESSION), None);
+        let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
+        assert_eq!(none.decrypt(&ticket), None);
+    }
+}

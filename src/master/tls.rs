@@ -1,0 +1,172 @@
+//! TLS, as far as it is the master's: the files are read here, and the keys of session tickets made
+//! and replaced. Workers get both, and need no right to read a private key.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::hooks::Notice;
+use crate::http::Tls;
+use crate::keyring::Keyring;
+use crate::master::Master;
+use crate::protocol::ticket_keys::{self, TicketKeys};
+use crate::supervisor::Event;
+use crate::sys::{clock, memory};
+
+/// What TLS needs.
+#[derive(Debug)]
+pub(super) struct Secrets {
+    tls: Tls,
+    /// What its files held when they were found good. `None`: workers have to read them.
+    files: Option<OwnedFd>,
+    /// `None` if they could not be made; then each worker has its own.
+    keys: Option<TicketKeys>,
+}
+
+/// Whether the workers that an upgraded master has found know its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    ToAll,
+    /// They were made a moment ago.
+    ToNobody,
+}
+
+impl Secrets {
+    /// At the start of a server: with files that are good, and fresh keys.
+    pub(super) fn new(tls: Tls) -> Result<Self, Error> {
+        let files = read(&tls)?;
+        let keys = fresh_keys().map_err(|error| Error::system("memfd_create(2)", error))?;
+        Ok(Self {
+            tls,
+            files: Some(files),
+            keys: Some(keys),
+        })
+    }
+
+    /// In the next image. The canary could serve, so a file that is bad now is no reason to end;
+    /// what cannot be gone on from is made anew.
+    pub(super) fn resume(
+        tls: Option<Tls>,
+        keys: Option<OwnedFd>,
+        files: Option<OwnedFd>,
+    ) -> (Option<Self>, Known) {
+        let Some(tls) = tls else {
+            return (None, Known::ToAll);
+        };
+        let files = read(&tls)
+            .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"))
+            .ok()
+            .or(files);
+        let left = keys.and_then(|fd| {
+            TicketKeys::inherit(fd)
+                .inspect_err(|error| tracing::error!(%error, "the keys of tickets are lost"))
+                .ok()
+        });
+        let known = match left {
+            Some(_) => Known::ToAll,
+            None => Known::ToNobody,
+        };
+        let fresh = || {
+            fresh_keys()
+                .inspect_err(|error| tracing::error!(%error, "workers have no tickets in common"))
+                .ok()
+        };
+        let keys = left.or_else(fresh);
+        (Some(Self { tls, files, keys }), known)
+    }
+
+    /// What a worker inherits.
+    pub(super) fn keys_number(&self) -> Option<RawFd> {
+        self.keys.as_ref().map(TicketKeys::number)
+    }
+
+    /// What a worker inherits.
+    pub(super) fn files_number(&self) -> Option<RawFd> {
+        self.files.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// The descriptor once more, for the next image. If there is none it makes its own.
+    pub(super) fn share_keys(&self) -> Option<OwnedFd> {
+        self.keys.as_ref().and_then(|keys| keys.share().ok())
+    }
+
+    /// As [`share_keys`](Self::share_keys).
+    pub(super) fn share_files(&self) -> Option<OwnedFd> {
+        self.files.as_ref().and_then(|files| files.try_clone().ok())
+    }
+
+    /// Reads the files again; those that were read before stay if these are no good.
+    fn renew(&mut self) -> Result<(), Error> {
+        self.files = Some(read(&self.tls)?);
+        Ok(())
+    }
+
+    fn until_rotation(&self) -> Option<Duration> {
+        let keyring = self.keys.as_ref()?.keyring();
+        Some(keyring.left(clock::monotonic(), self.tls.key_lifetime()))
+    }
+
+    fn rotate(&mut self) {
+        let Some(keys) = &mut self.keys else {
+            return;
+        };
+        let (now, lifetime) = (clock::monotonic(), self.tls.key_lifetime());
+        let ring = keys.keyring().clone();
+        keys.replace(match ticket_keys::fresh_key() {
+            Ok(fresh) => {
+                tracing::debug!("the key of session tickets was replaced");
+                ring.rotated(fresh, now, lifetime)
+            }
+            Err(error) => {
+                tracing::error!(%error, "the key of session tickets stays for {lifetime:?} more");
+                Keyring { since: now, ..ring }
+            }
+        });
+    }
+}
+
+fn read(tls: &Tls) -> Result<OwnedFd, Error> {
+    let files = tls.read_files()?;
+    memory::sealed(c"prefork-tls-files", &files)
+        .map_err(|error| Error::system("memfd_create(2)", error))
+}
+
+fn fresh_keys() -> std::io::Result<TicketKeys> {
+    TicketKeys::new(Keyring::new(ticket_keys::fresh_key()?, clock::monotonic()))
+}
+
+impl Master {
+    /// Tells the supervisor what an operator asks for, unless it is a reload that cannot succeed:
+    /// that is given up before a worker is touched.
+    pub(super) fn heed_operator(&mut self, event: Event) {
+        let refused = match (&mut self.secrets, event) {
+            (Some(secrets), Event::Reload) if !self.supervisor.is_draining() => {
+                secrets.renew().err()
+            }
+            _ => None,
+        };
+        let Some(error) = refused else {
+            return self.tell_supervisor(event);
+        };
+        // As any other that comes to nothing: whoever waits for its end has to hear of it.
+        let generation = self.supervisor.next_generation();
+        let why = error.to_string();
+        tracing::warn!(%generation, "reload abandoned: {why}");
+        self.notify(&Notice::ReloadStarted { generation });
+        self.notify(&Notice::ReloadAbandoned { generation, why });
+    }
+
+    /// How long the master may sleep before a key is due; `None` if there are none.
+    pub(super) fn until_rotation(&self) -> Option<Duration> {
+        self.secrets.as_ref()?.until_rotation()
+    }
+
+    /// Replaces the key of tickets, if it is time to.
+    pub(super) fn rotate_ticket_keys(&mut self) {
+        if self.until_rotation() == Some(Duration::ZERO)
+            && let Some(secrets) = &mut self.secrets
+        {
+            secrets.rotate();
+        }
+    }
+}

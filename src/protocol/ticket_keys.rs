@@ -1,0 +1,284 @@
+//! The keys of session tickets: one page in memory that the master writes and every worker reads.
+//!
+//! A client may resume its session on any worker, of any generation, and on workers of the next
+//! image too. So the master makes the keys, and workers see it at once when it replaces one; they
+//! have the page by a descriptor that cannot write, and it is in nobody's core.
+//!
+//! | words | what they are |
+//! |---|---|
+//! | 0, 1 | what layout this is |
+//! | 2 | the sequence: odd while the master writes what follows |
+//! | 3 | since when there is the current key, in milliseconds of the monotonic clock |
+//! | 4 to 9 | the current key: two words of name, four of secret |
+//! | 10 to 15 | the previous one; zeroes if there is none |
+//!
+//! Who reads takes the sequence, the words, and the sequence once more: if it was even and has not
+//! changed, the words belong together.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+use std::time::Duration;
+
+use crate::keyring::{Key, Keyring, NAME, SECRET};
+use crate::sys::memory::{self, Mapping, View};
+use crate::sys::random;
+
+const LAYOUT: [u64; 2] = [u64::from_le_bytes(*b"tickets\0"), 1];
+const SEQUENCE: usize = LAYOUT.len();
+const RING: usize = SEQUENCE + 1;
+const KEY_WORDS: usize = (NAME + SECRET) / 8;
+const RING_WORDS: usize = 1 + 2 * KEY_WORDS;
+const ALL_WORDS: usize = RING + RING_WORDS;
+
+/// How often a reader tries to find the master not writing. To write takes less than a
+/// microsecond, twice a day; but the master may be killed in it.
+const TRIES_MAX: usize = 10_000;
+
+type RingWords = [u64; RING_WORDS];
+
+/// The master's side.
+#[derive(Debug)]
+pub(crate) struct TicketKeys {
+    fd: OwnedFd,
+    /// The same file, for those who may only read.
+    for_workers: OwnedFd,
+    map: Mapping,
+    keyring: Keyring,
+}
+
+/// A worker's side.
+#[derive(Debug)]
+pub(crate) struct SharedKeys(View);
+
+impl TicketKeys {
+    pub(crate) fn new(keyring: Keyring) -> io::Result<Self> {
+        let fd = memory::create(c"prefork-ticket-keys", ALL_WORDS)?;
+        let map = Mapping::new(&fd, 0, ALL_WORDS)?;
+        map.keep_from_cores()?;
+        for (word, value) in map.iter().zip(LAYOUT) {
+            word.store(value, Relaxed);
+        }
+        let keys = Self {
+            for_workers: memory::read_only(&fd)?,
+            fd,
+            map,
+            keyring,
+        };
+        keys.publish();
+        Ok(keys)
+    }
+
+    /// Takes over the keys of the image that ran in this process before.
+    pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
+        let for_workers = memory::read_only(&fd)?;
+        let keyring = SharedKeys::new(&for_workers)?.keyring();
+        let keyring = keyring.ok_or(io::ErrorKind::InvalidData)?;
+        let map = Mapping::new(&fd, 0, ALL_WORDS)?;
+        map.keep_from_cores()?;
+        Ok(Self {
+            fd,
+            for_workers,
+            map,
+            keyring,
+        })
+    }
+
+    /// The descriptor once more, for the next image.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// The descriptor that workers inherit; close-on-exec here.
+    pub(crate) fn number(&self) -> RawFd {
+        self.for_workers.as_raw_fd()
+    }
+
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
+    /// From the next moment on workers use these.
+    pub(crate) fn replace(&mut self, keyring: Keyring) {
+        self.keyring = keyring;
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let sequence = self.map[SEQUENCE].load(Relaxed);
+        self.map[SEQUENCE].store(sequence | 1, Relaxed);
+        // No word of the ring is seen without the odd sequence before it.
+        fence(Release);
+        for (word, value) in self.map[RING..].iter().zip(to_words(&self.keyring)) {
+            word.store(value, Relaxed);
+        }
+        self.map[SEQUENCE].store((sequence | 1).wrapping_add(1), Release);
+    }
+}
+
+impl SharedKeys {
+    /// Fails if another image has left something else there.
+    pub(crate) fn new(fd: &OwnedFd) -> io::Result<Self> {
+        let same_size = memory::words(fd)? == ALL_WORDS;
+        let view = View::new(fd)?;
+        view.keep_from_cores()?;
+        let same = same_size && (0..LAYOUT.len()).all(|at| view.load(at) == LAYOUT[at]);
+        same.then_some(Self(view))
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// The keys as of now; `None` if the master has ended in the midst of writing them.
+    pub(crate) fn keyring(&self) -> Option<Keyring> {
+        for _ in 0..TRIES_MAX {
+            let before = self.0.load(SEQUENCE);
+            fence(Acquire);
+            let words = std::array::from_fn(|at| self.0.load(RING + at));
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.0.load(SEQUENCE) == before {
+                return Some(from_words(&words));
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+}
+
+/// A key that nobody has had before.
+pub(crate) fn fresh_key() -> io::Result<Key> {
+    random::bytes().map(Key::new)
+}
+
+fn to_words(keyring: &Keyring) -> RingWords {
+    let Keyring {
+        current,
+        previous,
+        since,
+    } = keyring;
+    let mut words = [0; RING_WORDS];
+    words[0] = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let keys = [Some(current), previous.as_ref()];
+    for (key, to) in keys.into_iter().zip(words[1..].chunks_mut(KEY_WORDS)) {
+        let Some(key) = key else { continue };
+        let bytes = key.name.iter().chain(&key.secret).copied();
+        let bytes: Vec<_> = bytes.collect();
+        for (word, bytes) in to.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
+        }
+    }
+    words
+}
+
+fn from_words(words: &RingWords) -> Keyring {
+    let (current, previous) = words[1..].split_at(KEY_WORDS);
+    let key = |words: &[u64]| {
+        let mut bytes = [0; NAME + SECRET];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        Key::new(bytes)
+    };
+    let is_there = previous.iter().any(|&word| word != 0);
+    Keyring {
+        current: key(current),
+        previous: is_there.then(|| key(previous)),
+        since: Duration::from_millis(words[0]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(10);
+
+    /// A ring in which every byte is the same, so that a torn one shows.
+    fn ring(byte: u8) -> Keyring {
+        let key = Key::new([byte; NAME + SECRET]);
+        Keyring {
+            current: key.clone(),
+            previous: Some(key),
+            since: Duration::from_millis(byte.into()),
+        }
+    }
+
+    fn worker(keys: &TicketKeys) -> SharedKeys {
+        SharedKeys::new(&keys.for_workers).expect("the master has made it")
+    }
+
+    #[test]
+    fn a_worker_sees_what_the_master_writes() {
+        let first = Keyring::new(Key::new([1; NAME + SECRET]), Duration::from_secs(5));
+        let mut keys = TicketKeys::new(first.clone()).expect("memory");
+        let worker = worker(&keys);
+        assert_eq!(worker.keyring(), Some(first.clone()));
+        let second = fresh_key().expect("random");
+        let second = first.rotated(second, Duration::from_secs(6), LIFETIME);
+        keys.replace(second.clone());
+        assert_eq!(worker.keyring(), Some(second));
+    }
+
+    #[test]
+    fn the_next_image_goes_on_with_the_same_keys_and_the_same_workers() {
+        let keys = TicketKeys::new(ring(1)).expect("memory");
+        let old_worker = worker(&keys);
+        let left = keys.share().expect("a descriptor");
+        drop(keys);
+        let mut next = TicketKeys::inherit(left).expect("it is whole");
+        assert_eq!(next.keyring(), &ring(1));
+        next.replace(ring(2));
+        assert_eq!(old_worker.keyring(), Some(ring(2)));
+        assert_eq!(worker(&next).keyring(), Some(ring(2)));
+    }
+
+    #[test]
+    fn a_worker_cannot_write_and_reads_nothing_else() {
+        let keys = TicketKeys::new(ring(1)).expect("memory");
+        Mapping::new(&keys.for_workers, 0, ALL_WORDS).expect_err("not to write");
+        let other = memory::create(c"other", ALL_WORDS).expect("memory");
+        SharedKeys::new(&other).expect_err("zeroes are no keys");
+        TicketKeys::inherit(other).expect_err("for the master neither");
+        let longer = memory::create(c"other", ALL_WORDS + 1).expect("memory");
+        SharedKeys::new(&longer).expect_err("of another size");
+    }
+
+    #[test]
+    fn keys_that_are_being_written_are_not_used() {
+        let keys = TicketKeys::new(ring(1)).expect("memory");
+        let worker = worker(&keys);
+        keys.map[SEQUENCE].fetch_add(1, Relaxed);
+        assert_eq!(worker.keyring(), None, "as if the master had died there");
+        keys.publish();
+        assert_eq!(worker.keyring(), Some(ring(1)));
+    }
+
+    #[test]
+    fn no_torn_ring_is_ever_read() {
+        let mut keys = TicketKeys::new(ring(1)).expect("memory");
+        let worker = worker(&keys);
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut read = 0;
+                while read == 0 || !over.load(Relaxed) {
+                    // Here the master writes all the time, which it never does.
+                    let Some(found) = worker.keyring() else {
+                        continue;
+                    };
+                    assert_eq!(found, ring(found.current.name[0]));
+                    read += 1;
+                }
+                read
+            });
+            for round in 0..200_000_u32 {
+                keys.replace(ring(1 + (round % 250) as u8));
+            }
+            over.store(true, Relaxed);
+            let read = reader.join().expect("it finds no torn one");
+            assert_ne!(read, 0);
+        });
+    }
+}

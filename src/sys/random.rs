@@ -1,0 +1,38 @@
+//! Random bytes for keys: getrandom(2).
+
+use std::io;
+
+use nix::errno::Errno;
+use nix::libc;
+
+/// Random bytes, from which nobody can tell others. Waits until the kernel has gathered enough,
+/// which it has soon after the machine has started.
+pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        let rest = &mut bytes[filled..];
+        // SAFETY: `rest` is valid for writes of its own length.
+        let written = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(written) {
+            Ok(written) => filled += written,
+            Err(_) if Errno::last() == Errno::EINTR => {}
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_are_the_same() {
+        let [one, other] = [(); 2].map(|()| bytes::<1024>().expect("the kernel has it"));
+        assert_ne!(one, other);
+        // About four of them are 0; all of a part would be that was not written.
+        let zeroes = one.iter().filter(|&&byte| byte == 0).count();
+        assert!(zeroes < 64, "{zeroes} zeroes");
+    }
+}

@@ -1,0 +1,427 @@
+//! HTTPS: bad files, renewed files, and sessions that go on whatever becomes of the workers.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::geteuid;
+use prefork_server::{Address, Prefork, Request, Response, Stop, Tls, service_fn};
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+
+use crate::apps;
+use crate::client::{Client, get};
+use crate::https::{Authority, Browser, Visit};
+use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
+use crate::upgrade::Installed;
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+/// As many visits as leave no one of four workers out: it would be once in 25 000 times.
+const VISITS: usize = 40;
+
+fn start(authority: &Authority, arguments: &[&str]) -> Server {
+    let flags = authority.flags();
+    let all: Vec<_> = flags.iter().map(String::as_str).collect();
+    Server::start(&[&all, arguments].concat())
+}
+
+/// Replaces every worker, and waits for the old ones to have left: they still take what had come
+/// before.
+fn reload(server: &mut Server) {
+    let old = server.workers();
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+}
+
+/// The slots that answered, of visits that were all resumed.
+fn resumed(visits: impl Iterator<Item = Visit>) -> BTreeSet<u32> {
+    visits
+        .map(|visit| {
+            assert!(visit.is_resumed(), "{:?}", visit.answer);
+            visit.answer.worker("slot")
+        })
+        .collect()
+}
+
+/// A client of each version that has tickets for many more visits.
+fn regulars(authority: &Authority, address: SocketAddr) -> [Browser; 2] {
+    VERSIONS.map(|version| {
+        let browser = authority.client(version);
+        assert!(!browser.visit(address).is_resumed(), "the first time");
+        let slots = resumed((0..VISITS).map(|_| browser.visit(address)));
+        assert_eq!(
+            slots.len(),
+            4,
+            "every worker opens the tickets of the others"
+        );
+        browser.gather(address, 4 * VISITS);
+        browser
+    })
+}
+
+pub(crate) fn https_is_served_by_the_certificate_that_is_given() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi", "--listen", "127.0.0.1:0"]);
+    let address = server.address();
+    for version in VERSIONS {
+        let visit = authority.client(version).visit(address);
+        assert_eq!(visit.answer.body, "hi");
+    }
+    let stranger = Authority::new().client(&TLS13);
+    assert!(
+        stranger.try_visit(address).is_err(),
+        "it does not know the CA"
+    );
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert!(
+        ended.log.contains(&format!("https://{address}/")),
+        "{}",
+        ended.log
+    );
+}
+
+pub(crate) fn a_server_in_this_process_speaks_tls() {
+    let authority = Authority::new();
+    let tls = Tls::new()
+        .certificate_file(authority.path("cert.pem"))
+        .key_pem(fs::read(authority.path("key.pem")).expect("it is ours"));
+    let mut server = Prefork::bind("127.0.0.1:0").in_process().tls(tls);
+    let handle = server.handle().expect("a socket pair");
+    let client = std::thread::spawn(move || {
+        let addresses = handle.wait_serving().expect("it serves");
+        let Address::Tcp(address) = addresses[0] else {
+            panic!("TCP")
+        };
+        let browser = authority.client(&TLS13);
+        let visits = [(); 2].map(|()| browser.visit(address));
+        handle.stop(Stop::Drain).expect("it runs");
+        visits
+    });
+    let app = async |_: Request| Ok::<Response, Infallible>(Response::new("hi".into()));
+    server
+        .serve(async move |_worker| Ok(service_fn(app)))
+        .expect("it drains");
+    let [first, second] = client.join().expect("the client is served");
+    assert_eq!(
+        (first.answer.body.as_str(), first.is_resumed()),
+        ("hi", false)
+    );
+    assert!(second.is_resumed());
+}
+
+pub(crate) fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
+    let authority = Authority::new();
+    let installed = Installed::new(BINARY);
+    let flags = authority.flags();
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let arguments = ["--workers", "4", "--worker-header", "--respond", "hi"];
+    let mut server = installed.start(&[&flags, &arguments[..]].concat());
+    let address = server.address();
+    let browsers = regulars(&authority, address);
+    let all_resume = |after: &str| {
+        for browser in &browsers {
+            let slots = resumed((0..VISITS).map(|_| browser.visit(address)));
+            assert_eq!(slots.len(), 4, "after {after}");
+        }
+    };
+    let killed = server.workers()[0];
+    kill(killed, Signal::SIGKILL).expect("it lives");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
+    server.wait("worker_ready");
+    all_resume("a crash");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    all_resume("a reload");
+    installed.replace(BINARY);
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    server.wait("reload_finished");
+    all_resume("an upgrade");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi"]);
+    server.address();
+    let workers = server.workers().into_iter().map(|worker| (worker, "r--s"));
+    for (pid, rights) in workers.chain([(server.pid, "rw-s")]) {
+        let maps = proc_file(pid, "smaps").expect("it lives");
+        let (before, after) = maps.split_once("prefork-ticket-keys").expect("mapped");
+        let head = before.lines().last().expect("where it is mapped");
+        assert_eq!(head.split(' ').nth(1), Some(rights), "{head}");
+        let flags = after.lines().find(|line| line.starts_with("VmFlags:"));
+        let is_left_out = flags
+            .expect("the kernel tells")
+            .split(' ')
+            .any(|flag| flag == "dd");
+        assert!(is_left_out, "{flags:?}");
+        assert!(!after.contains("prefork-ticket-keys"), "mapped once");
+    }
+}
+
+/// The canary of such an upgrade was started without keys in common with others.
+pub(crate) fn an_upgrade_may_bring_tls_and_take_it_away() {
+    let authority = Authority::new();
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "2", "--respond", "hi"]);
+    let address = server.address();
+    let new = format!("exec {BINARY} --announce-fd 1 --workers 2 --respond hi --listen {address}");
+    let upgrade = |server: &mut Server, script: &str| {
+        installed.replace_by_script("/bin/sh", script);
+        let old = server.workers();
+        server.signal(Signal::SIGUSR2);
+        server.wait("upgrade_finished");
+        server.wait("reload_finished");
+        until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    };
+    let private = format!("{new} --worker-header {}", authority.flags().join(" "));
+    upgrade(&mut server, &private);
+    let browser = authority.client(&TLS13);
+    browser.visit(address);
+    let slots = resumed((0..VISITS).map(|_| browser.visit(address)));
+    assert_eq!(slots.len(), 2);
+    upgrade(&mut server, &new);
+    assert_eq!(get(address, "/").body, "hi");
+}
+
+/// The key is replaced every 3 s here. Tickets that it has sealed just before have to be good just
+/// after, in both versions.
+pub(crate) fn sessions_resume_across_a_rotation_of_keys() {
+    let authority = Authority::new();
+    let mut server = app(&authority, "short_tickets");
+    let address = server.address();
+    // What key seals now: a client without a ticket is told in the open.
+    let key = || authority.client(&TLS12).visit(address).key_name();
+    let mut first = key();
+    let mut sealed_by_first = None;
+    let browsers = loop {
+        let browsers = VERSIONS.map(|version| {
+            let browser = authority.client(version);
+            browser.gather(address, 8);
+            browser
+        });
+        let now = key();
+        if now == first {
+            sealed_by_first = Some(browsers);
+        } else if let Some(browsers) = sealed_by_first.take() {
+            break browsers;
+        } else {
+            first = now;
+        }
+    };
+    for browser in &browsers {
+        for _ in 0..8 {
+            assert!(browser.visit(address).is_resumed());
+        }
+    }
+}
+
+pub(crate) fn bad_files_are_refused_before_anything_is_bound() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let path = |name: &str| authority.path(name).display().to_string();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    let others_key = other.path("key.pem").display().to_string();
+    for (arguments, says) in [
+        (
+            ["--tls-cert", "/no/such.pem", "--tls-key", &key],
+            "cannot read the certificate file /no/such.pem: No such file".to_owned(),
+        ),
+        (
+            ["--tls-cert", &key, "--tls-key", &certificate],
+            format!("the certificate file {key} holds a key and no certificate; are the two"),
+        ),
+        (
+            ["--tls-cert", &certificate, "--tls-key", &others_key],
+            format!("the key file {others_key} does not belong to the certificate in"),
+        ),
+    ] {
+        // An address that is not this machine's, to see what comes first.
+        let output = binary()
+            .args(["--listen", "192.0.2.1:1", "--user", "root"])
+            .args(arguments)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(&says), "{arguments:?}: {said}");
+    }
+}
+
+pub(crate) fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi"]);
+    let address = server.address();
+    let workers = server.workers();
+    let good = fs::read(authority.path("key.pem")).expect("it is ours");
+    for (bad, says) in [
+        (&b"nonsense"[..], "holds no private key"),
+        (b"", "holds no"),
+    ] {
+        fs::write(authority.path("key.pem"), bad).expect("writable");
+        server.signal(Signal::SIGHUP);
+        let abandoned = server.wait("reload_abandoned");
+        let why = abandoned["why"].as_str().expect("a reason");
+        let file = authority.path("key.pem").display().to_string();
+        assert!(why.contains(&file) && why.contains(says), "{why}");
+        assert_eq!(server.workers(), workers, "nobody was touched");
+        assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
+    }
+    fs::write(authority.path("key.pem"), good).expect("writable");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    let ended = {
+        server.signal(Signal::SIGTERM);
+        server.end()
+    };
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
+
+pub(crate) fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--workers", "1", "--respond", "hi"]);
+    let address = server.address();
+    fs::remove_file(authority.path("cert.pem")).expect("it is ours");
+    fs::write(authority.path("key.pem"), "half of").expect("writable");
+    let killed = server.workers()[0];
+    kill(killed, Signal::SIGKILL).expect("it lives");
+    server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
+    server.wait("worker_ready");
+    assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
+}
+
+pub(crate) fn a_key_that_only_the_master_may_read_is_enough() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let authority = Authority::new();
+    // Nobody else may even enter the directory.
+    let only_owner = fs::Permissions::from_mode(0o700);
+    fs::set_permissions(authority.path(""), only_owner).expect("it is ours");
+    let mut server = start(&authority, &["--user", "nobody", "--respond", "hi"]);
+    let address = server.address();
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        let browser = authority.client(&TLS13);
+        assert_eq!(browser.visit(address).answer.body, "hi");
+        server.signal(signal);
+        server.wait("reload_finished");
+        assert!(browser.visit(address).is_resumed(), "after {signal}");
+    }
+}
+
+pub(crate) fn a_reload_brings_the_renewed_certificate() {
+    let (old, new) = (Authority::new(), Authority::new());
+    let mut server = start(&old, &["--respond", "hi"]);
+    let address = server.address();
+    assert_eq!(old.client(&TLS13).visit(address).answer.body, "hi");
+    for name in ["cert.pem", "key.pem"] {
+        fs::copy(new.path(name), old.path(name)).expect("writable");
+    }
+    reload(&mut server);
+    assert!(old.client(&TLS13).try_visit(address).is_err());
+    assert_eq!(new.client(&TLS13).visit(address).answer.body, "hi");
+}
+
+pub(crate) fn who_speaks_http_to_a_tls_port_is_told_so() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi"]);
+    let mut client = Client::connect(server.address());
+    let answer = client.get("/");
+    assert!(answer.head.starts_with("HTTP/1.1 400 "), "{}", answer.head);
+    assert!(answer.body.contains("TLS"), "{}", answer.body);
+    client.expect_end();
+}
+
+pub(crate) fn clients_show_their_certificates() {
+    let authority = Authority::new();
+    let ca = authority.path("ca.pem").display().to_string();
+    for (mode, without) in [(&["--tls-client-auth", "optional"][..], true), (&[], false)] {
+        let arguments = [&["--tls-client-ca", &ca, "--respond", "hi"][..], mode].concat();
+        let mut server = start(&authority, &arguments);
+        let address = server.address();
+        for version in VERSIONS {
+            let known = authority.client_signed_by(version, &authority);
+            assert_eq!(known.visit(address).answer.body, "hi");
+            assert!(known.visit(address).is_resumed(), "{version:?}");
+            let nobody = authority.client(version);
+            assert_eq!(
+                nobody.try_visit(address).is_ok(),
+                without,
+                "{mode:?} {version:?}"
+            );
+            let stranger = authority.client_signed_by(version, &Authority::new());
+            assert!(stranger.try_visit(address).is_err(), "{mode:?} {version:?}");
+        }
+    }
+}
+
+/// Tickets let in without a new look at the certificate, so they must not outlive what it was let
+/// in by.
+pub(crate) fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let ca = authority.path("ca.pem");
+    let mut server = start(
+        &authority,
+        &[
+            "--tls-client-ca",
+            &ca.display().to_string(),
+            "--respond",
+            "hi",
+        ],
+    );
+    let address = server.address();
+    let browsers = VERSIONS.map(|version| authority.client_signed_by(version, &authority));
+    for browser in &browsers {
+        browser.visit(address);
+        assert!(browser.visit(address).is_resumed());
+    }
+    fs::copy(other.path("ca.pem"), ca).expect("writable");
+    reload(&mut server);
+    for browser in &browsers {
+        assert!(
+            browser.try_visit(address).is_err(),
+            "its CA is believed no more"
+        );
+    }
+}
+
+pub(crate) fn a_handshake_that_takes_too_long_is_closed() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--header-timeout", "200ms"]);
+    let address = server.address();
+    let mut silent = Client::connect(address);
+    let mut slow = Client::connect(address);
+    // The head of a record that never comes.
+    slow.send("\u{16}\u{3}\u{1}\u{1}");
+    silent.expect_end();
+    slow.expect_end();
+}
+
+pub(crate) fn tls_is_refused_where_the_app_has_to_speak_it() {
+    let authority = Authority::new();
+    let ended = app(&authority, "tls_in_run").end();
+    assert_eq!(ended.code, Some(2), "{}", ended.log);
+    assert!(
+        ended.log.contains("Prefork::tls is for serve"),
+        "{}",
+        ended.log
+    );
+}
+
+/// One of [`apps`] that finds its files in the authority's directory.
+fn app(authority: &Authority, name: &str) -> Server {
+    let this = std::env::current_exe().expect("a path");
+    let mut command = Command::new(this);
+    command.env(apps::VARIABLE, name);
+    Server::spawn(command.env(apps::FILES, authority.path("")))
+}
