@@ -5,8 +5,8 @@
 //! leaves the server more. A driver that is slower hides what a server can do; one that is faster
 //! has left something out. Whether the median difference is within five per cent is told for
 //!
-//! - `/cpu/20`, where a handler computes for 20 us: the server is the bottleneck, and both must find
-//!   the same rate;
+//! - `/cpu/20`, where a handler computes for 20 us: the server is the bottleneck, and both must
+//!   find the same rate;
 //! - `/`, where wrk, which asks epoll for writability before each request, may itself be it.
 //!
 //! Nothing depends on the verdict.
