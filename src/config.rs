@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::proxy::Network;
 
 /// The shortest hang timeout: ten heartbeats. Below this a busy machine looks like a hang.
 pub const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -82,6 +83,8 @@ pub(crate) struct Config {
     /// Per worker, before it is replaced.
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_worker_age: Option<Duration>,
+    /// From where connections begin with a PROXY header.
+    pub(crate) proxy_protocol: Vec<Network>,
     /// Whom workers run as, by name or number. `None`: as their master.
     pub(crate) user: Option<String>,
     /// `None`: the user's own.
@@ -106,6 +109,7 @@ impl Default for Config {
             max_connections: None,
             max_requests: None,
             max_worker_age: None,
+            proxy_protocol: Vec::new(),
             user: None,
             group: None,
             pid_file: None,

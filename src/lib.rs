@@ -80,7 +80,7 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance at exec
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id | record | row
+//! floor 0  address config error handle hooks id | pool | proxy | record | row
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
@@ -122,8 +122,10 @@ mod hooks;
 mod http;
 mod id;
 mod master;
+mod pool;
 mod prefork;
 mod protocol;
+mod proxy;
 mod record;
 mod row;
 mod supervisor;
@@ -138,10 +140,12 @@ pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};
 pub use crate::http::{
-    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response,
+    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response, reply,
 };
 pub use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
+pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};
+pub use crate::proxy::{Forwarded, Network, NetworkError};
 pub use crate::row::Totals;
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;

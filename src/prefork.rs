@@ -20,6 +20,7 @@ use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::inheritance::Seat;
+use crate::proxy::Network;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::incoming::Incoming;
@@ -161,6 +162,7 @@ impl Prefork {
     {
         let http = std::mem::take(&mut self.http);
         let max_requests = self.config.max_requests;
+        let balancers = std::mem::take(&mut self.config.proxy_protocol);
         self.run(async move |worker, incoming| {
             let service = app(worker.clone()).await?;
             let server = Server::new(http, worker.row().clone());
@@ -169,7 +171,7 @@ impl Prefork {
                 let answered = move || counted.counts().requests;
                 spawn_local(recycle::by_requests(worker.clone(), max, answered));
             }
-            serve_incoming(server, service, worker, incoming).await;
+            serve_incoming(server, service, worker, incoming, &balancers).await;
             Ok(())
         })
     }
@@ -323,8 +325,13 @@ impl Prefork {
 }
 
 /// Serves HTTP on what comes in until the drain, and then what is open.
-async fn serve_incoming<S, B>(server: Server, service: S, worker: Worker, mut incoming: Incoming)
-where
+async fn serve_incoming<S, B>(
+    server: Server,
+    service: S,
+    worker: Worker,
+    mut incoming: Incoming,
+    balancers: &[Network],
+) where
     S: Service<Request, Response = hyper::Response<B>> + 'static,
     S::Error: Into<BoxError>,
     B: hyper::body::Body + 'static,
@@ -338,8 +345,12 @@ where
         draining.drain();
     });
     let front = server.front(service);
-    while let Some(connection) = incoming.accept().await {
-        let info = ConnectionInfo::new(connection.peer(), connection.shared_local());
+    while let Some(mut connection) = incoming.accept().await {
+        let peer = connection.peer();
+        if balancers.iter().any(|network| network.contains(peer)) {
+            connection.expect_header();
+        }
+        let info = ConnectionInfo::new(peer, connection.shared_local());
         spawn_local(front.serve(connection, info));
     }
     server.drained().await;

@@ -20,6 +20,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("handle", 0),
     ("hooks", 0),
     ("id", 0),
+    ("pool", 0),
+    ("proxy", 0),
     ("row", 0),
     ("record", 0),
     ("sys", 1),
@@ -34,12 +36,14 @@ const FLOORS: &[(&str, u8)] = &[
 /// Rooms of one floor that may use each other.
 const BESIDE: &[(&str, &str)] = &[
     ("config", "address"),
+    ("config", "proxy"),
     ("error", "address"),
     ("handle", "address"),
     ("hooks", "address"),
     ("hooks", "error"),
     ("hooks", "id"),
     ("hooks", "row"),
+    ("proxy", "address"),
     ("record", "address"),
     ("record", "id"),
 ];

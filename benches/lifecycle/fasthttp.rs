@@ -1,10 +1,7 @@
 //! fasthttp/prefork, built from the Go program beside this file if there is a Go to build it.
 
-use std::fs::{self, File};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::poll::{PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -14,11 +11,8 @@ use crate::chance::Chance;
 use crate::connections;
 use crate::contender::Contender;
 use crate::load::Load;
-use crate::nginx::free_address;
-use crate::process::{Processes, Trouble, freeze, started_by, until, which};
-
-/// Downloading and compiling for the first time took 40 s on two cores.
-const BUILD_MAX: Duration = Duration::from_secs(300);
+use crate::process::{Processes, Trouble, free_address, freeze, started_by, until};
+use crate::toolchain;
 
 /// With one listener for all, nothing visible from outside tells that a new process accepts. A Go
 /// program of this size takes 10 ms to get there.
@@ -40,8 +34,7 @@ pub(crate) struct Fasthttp {
 
 impl Fasthttp {
     pub(crate) fn start(sharing: Sharing, workers: usize) -> Result<Self, Trouble> {
-        let not_found = || Trouble::NotSupported("go not found".into());
-        let program = build(&which("go").ok_or_else(not_found)?)?;
+        let program = build()?;
         let address = free_address()?;
         let listener = match sharing {
             Sharing::OneListener => "shared",
@@ -118,39 +111,11 @@ impl Contender for Fasthttp {
     }
 }
 
-/// The program, built where the next run finds it again.
-fn build(go: &Path) -> Result<PathBuf, Trouble> {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lifecycle-fasthttp");
-    fs::create_dir_all(&dir)?;
+fn build() -> Result<PathBuf, Trouble> {
     let sources = [
         ("main.go", include_str!("fasthttp.go.txt")),
         ("go.mod", include_str!("go.mod.txt")),
     ];
-    for (name, text) in sources {
-        fs::write(dir.join(name), text)?;
-    }
-    let log = dir.join("build.log");
-    let mut go = Command::new(go)
-        .args(["build", "-mod=mod", "-o", "server", "."])
-        .current_dir(&dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
-        .spawn()?;
-    let deadline = Instant::now() + BUILD_MAX;
-    let status = loop {
-        if let Some(status) = go.try_wait()? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            go.kill()?;
-        }
-        poll(&mut [], PollTimeout::from(SETTLE_MS))?;
-    };
-    if !status.success() {
-        let log = fs::read_to_string(&log)?;
-        let why = log.lines().last().unwrap_or_default();
-        return Err(Trouble::NotSupported(format!("go build: {status}: {why}")));
-    }
-    Ok(dir.join("server"))
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lifecycle-fasthttp");
+    toolchain::go_program(&dir, &sources)
 }

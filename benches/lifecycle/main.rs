@@ -21,10 +21,13 @@ mod fasthttp;
 mod load;
 mod nginx;
 mod prefork;
+#[path = "../support/process.rs"]
 mod process;
 mod quiet;
 mod report;
 mod tally;
+#[path = "../support/toolchain.rs"]
+mod toolchain;
 
 use std::process::ExitCode;
 

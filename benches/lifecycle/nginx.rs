@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,7 +10,9 @@ use nix::unistd::Pid;
 use crate::chance::Chance;
 use crate::contender::Contender;
 use crate::load::Load;
-use crate::process::{Processes, Trouble, freeze, is_alive, started_by, until, which};
+use crate::process::{
+    Processes, Trouble, free_address, freeze, is_alive, started_by, until, which,
+};
 
 pub(crate) struct Nginx {
     processes: Processes,
@@ -111,12 +113,6 @@ impl Contender for Nginx {
         let log = fs::read_to_string(self.processes.dir().join("error.log"));
         log.unwrap_or_default() + &self.processes.log()
     }
-}
-
-/// An address that was free a moment ago: nginx cannot tell which one it took.
-pub(crate) fn free_address() -> Result<SocketAddr, Trouble> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    Ok(listener.local_addr()?)
 }
 
 fn configured(home: &str, address: SocketAddr, workers: usize) -> String {

@@ -10,32 +10,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
+use super::info::ConnectionInfo;
 use super::wheel::Tick;
-use crate::address::{Address, Peer};
-
-/// The two ends of a connection, as the listener saw them.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ConnectionInfo {
-    /// The client.
-    pub peer: Peer,
-    /// The listener's address; for a wildcard listener the wildcard.
-    pub local: Arc<Address>,
-}
-
-impl ConnectionInfo {
-    /// What an acceptor tells about a connection.
-    #[must_use]
-    pub fn new(peer: Peer, local: impl Into<Arc<Address>>) -> Self {
-        Self {
-            peer,
-            local: local.into(),
-        }
-    }
-}
 
 /// The coarse clock. It counts ticks of the registry, not time: while a worker is stuck in a
 /// handler it reads nobody's bytes, and no client is to be blamed for that.
@@ -100,7 +79,8 @@ pub(super) enum BodyFailure {
 /// See the module's head.
 #[derive(Debug)]
 pub(super) struct Activity {
-    pub(super) info: ConnectionInfo,
+    /// Whose it is; known once it has opened.
+    info: OnceLock<ConnectionInfo>,
     clock: Arc<Clock>,
     stage: AtomicU8,
     /// When the stage began; `Idle` begins anew with each byte of a response that is written.
@@ -131,9 +111,9 @@ struct Wakers {
 }
 
 impl Activity {
-    pub(super) fn new(info: ConnectionInfo, clock: Arc<Clock>) -> Self {
+    pub(super) fn new(clock: Arc<Clock>) -> Self {
         Self {
-            info,
+            info: OnceLock::new(),
             stage: AtomicU8::new(Stage::Opening as u8),
             stamp: AtomicU64::new(clock.now().0),
             clock,
@@ -149,6 +129,17 @@ impl Activity {
             stream_gone: AtomicBool::new(false),
             wakers: Mutex::default(),
         }
+    }
+
+    /// Says whose connection it is, once.
+    pub(super) fn introduce(&self, info: ConnectionInfo) {
+        self.info.set(info).expect("a connection opens once");
+    }
+
+    pub(super) fn info(&self) -> &ConnectionInfo {
+        self.info
+            .get()
+            .expect("a connection is introduced before it is served")
     }
 
     pub(super) fn stage(&self) -> Stage {

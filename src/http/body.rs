@@ -13,7 +13,8 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
-use super::activity::{Activity, BodyFailure, ConnectionInfo};
+use super::activity::{Activity, BodyFailure};
+use super::info::ConnectionInfo;
 use super::service::Exchange;
 
 /// A request's body, read from the connection as the handler asks for it.
@@ -45,7 +46,7 @@ impl Body {
     /// The connection that the request came on: whose it is and where it was accepted.
     #[must_use]
     pub fn connection(&self) -> &ConnectionInfo {
-        &self.activity.info
+        self.activity.info()
     }
 
     fn failure(&self) -> Option<BodyError> {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::activity::{Activity, Stage};
 use super::farewell::{Farewell, Manner, TOO_SLOW};
+use super::info::ConnectionInfo;
 use super::registry::Member;
 use super::socket::{Socket, Version};
 use super::stream::Stream;
@@ -48,7 +49,7 @@ pub(super) struct Connection<I> {
 
 enum Phase<I> {
     /// Something comes before HTTP.
-    Opening(I),
+    Opening(I, ConnectionInfo),
     /// Not one byte has come since the last answer, or at all.
     AtRest(I),
     Served(Box<dyn Protocol<I>>),
@@ -60,12 +61,11 @@ enum Phase<I> {
 type Last<I> = Option<Farewell<I>>;
 
 impl<I: Socket> Life<I> {
-    pub(super) fn new(member: Member, http: Rc<dyn Begin<I>>, io: I) -> Self {
-        member.activity.enter(Stage::Opening);
+    pub(super) fn new(member: Member, http: Rc<dyn Begin<I>>, io: I, info: ConnectionInfo) -> Self {
         Self::Lives(Connection {
             member,
             http,
-            phase: Phase::Opening(io),
+            phase: Phase::Opening(io, info),
         })
     }
 }
@@ -101,7 +101,7 @@ impl<I: Socket> Connection<I> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last<I>> {
         loop {
             let outcome = match &mut self.phase {
-                Phase::Opening(_) => self.poll_open(cx),
+                Phase::Opening(..) => self.poll_open(cx),
                 Phase::AtRest(_) => self.poll_rest(cx),
                 Phase::Served(_) => self.poll_served(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
@@ -116,24 +116,27 @@ impl<I: Socket> Connection<I> {
 
     /// `None` is "go on, in another phase"; as with the next two.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        let Phase::Opening(io) = &mut self.phase else {
+        let Phase::Opening(io, info) = &mut self.phase else {
             return Poll::Ready(None);
         };
         match io.poll_open(cx) {
             Poll::Ready(Ok(Version::Http1)) => {
-                self.member.activity.enter(Stage::Fresh);
-                if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
+                if let Phase::Opening(io, mut info) = mem::replace(&mut self.phase, Phase::Moving) {
+                    io.introduce(&mut info);
+                    self.member.activity.introduce(info);
+                    self.member.activity.enter(Stage::Fresh);
                     self.phase = Phase::AtRest(io);
                 }
                 Poll::Ready(None)
             }
             Poll::Ready(Err(error)) => {
-                tracing::debug!(peer = ?self.member.peer(), %error, "connection did not open");
+                tracing::debug!(peer = ?info.peer, %error, "connection did not open");
                 Poll::Ready(Some(None))
             }
             Poll::Pending => match self.member.take_order(cx) {
                 Some(order) => {
-                    self.member.note(order);
+                    tracing::debug!(peer = ?info.peer, "connection did not open in time");
+                    self.member.count(order);
                     Poll::Ready(Some(None))
                 }
                 None => Poll::Pending,

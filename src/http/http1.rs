@@ -10,7 +10,6 @@ use bytes::Bytes;
 use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::Service;
 
-use super::Request;
 use super::activity::Activity;
 use super::connection::{Begin, Protocol};
 use super::options::{DateHeader, Http, KeepAlive};
@@ -18,6 +17,7 @@ use super::registry::Registry;
 use super::service::Guarded;
 use super::socket::Socket;
 use super::stream::{READ_AT_ONCE, Stream};
+use super::{Request, rules};
 
 /// Serves connections with one service.
 pub(super) struct Http1<S> {
@@ -79,14 +79,15 @@ where
 }
 
 fn builder(http: &Http) -> Builder {
+    let max_head = rules::raw_head_size(http);
     let mut builder = Builder::new();
     builder
         .keep_alive(http.keep_alive == KeepAlive::Enabled)
         .auto_date_header(http.date_header == DateHeader::Sent)
-        .max_header_size(http.max_header_size)
+        .max_header_size(max_head)
         // It bounds what is read ahead of a handler and what is written ahead of a client; a head
         // must fit in.
-        .max_buf_size(READ_AT_ONCE.max(http.max_header_size))
+        .max_buf_size(READ_AT_ONCE.max(max_head))
         // Our registry times heads, without a timer for each.
         .header_read_timeout(None)
         // `false` has hyper read on while a handler works, to notice a client that leaves: into a

@@ -2,9 +2,10 @@
 //! processes.
 //!
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
-//! sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
-//! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
+//! sees of it, [`service`] and [`body`] stand between hyper and the user, and [`rules`] says which
+//! heads get no further. Each notes what happens in the connection's [`activity`], where the
+//! [`registry`] finds it when it looks for clients that take too long; [`timeouts`] says when that
+//! is, and the [`wheel`] whose turn it is.
 
 mod activity;
 mod body;
@@ -12,8 +13,11 @@ mod connection;
 mod counters;
 mod farewell;
 mod http1;
+mod info;
 mod options;
 mod registry;
+mod reply;
+mod rules;
 mod service;
 mod socket;
 mod stream;
@@ -28,18 +32,25 @@ use std::rc::Rc;
 
 use hyper::service::Service;
 
-pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 use connection::{Begin, Life};
 pub(crate) use counters::Counts;
 use http1::Http1;
+pub use info::ConnectionInfo;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
-pub(crate) use socket::{Closed, Socket};
+pub use reply::reply;
+pub(crate) use socket::{Closed, Socket, Version};
 
 use crate::row::Row;
 
 /// A request as handlers get it.
+///
+/// What is no request by RFC 9112 never becomes one: there is one valid `Host` (HTTP/1.0 may lack
+/// it), the target fits the method, the body is framed by a `Content-Length` or by `chunked` and no
+/// other coding. The target is as it was sent, less a fragment: a path, or a whole URI, or `*` for
+/// OPTIONS, or host and port for CONNECT. If it names a host, `Host` names the same, whatever the
+/// client sent (RFC 9112 3.2.2).
 pub type Request = http::Request<Body>;
 
 /// An answer. The default body is one piece of bytes, made by `"text".into()`.
@@ -61,7 +72,7 @@ impl<I: Socket> Front<I> {
     /// Serves one connection to its end. It counts as live from this call on; the future is to be
     /// spawned on this thread, and [`Server::clock`] is to run beside it.
     pub(crate) fn serve(&self, io: I, info: ConnectionInfo) -> impl Future<Output = ()> + use<I> {
-        Life::new(self.registry.join(info), Rc::clone(&self.http), io)
+        Life::new(self.registry.join(), Rc::clone(&self.http), io, info)
     }
 }
 

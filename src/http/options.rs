@@ -16,6 +16,7 @@ pub struct Http {
     pub(super) idle_timeout: Duration,
     pub(super) linger: Duration,
     pub(super) max_warm: usize,
+    pub(super) max_target_size: usize,
     pub(super) max_header_size: usize,
     pub(super) max_body_size: Option<u64>,
     pub(super) keep_alive: KeepAlive,
@@ -50,6 +51,7 @@ impl Default for Http {
             idle_timeout: Duration::from_secs(75),
             linger: Duration::from_millis(100),
             max_warm: 1024,
+            max_target_size: 8 * 1024,
             max_header_size: 16 * 1024,
             max_body_size: Some(4 * 1024 * 1024),
             keep_alive: KeepAlive::Enabled,
@@ -121,10 +123,21 @@ impl Http {
         self
     }
 
-    /// The most bytes that a request's head may have, from the request line to the empty line; and
-    /// so its trailers. A longer one is answered 431, as is one with more than 100 fields. (An
-    /// over-long target too: it is 414 only if the limit is above 64 KiB and the target is longer
-    /// than that.)
+    /// The most bytes that a request's target may have: in a request line, what stands between the
+    /// method and the version. A longer one is answered 414, if it is the reason why a head is over
+    /// [`Http::max_header_size`] too; but a head that is longer than both limits together is not
+    /// read any further, and answered 431. Above 65534 bytes a target is 414 in any case.
+    ///
+    /// Default: 8 KiB.
+    pub fn max_target_size(mut self, bytes: usize) -> Self {
+        self.max_target_size = bytes;
+        self
+    }
+
+    /// The most bytes that a request's head may have, from the request line to the empty line. A
+    /// longer one is answered 431, as is one with more than 100 fields. A field counts as if it had
+    /// been written `name: value`; of other white space, empty lines before the head, and trailers,
+    /// hyper takes as much as this and [`Http::max_target_size`] together.
     ///
     /// Default: 16 KiB.
     pub fn max_header_size(mut self, bytes: usize) -> Self {

@@ -16,7 +16,7 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::activity::{Activity, Clock, ConnectionInfo, Stage};
+use super::activity::{Activity, Clock, Stage};
 use super::counters::Counters;
 use super::options::Http;
 use super::stream::Stream;
@@ -73,8 +73,8 @@ impl Registry {
     }
 
     /// Enters a connection, until the member is dropped.
-    pub(super) fn join(self: &Rc<Self>, info: ConnectionInfo) -> Member {
-        let activity = Arc::new(Activity::new(info, Arc::clone(&self.clock)));
+    pub(super) fn join(self: &Rc<Self>) -> Member {
+        let activity = Arc::new(Activity::new(Arc::clone(&self.clock)));
         let mut members = self.members.borrow_mut();
         let entry = Entry {
             activity: Arc::clone(&activity),
@@ -345,7 +345,7 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn peer(&self) -> Peer {
-        self.activity.info.peer
+        self.activity.info().client()
     }
 
     /// What hyper sees of this connection's socket.
@@ -366,6 +366,10 @@ impl Member {
     /// Tells, and counts, that we end it.
     pub(super) fn note(&self, order: Order) {
         tracing::debug!(peer = ?self.peer(), ?order, "connection closed by us");
+        self.count(order);
+    }
+
+    pub(super) fn count(&self, order: Order) {
         if let Order::Expire(deadline) = order {
             self.registry.counters.timeout(deadline);
         }
@@ -438,16 +442,11 @@ mod tests {
 
     use super::*;
 
-    fn info() -> ConnectionInfo {
-        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        ConnectionInfo::new(Peer::Tcp(address), crate::address::Address::Tcp(address))
-    }
-
     #[test]
     fn places_are_used_again() {
         let registry = Registry::new(Http::new(), Row::own());
         for _ in 0..100 {
-            let members = [registry.join(info()), registry.join(info())];
+            let members = [registry.join(), registry.join()];
             assert!(members.iter().all(|member| member.key < 2));
             assert_eq!(registry.len(), 2);
         }
@@ -459,7 +458,7 @@ mod tests {
     fn a_turn_comes_within_the_shortest_timeout() {
         let http = Http::new().header_timeout(Duration::from_secs(2));
         let registry = Registry::new(http, Row::own());
-        let member = registry.join(info());
+        let member = registry.join();
         member.warm_up();
         let mut ticks = 0;
         for _ in 0..3 {

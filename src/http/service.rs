@@ -15,12 +15,13 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::Service;
+use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 
-use super::Request;
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
 use super::registry::Registry;
+use super::{Request, rules};
 use crate::row::Timing;
 
 /// See the module's head.
@@ -41,7 +42,7 @@ where
     type Error = Infallible;
     type Future = Answer<S::Future>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         self.activity.begin_request();
         let tunnel = request.method() == Method::CONNECT;
         let exchange = Exchange {
@@ -50,6 +51,18 @@ where
             timing: self.registry.request_begins(),
             tunnel,
         };
+        if request.extensions().get::<OnUpgrade>().is_some() {
+            // Granted or not, hyper gives the stream away when this connection ends, without a
+            // flush: an answer that is held back then would be lost.
+            self.activity.hold_nothing();
+        }
+        if let Err(refusal) = rules::check(&request, &self.registry.http) {
+            tracing::debug!(%refusal, "request refused");
+            // Whatever follows is taken for its body, so that the connection ends here.
+            self.activity.leave_body_unread();
+            return Answer::own(refusal.status(), exchange);
+        }
+        rules::settle_host(&mut request);
         let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();

@@ -6,6 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
 
+use super::info::ConnectionInfo;
+
 /// A stream that carries HTTP. It may have to say other things first: see [`Socket::poll_open`].
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whether bytes have come that nobody has read. This asks the kernel (recv(2), `MSG_PEEK`):
@@ -19,11 +21,20 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// What the client has closed, as far as the runtime has heard. Nothing is read.
     fn closed(&self) -> Closed;
 
+    /// Whether close(2), which comes right after, tells the client as much as a shutdown would:
+    /// that is so if there is nothing but the end of file to be sent.
+    fn ends_with_close(&self) -> bool {
+        false
+    }
+
     /// Does what comes before HTTP, if anything does, and says which HTTP it is to be. Polled until
     /// it is ready, before any byte is read or written; it has the deadline of a request's head.
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         Poll::Ready(Ok(Version::Http1))
     }
+
+    /// Adds what was learnt of the client in that.
+    fn introduce(&self, _info: &mut ConnectionInfo) {}
 }
 
 /// How much of a connection the client has closed.

@@ -326,6 +326,11 @@ impl<I: Socket> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         ready!(this.poll_send_held(cx))?;
+        // hyper shuts a stream down just before we drop it: one system call is enough for that. If
+        // there is more to be said the farewell shuts the socket down itself.
+        if this.io.ends_with_close() && this.activity().stage() != Stage::Upgraded {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut this.io).poll_shutdown(cx)
     }
 }

@@ -124,13 +124,11 @@ pub(super) enum Deadline {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::super::activity::{Clock, ConnectionInfo};
+    use super::super::activity::Clock;
     use super::*;
-    use crate::address::{Address, Peer};
 
     /// At the shortest timeout of 2 s a tick is 250 ms.
     fn timeouts() -> Timeouts {
@@ -143,10 +141,8 @@ mod tests {
     }
 
     fn activity() -> (Arc<Clock>, Activity) {
-        let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let clock = Arc::new(Clock::default());
-        let info = ConnectionInfo::new(Peer::Tcp(address), Address::Tcp(address));
-        let activity = Activity::new(info, Arc::clone(&clock));
+        let activity = Activity::new(Arc::clone(&clock));
         activity.enter(Stage::Fresh);
         (clock, activity)
     }

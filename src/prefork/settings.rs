@@ -8,6 +8,7 @@ use super::{Prefork, Processes};
 use crate::config::{Backoff, CrashLimit, Listeners};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
+use crate::proxy::Network;
 
 impl Prefork {
     /// How many worker processes, 1 to [`MAX_WORKERS`](crate::MAX_WORKERS). Default: the CPUs that
@@ -108,6 +109,20 @@ impl Prefork {
     #[must_use]
     pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.config.max_worker_age = age.into();
+        self
+    }
+
+    /// Connections from these networks begin with a PROXY header (HAProxy's `proxy-protocol.txt`,
+    /// version 1 or 2), as a load balancer sends it that is told to: it says who the client is, for
+    /// [`ConnectionInfo::client`](crate::ConnectionInfo::client). Name the balancers' addresses and
+    /// no others, because the header is believed. One that connects from there without it, as a
+    /// health check might, is hung up on; from elsewhere the header is no HTTP, and answered 400.
+    ///
+    /// The header must come within [`Http::header_timeout`](crate::Http::header_timeout), and may
+    /// be 4 KiB long. Only [`serve`](Self::serve) reads it. Default: none.
+    #[must_use]
+    pub fn proxy_protocol(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
+        self.config.proxy_protocol = networks.into_iter().collect();
         self
     }
 

@@ -2,17 +2,19 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
-use crate::http::{Closed, Socket};
+use crate::http::{Closed, ConnectionInfo, Socket, Version};
 use crate::worker::incoming::Admission;
+use crate::worker::proxied::Proxied;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
 ///
@@ -22,6 +24,8 @@ pub struct Connection {
     stream: Stream,
     peer: Peer,
     local: Arc<Address>,
+    /// If it comes from a balancer.
+    proxied: Option<Box<Proxied>>,
     _admission: Admission,
 }
 
@@ -29,6 +33,36 @@ pub struct Connection {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Unix(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// As [`TcpStream::try_io`].
+    pub(crate) fn try_io<T>(
+        &self,
+        interest: Interest,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Self::Tcp(stream) => stream.try_io(interest, act),
+            Self::Unix(stream) => stream.try_io(interest, act),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
 }
 
 impl Connection {
@@ -42,8 +76,14 @@ impl Connection {
             stream,
             peer,
             local,
+            proxied: None,
             _admission: admission,
         }
+    }
+
+    /// A PROXY header comes before anything else.
+    pub(crate) fn expect_header(&mut self) {
+        self.proxied = Some(Box::default());
     }
 
     /// Who is at the other end.
@@ -85,23 +125,33 @@ impl AsyncRead for Connection {
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
-        let socket = match &self.stream {
-            Stream::Tcp(stream) => SockRef::from(stream),
-            Stream::Unix(stream) => SockRef::from(stream),
-        };
         // The sockets of a runtime do not block.
-        socket
+        SockRef::from(&self.stream)
             .peek(&mut [MaybeUninit::uninit()])
             .is_ok_and(|len| len > 0)
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            Stream::Unix(stream) => stream.poll_read_ready(cx),
-        }
         // An error is for the next read to find.
-        .map(drop)
+        self.stream.poll_read_ready(cx).map(drop)
+    }
+
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
+        if let Some(proxied) = &mut self.proxied {
+            ready!(proxied.poll_header(&self.stream, cx))?;
+        }
+        Poll::Ready(Ok(Version::Http1))
+    }
+
+    fn introduce(&self, info: &mut ConnectionInfo) {
+        let proxied = self.proxied.as_deref();
+        if let Some(forwarded) = proxied.and_then(Proxied::forwarded) {
+            info.set_forwarded(forwarded);
+        }
+    }
+
+    fn ends_with_close(&self) -> bool {
+        true
     }
 
     fn closed(&self) -> Closed {

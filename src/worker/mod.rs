@@ -5,6 +5,7 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+mod proxied;
 mod pulse;
 pub(crate) mod recycle;
 

@@ -54,6 +54,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("rests") => rests(),
         Some("fickle") => fickle(),
         Some("sour") => sour(),
+        Some("balanced") => balanced(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -273,6 +274,18 @@ fn starts_programs() -> Result<(), Error> {
             let output = Command::new(this).env(VARIABLE, "role").output()?;
             let said = String::from_utf8(output.stdout)?;
             Ok::<Response, BoxError>(Response::new(said.into()))
+        }))
+    })
+}
+
+/// Tells each client who it takes it for. Balancers are on this machine, but for one address.
+fn balanced() -> Result<(), Error> {
+    let networks = ["127.0.0.0/31", "unix"].map(|text| text.parse().expect("a network"));
+    let server = server().proxy_protocol(networks);
+    server.serve(async |_| {
+        Ok(service_fn(async |request: Request| {
+            let client = request.body().connection().client();
+            Ok::<Response, Infallible>(Response::new(format!("{client:?}").into()))
         }))
     })
 }

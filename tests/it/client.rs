@@ -28,6 +28,10 @@ impl Client {
 
     pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, CEILING)?;
+        Self::from_stream(stream)
+    }
+
+    pub(crate) fn from_stream(stream: TcpStream) -> io::Result<Self> {
         stream.set_read_timeout(Some(CEILING))?;
         stream.set_write_timeout(Some(CEILING))?;
         Ok(Self {
@@ -36,10 +40,17 @@ impl Client {
         })
     }
 
-    pub(crate) fn send(&mut self, bytes: &str) {
-        self.stream
-            .write_all(bytes.as_bytes())
-            .expect("the server reads");
+    /// Its own end.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.stream.local_addr().expect("it is connected")
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.send_bytes(text.as_bytes());
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the server reads");
     }
 
     /// Sends a body that is never read back, until neither side's buffers take more.
@@ -90,6 +101,14 @@ impl Client {
         let mut bytes = [0; 512];
         let len = self.stream.read(&mut bytes).expect("an orderly end");
         assert_eq!(len, 0, "{:?}", String::from_utf8_lossy(&bytes[..len]));
+    }
+
+    /// Waits for the server to close the connection without a word, be it by a reset.
+    pub(crate) fn expect_hang_up(&mut self) {
+        match self.stream.read(&mut [0]) {
+            Ok(len) => assert_eq!(len, 0, "not a word"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+        }
     }
 
     fn whole_answer(&mut self) -> Option<Answer> {

@@ -6,6 +6,7 @@
 
 mod api;
 mod apps;
+mod balancer;
 mod client;
 mod control;
 mod crash;
@@ -20,6 +21,7 @@ mod signals;
 mod startup;
 mod support;
 mod upgrade;
+mod wire;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -48,6 +50,10 @@ tests! {
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
         notices_go_to_any_descriptor;
+    balancer:
+        its_word_is_taken_for_who_the_client_is,
+        without_a_header_it_is_hung_up_on,
+        others_are_not_believed;
     crash:
         queued_connections_survive_the_crash_of_their_worker,
         only_requests_in_progress_fail_when_a_worker_is_killed,
@@ -126,6 +132,18 @@ tests! {
         a_hook_that_refuses_ends_the_server,
         a_handle_works_in_master_and_worker,
         an_axum_router_runs_and_drains;
+    wire:
+        request_line,
+        host,
+        framing,
+        chunked,
+        limits,
+        expect,
+        connection,
+        pipelining,
+        half_close,
+        a_cut_is_real,
+        the_table_has_150_cases_each_with_its_section;
 }
 
 fn main() {

@@ -130,7 +130,7 @@ type Told = Response<Recorded<Answer<Body>>>;
 impl Desk {
     fn answer(self: &Rc<Self>, request: Request) -> Given<Told> {
         let record = self.log.get().map(|log| {
-            let peer = match request.body().connection().peer {
+            let peer = match request.body().connection().client() {
                 Peer::Tcp(address) => Some(address.ip()),
                 _ => None,
             };

@@ -14,7 +14,7 @@ use clap::{
     builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
-use prefork_server::{Address, CrashLimit};
+use prefork_server::{Address, CrashLimit, Network};
 
 mod value;
 
@@ -222,6 +222,16 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) idle_timeout: Duration,
 
+    /// The longest target of a request; more is answered 414
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "PREFORK_MAX_TARGET_SIZE",
+        default_value = "8KiB"
+    )]
+    #[arg(value_parser = value::target_size)]
+    pub(crate) max_target_size: usize,
+
     /// The longest head of a request, at least 8KiB; more is answered 431
     #[arg(
         long,
@@ -246,6 +256,26 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
+
+    /// Connections from there begin with a PROXY header, which says who the client is: 10.0.0.0/8,
+    /// an address, or unix; repeatable
+    #[arg(
+        long,
+        value_name = "NETWORK",
+        env = "PREFORK_PROXY_PROTOCOL",
+        value_delimiter = ','
+    )]
+    pub(crate) proxy_protocol: Vec<Network>,
+
+    /// Connections that one worker keeps ready for their next request; the others are at rest,
+    /// which takes less than a kilobyte each
+    #[arg(
+        long,
+        value_name = "N",
+        env = "PREFORK_MAX_WARM",
+        default_value_t = 1024
+    )]
+    pub(crate) max_warm: usize,
 
     /// Replace a worker after so many requests, and up to a quarter more [default: never]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_REQUESTS")]

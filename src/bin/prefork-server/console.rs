@@ -4,7 +4,9 @@ use std::error::Error;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
-use prefork_server::{Address, BoxError, Hooks, WorkerInfo, usable_cpus};
+use prefork_server::{
+    Address, BoxError, Generation, Hooks, Slot, WorkerCommand, WorkerInfo, usable_cpus,
+};
 use tracing::level_filters::LevelFilter;
 
 use crate::answer::SharedLog;
@@ -77,7 +79,25 @@ impl Console {
     }
 }
 
+/// How long the allocator keeps freed memory before the system has it back, in milliseconds.
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+
 impl Hooks for Console {
+    /// The buffers of connections that go to rest are to go back to the system at once: by default
+    /// that waits for the allocator's next work, and a worker at rest has none. A connection is not
+    /// served often enough anew for this to cost anything.
+    fn worker_command(
+        &mut self,
+        _slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        if std::env::var_os(PURGE_DELAY).is_none() {
+            command.env(PURGE_DELAY, "0");
+        }
+        Ok(())
+    }
+
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
         let urls: Vec<_> = addresses
             .iter()

@@ -84,6 +84,8 @@ fn server(options: &Options) -> Prefork {
         .body_timeout(limits.body_timeout)
         .write_timeout(limits.write_timeout)
         .idle_timeout(limits.idle_timeout)
+        .max_warm(limits.max_warm)
+        .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)
         .max_body_size(limits.max_body_size);
     let mut addresses = options.serving.listen.iter().cloned();
@@ -119,7 +121,8 @@ fn server(options: &Options) -> Prefork {
     }
     server = server
         .max_requests(limits.max_requests.map(NonZeroU64::get))
-        .max_worker_age(limits.max_worker_age);
+        .max_worker_age(limits.max_worker_age)
+        .proxy_protocol(limits.proxy_protocol.iter().copied());
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }

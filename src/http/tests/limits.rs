@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
+use crate::row::Count;
 
 const TOO_LARGE: &str =
     "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -13,7 +14,8 @@ const HEAD_TOO_LARGE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\n\
 fn a_head_over_the_limit_is_431() {
     run(async {
         let host = Host::start(options().max_header_size(1024), hello).await;
-        for filler in [2000, 200_000] {
+        // The first one's head is read to its end, the others' is not.
+        for filler in [2000, 1024 + 8 * 1024, 200_000] {
             let mut client = host.connect().await;
             let filler = "f".repeat(filler);
             client
@@ -24,7 +26,7 @@ fn a_head_over_the_limit_is_431() {
             client.expect(HEAD_TOO_LARGE).await;
             client.expect_end().await;
         }
-        assert_eq!(host.server.counts().requests, 0);
+        assert_eq!(host.server.counts().requests, 1);
     });
 }
 
@@ -53,11 +55,17 @@ fn more_than_100_fields_are_431() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client
-            .send(format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100)))
+            .send(format!(
+                "GET / HTTP/1.1\r\nhost: test\r\n{}\r\n",
+                "a: b\r\n".repeat(99)
+            ))
             .await;
         client.expect(HELLO_ANSWER).await;
         client
-            .send(format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101)))
+            .send(format!(
+                "GET / HTTP/1.1\r\nhost: test\r\n{}\r\n",
+                "a: b\r\n".repeat(100)
+            ))
             .await;
         client.expect(HEAD_TOO_LARGE).await;
         client.expect_end().await;
@@ -65,19 +73,50 @@ fn more_than_100_fields_are_431() {
 }
 
 #[test]
-fn a_target_over_64_kib_is_414_where_such_a_head_is_allowed() {
+fn a_target_over_the_limit_is_414() {
     run(async {
-        let request = format!("GET /{} HTTP/1.1\r\nhost: test\r\n\r\n", "t".repeat(70_000));
-        let host = Host::start(options().max_header_size(128 * 1024), hello).await;
-        let mut client = host.connect().await;
-        client.send(&request).await;
-        let refusal = "HTTP/1.1 414 URI Too Long\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-        client.expect(refusal).await;
+        // 9 and 12 KiB break the limit on heads too. What is beyond both together is not read.
+        for (limit, target, status) in [
+            (8 << 10, 8 << 10, "200 OK"),
+            (8 << 10, (8 << 10) + 1, "414 URI Too Long"),
+            (4 << 10, 9 << 10, "414 URI Too Long"),
+            (4 << 10, 12 << 10, "414 URI Too Long"),
+            (4 << 10, 70_000, "431 Request Header Fields Too Large"),
+            (80 << 10, 65_534, "200 OK"),
+            (80 << 10, 65_535, "414 URI Too Long"),
+        ] {
+            let http = options()
+                .max_target_size(limit)
+                .max_header_size(limit + 100);
+            let http = if limit == 4 << 10 {
+                http.max_header_size(9 << 10)
+            } else {
+                http
+            };
+            let host = Host::start(http, hello).await;
+            let mut client = host.connect().await;
+            let filler = "t".repeat(target - 1);
+            client
+                .send(format!("GET /{filler} HTTP/1.1\r\nhost: test\r\n\r\n"))
+                .await;
+            client.expect(&format!("HTTP/1.1 {status}\r\n")).await;
+        }
+    });
+}
 
+#[test]
+fn a_refused_head_is_counted_as_an_answer() {
+    run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        client.send(&request).await;
-        client.expect(HEAD_TOO_LARGE).await;
+        client.send("GET / HTTP/1.1\r\n\r\n").await;
+        client
+            .expect("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        client.expect_end().await;
+        let row = host.server.registry.counters.row();
+        assert_eq!(row.count(Count::ClientError), 1);
+        assert_eq!(row.count(Count::Requests), 1);
     });
 }
 

@@ -237,3 +237,18 @@ fn an_upgraded_connection_is_the_handlers() {
         host.emptied().await;
     });
 }
+
+#[test]
+fn an_upgrade_that_is_not_granted_costs_no_answer() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        // The last answer comes long after the offer, which hyper remembers.
+        let last = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        client.send(format!("{UPGRADE}{last}")).await;
+        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect_end().await;
+        host.emptied().await;
+    });
+}

@@ -50,6 +50,7 @@ fn nothing_asked_for_gives_the_documented_defaults() {
     assert_eq!(limits.body_timeout, Duration::from_secs(30));
     assert_eq!(limits.write_timeout, Duration::from_secs(30));
     assert_eq!(limits.idle_timeout, Duration::from_secs(75));
+    assert_eq!(limits.max_target_size, 8 << 10);
     assert_eq!(
         (limits.max_header_size, limits.max_body_size),
         (16 << 10, 4 << 20)
@@ -78,7 +79,7 @@ fn each_thing_to_serve_is_understood() {
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
                 --listeners shared --drain-timeout 5m --reload-batch 2 --crash-limit 0/1h \
-                --header-timeout 1ms --hang-timeout 0 \
+                --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --user www --group 33 --access-log - \
                 --log-format json --log-level trace";
@@ -111,6 +112,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
     assert_eq!(limits.header_timeout, Duration::from_millis(1));
+    assert_eq!(limits.max_target_size, 1 << 10);
     assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));
     assert_eq!(limits.max_connections, NonZeroUsize::new(7));
     assert_eq!(
@@ -160,6 +162,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--body-timeout", "0ms", "30s"),
         ("--write-timeout", "0s", "30s"),
         ("--idle-timeout", "0s", "30s"),
+        ("--max-target-size", "1023", "1KiB"),
+        ("--max-target-size", "65KiB", "64KiB"),
         ("--max-header-size", "8191", "8KiB"),
         ("--max-header-size", "2MiB", "1MiB"),
         ("--max-header-size", "large", "16KiB"),

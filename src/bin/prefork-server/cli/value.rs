@@ -23,6 +23,9 @@ const CRASHES_MAX: u32 = 10_000;
 /// being read may hold this much.
 const HEADER_SIZES: RangeInclusive<u64> = 8 << 10..=1 << 20;
 
+/// The smallest is more than most paths need, the largest what hyper takes.
+const TARGET_SIZES: RangeInclusive<u64> = 1 << 10..=64 << 10;
+
 /// How many workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workers {
@@ -108,6 +111,14 @@ pub(super) fn crash_limit(text: &str) -> Result<CrashLimit, String> {
         })?;
     let per = positive_duration(per).map_err(|error| format!("after the slash: {error}"))?;
     Ok(CrashLimit { max, per })
+}
+
+pub(super) fn target_size(text: &str) -> Result<usize, String> {
+    let bytes = size(text)?;
+    if !TARGET_SIZES.contains(&bytes) {
+        return Err("it must be from 1KiB to 64KiB, such as 8KiB".into());
+    }
+    Ok(usize::try_from(bytes).expect("64 kibibytes can be addressed"))
 }
 
 pub(super) fn header_size(text: &str) -> Result<usize, String> {

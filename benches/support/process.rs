@@ -10,6 +10,7 @@ use std::env;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio, exit};
@@ -23,7 +24,7 @@ use nix::unistd::{Pid, dup2_stdout};
 use tempfile::TempDir;
 
 /// Tells this executable to be a keeper.
-const KEEPER: &str = "LIFECYCLE_KEEPER";
+const KEEPER: &str = "BENCH_KEEPER";
 
 /// No event takes this long.
 pub(crate) const CEILING: Duration = Duration::from_secs(20);
@@ -35,7 +36,7 @@ pub(crate) const LOG_LINES: usize = 10;
 const TICK_MS: u8 = 1;
 
 /// Why an event did not come to its end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// The server does not know such a thing.
     NotSupported(String),
@@ -180,6 +181,12 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
     env::split_paths(&path)
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
+}
+
+/// An address that was free a moment ago, for a server that cannot tell which one it took.
+pub(crate) fn free_address() -> Result<SocketAddr, Trouble> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?)
 }
 
 /// What a process has started and not yet reaped, but for those that have ended.

@@ -1,0 +1,135 @@
+//! What a request costs a server in CPU time: user and system time of all its processes and
+//! threads, divided by the requests that were answered.
+
+use std::time::Duration;
+
+use crate::load::{Ask, Driver, End, Extent, Pipeline, Plan};
+use crate::peer::{Allocator, BODY, Peer, Running};
+use crate::process::Trouble;
+use crate::series::{Series, Unit};
+use crate::session::{Session, Turn};
+
+/// Enough to keep a server busy, few enough to stay in the caches.
+pub(crate) const CONNECTIONS: usize = 64;
+
+const PIPELINE: Pipeline = Pipeline(16);
+
+/// How requests come.
+#[derive(Clone, Copy)]
+enum Load {
+    KeepAlive,
+    Pipelined,
+    Close,
+}
+
+impl Load {
+    const ALL: [Self; 3] = [Self::KeepAlive, Self::Pipelined, Self::Close];
+
+    fn key(self) -> &'static str {
+        match self {
+            Self::KeepAlive => "cpu_keep_alive",
+            Self::Pipelined => "cpu_pipelined",
+            Self::Close => "cpu_close",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::KeepAlive => "CPU per request, 64 kept-alive connections",
+            Self::Pipelined => "CPU per request, 64 connections, 16 requests at once",
+            Self::Close => "CPU per request, 64 at a time, a connection each",
+        }
+    }
+
+    fn plan(self, server: &Running) -> Plan {
+        let plan = |ask| Plan::new(server.address, CONNECTIONS, ask);
+        match self {
+            Self::KeepAlive => plan(hello()),
+            Self::Pipelined => plan(hello()).pipelined(PIPELINE),
+            Self::Close => plan(hello().closing()),
+        }
+    }
+}
+
+/// What one request cost, how long its answer was, and how many failed meanwhile.
+pub(crate) struct Cost {
+    pub(crate) micros: f64,
+    pub(crate) answer_bytes: usize,
+    pub(crate) failures: u64,
+}
+
+pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
+    let taken = session.in_turn(
+        "CPU",
+        session.scale.rounds,
+        expected(session.scale.turn),
+        turn,
+    );
+    let series = Load::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(index, load)| Series {
+            key: load.key().into(),
+            title: load.title().into(),
+            unit: Unit::Micros,
+            rows: taken.iter().map(|taken| taken.row(index)).collect(),
+        });
+    let length = Series {
+        key: "answer_length".into(),
+        title: "length of a kept-alive answer: who sends more headers does more".into(),
+        unit: Unit::ToldBytes,
+        rows: taken
+            .iter()
+            .map(|taken| taken.row(Load::ALL.len()))
+            .collect(),
+    };
+    series.chain([length]).collect()
+}
+
+/// How long a turn should take.
+pub(crate) fn expected(turn: Duration) -> Duration {
+    Duration::from_millis(300) + turn.mul_f64(1.2) * Load::ALL.len() as u32
+}
+
+/// The request that every server can answer.
+pub(crate) fn hello() -> Ask {
+    Ask::get("/").expecting(BODY)
+}
+
+fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
+    let server = session.start(peer, Allocator::Mimalloc)?;
+    let mut turn = Turn {
+        figures: Vec::new(),
+        failures: 0,
+    };
+    let mut lengths = Vec::new();
+    for load in Load::ALL {
+        let mut driver = Driver::new(load.plan(&server));
+        driver.warm();
+        // Its pools and the branch predictors have seen this load before it is measured.
+        let _ = driver.closed(Extent::For(session.scale.turn / 5));
+        let cost = of(&server, &mut driver, session.scale.turn)?;
+        turn.figures.push(cost.micros);
+        turn.failures += cost.failures;
+        lengths.push(cost.answer_bytes as f64);
+    }
+    turn.figures.push(lengths[0]);
+    Ok(turn)
+}
+
+/// What a request costs while `driver` asks for `time`.
+pub(crate) fn of(server: &Running, driver: &mut Driver, time: Duration) -> Result<Cost, Trouble> {
+    let processes = server.cpu();
+    let before = processes.used();
+    let outcome = driver.closed(Extent::For(time));
+    let used = processes.used().since(&before);
+    if outcome.end == End::OverBudget || outcome.answered == 0 {
+        let failures = outcome.failures;
+        return Err(Trouble::Stuck(format!("{failures}\n{}", server.log())));
+    }
+    Ok(Cost {
+        micros: used.as_secs_f64() * 1e6 / outcome.answered as f64,
+        answer_bytes: outcome.answer_bytes,
+        failures: outcome.failures.total(),
+    })
+}

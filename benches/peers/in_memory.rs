@@ -1,0 +1,113 @@
+//! What a request costs without a kernel: a server that reads from memory and writes to nowhere.
+//!
+//! As fasthttp's own benchmark does it: a client that never waits, so that the server finds many
+//! requests in one read, and one connection at a time. All get the same request bytes.
+
+mod ours;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::Trouble;
+use crate::programs::Program;
+use crate::series::{Series, Unit};
+use crate::session::{Session, Taken, Turn};
+
+/// What a browser sends, more or less.
+const REQUEST: &str = "GET /greeting?name=world HTTP/1.1\r\n\
+    Host: localhost\r\n\
+    User-Agent: Mozilla/5.0 (X11; Linux x86_64) peers/1.0\r\n\
+    Accept: text/plain,text/html;q=0.9,*/*;q=0.8\r\n\
+    Accept-Language: en\r\n\
+    Referer: http://localhost/\r\n\
+    Cookie: theme=dark; visit=42\r\n\r\n";
+
+/// How long the connections of a run are.
+#[derive(Clone, Copy)]
+struct PerConnection(u64);
+
+const LENGTHS: [PerConnection; 2] = [PerConnection(1), PerConnection(10_000)];
+
+/// How many requests a run answers.
+#[derive(Clone, Copy)]
+struct Requests(u64);
+
+#[derive(Clone, Copy)]
+enum Contender {
+    Ours,
+    /// What the Go program calls it.
+    Go(&'static str),
+}
+
+const CONTENDERS: [(&str, Contender); 3] = [
+    (ours::NAME, Contender::Ours),
+    ("fasthttp", Contender::Go("fasthttp")),
+    ("net/http", Contender::Go("net-http")),
+];
+
+/// How long all turns should take.
+pub(crate) const EXPECTED: Duration = Duration::from_secs(3);
+
+pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
+    let rounds = session.scale.rounds;
+    let requests = Requests(session.scale.requests);
+    let mut all = CONTENDERS.map(|(name, contender)| (Taken::new(name), contender));
+    for round in 1..=rounds.0 {
+        session
+            .progress
+            .begin(format_args!("in memory, round {round}"), EXPECTED);
+        for (taken, contender) in &mut all {
+            let result = (!taken.is_out()).then(|| turn(session, *contender, requests));
+            taken.take(result);
+        }
+    }
+    let series = LENGTHS.iter().enumerate().map(|(index, length)| Series {
+        key: format!("in_memory_{}", length.0),
+        title: format!("CPU per request in memory, {} per connection", length.0),
+        unit: Unit::Micros,
+        rows: all.iter().map(|(taken, _)| taken.row(index)).collect(),
+    });
+    series.collect()
+}
+
+fn turn(session: &Session, contender: Contender, requests: Requests) -> Result<Turn, Trouble> {
+    let mut figures = Vec::new();
+    for length in LENGTHS {
+        let nanos = session.cpus.on_server(|| match contender {
+            Contender::Ours => ours::ours_in_memory(length, requests),
+            Contender::Go(which) => {
+                let program = session.programs.path(Program::InMemory)?;
+                go(program, which, length, requests)
+            }
+        })??;
+        figures.push(nanos / 1e3);
+    }
+    Ok(Turn {
+        figures,
+        failures: 0,
+    })
+}
+
+/// Nanoseconds per request.
+fn go(
+    program: &Path,
+    which: &str,
+    length: PerConnection,
+    requests: Requests,
+) -> Result<f64, Trouble> {
+    let output = Command::new(program)
+        .args([
+            which,
+            &length.0.to_string(),
+            &requests.0.to_string(),
+            REQUEST,
+        ])
+        .env("GOMAXPROCS", "1")
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.trim().parse().map_err(|_| {
+        let why = String::from_utf8_lossy(&output.stderr);
+        Trouble::Stuck(format!("{which}: {}", why.trim()))
+    })
+}

@@ -1,0 +1,256 @@
+//! The servers, each with one worker or thread, all with the same answer.
+
+use std::env;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use nix::unistd::Pid;
+
+use crate::cpu;
+use crate::process::{Processes, Trouble, free_address, until};
+use crate::programs::{Program, Programs};
+
+/// What all of them answer with.
+pub(crate) const BODY: &str = "Hello, World!";
+
+/// Tells this executable to be the floor.
+const FLOOR: &str = "BENCH_FLOOR";
+
+/// Names another build of our binary, so that one bench can compare two.
+const BINARY: &str = "PREFORK_BENCH_SERVER";
+
+/// What our binary is told besides, between blanks, so that what an option costs can be measured.
+const OPTIONS: &str = "PREFORK_BENCH_OPTIONS";
+
+/// A server that has just started answers its first request later, not never.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Who serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Peer {
+    /// This package's binary.
+    Prefork,
+    /// A loop over epoll, recv and send.
+    Floor,
+    /// hyper on a single-threaded runtime.
+    Hyper,
+    /// hyper on a multi-threaded runtime.
+    HyperMulti,
+    /// axum on a multi-threaded runtime.
+    Axum,
+    /// actix-web.
+    Actix,
+    /// nginx with `return 200`.
+    Nginx,
+    /// fasthttp in one process.
+    Fasthttp,
+    /// fasthttp/prefork, one listener for all children.
+    FasthttpShared,
+    /// fasthttp/prefork with `Reuseport`.
+    FasthttpReuseport,
+    /// Ja7ad/forker around net/http.
+    Forker,
+    /// Go's own.
+    NetHttp,
+}
+
+/// Whose heap a Rust server uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allocator {
+    /// As it comes; it holds less.
+    System,
+    /// Our binary's; it is faster.
+    Mimalloc,
+}
+
+/// A running server. Dropped, it is killed and reaped.
+pub(crate) struct Running {
+    processes: Processes,
+    pub(crate) address: SocketAddr,
+}
+
+/// How a server is started.
+struct Launch {
+    program: PathBuf,
+    arguments: Vec<String>,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+impl Peer {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Prefork => "prefork-server",
+            Self::Floor => "raw epoll",
+            Self::Hyper => "hyper",
+            Self::HyperMulti => "hyper, multi-thread",
+            Self::Axum => "axum",
+            Self::Actix => "actix-web",
+            Self::Nginx => "nginx",
+            Self::Fasthttp => "fasthttp",
+            Self::FasthttpShared => "fasthttp/prefork",
+            Self::FasthttpReuseport => "fasthttp/prefork, reuseport",
+            Self::Forker => "forker",
+            Self::NetHttp => "net/http",
+        }
+    }
+
+    /// What must be there beside this package.
+    pub(crate) fn program(self) -> Option<Program> {
+        match self {
+            Self::Prefork | Self::Floor => None,
+            Self::Hyper | Self::HyperMulti | Self::Axum | Self::Actix => Some(Program::Rust),
+            Self::Nginx => Some(Program::Nginx),
+            Self::Fasthttp | Self::FasthttpShared | Self::FasthttpReuseport => {
+                Some(Program::Fasthttp)
+            }
+            Self::Forker => Some(Program::Forker),
+            Self::NetHttp => Some(Program::NetHttp),
+        }
+    }
+
+    /// Starts it on the CPU that the caller is on.
+    pub(crate) fn start(self, programs: &Programs, heap: Allocator) -> Result<Running, Trouble> {
+        let address = free_address()?;
+        let dir = tempfile::tempdir()?;
+        let launch = self.launch(programs, heap, address, dir.path())?;
+        let arguments: Vec<_> = launch.arguments.iter().map(String::as_str).collect();
+        let (processes, _) = Processes::start(dir, &launch.program, &arguments, launch.variables)?;
+        let running = Running { processes, address };
+        until("it answers", || answers(address).is_ok()).map_err(|trouble| {
+            // Nobody gets the server to ask it for its log.
+            Trouble::Stuck(format!("{trouble}\n{}", running.processes.log()))
+        })?;
+        Ok(running)
+    }
+
+    fn launch(
+        self,
+        programs: &Programs,
+        heap: Allocator,
+        address: SocketAddr,
+        home: &Path,
+    ) -> Result<Launch, Trouble> {
+        let at = address.to_string();
+        let rust = |name: &str| match heap {
+            Allocator::System => programs.rust(name),
+            Allocator::Mimalloc => programs.rust(&format!("{name}-mimalloc")),
+        };
+        let found = |program| programs.path(program).map(Path::to_path_buf);
+        let (program, arguments) = match self {
+            Self::Prefork => (binary(), ours(at)),
+            Self::Floor => (env::current_exe()?, vec![at]),
+            Self::Hyper => (rust("hyper")?, vec![at, "single".into()]),
+            Self::HyperMulti => (rust("hyper")?, vec![at, "multi".into()]),
+            Self::Axum => (rust("axum")?, vec![at]),
+            Self::Actix => (rust("actix")?, vec![at]),
+            Self::Nginx => (found(Program::Nginx)?, nginx(address, home)?),
+            Self::Fasthttp => (found(Program::Fasthttp)?, vec![at, "alone".into()]),
+            Self::FasthttpShared => (found(Program::Fasthttp)?, vec![at, "shared".into()]),
+            Self::FasthttpReuseport => (found(Program::Fasthttp)?, vec![at, "reuseport".into()]),
+            Self::Forker => (found(Program::Forker)?, vec![at, "shared".into()]),
+            Self::NetHttp => (found(Program::NetHttp)?, vec![at]),
+        };
+        let variables: &[_] = match self {
+            Self::Floor => &[(FLOOR, "yes")],
+            // They may have one CPU, and should not have to find that out.
+            _ => &[("GOMAXPROCS", "1"), ("TOKIO_WORKER_THREADS", "1")],
+        };
+        Ok(Launch {
+            program,
+            arguments,
+            variables,
+        })
+    }
+}
+
+impl Running {
+    pub(crate) fn root(&self) -> Pid {
+        self.processes.root()
+    }
+
+    pub(crate) fn cpu(&self) -> cpu::Processes {
+        cpu::Processes::under(self.root())
+    }
+
+    /// The end of its log.
+    pub(crate) fn log(&self) -> String {
+        self.processes.log()
+    }
+}
+
+/// Becomes the floor, and does not return, if the environment says so.
+pub(crate) fn become_floor_if_asked() {
+    if env::var_os(FLOOR).is_none() {
+        return;
+    }
+    let address = env::args().nth(1).and_then(|it| it.parse().ok());
+    let error = crate::floor::serve(address.expect("`Peer::start` gives an address"));
+    panic!("{error:?}");
+}
+
+fn binary() -> PathBuf {
+    other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
+}
+
+/// Ours in another build, if the environment names one.
+pub(crate) fn other_binary() -> Option<PathBuf> {
+    env::var_os(BINARY).map(PathBuf::from)
+}
+
+/// As the environment has them; empty if it has none.
+pub(crate) fn extra_options() -> String {
+    env::var(OPTIONS).unwrap_or_default()
+}
+
+fn ours(address: String) -> Vec<String> {
+    let options = ["--respond", BODY, "--workers", "1", "--idle-timeout", "10m"];
+    let mut arguments = vec!["--listen".to_owned(), address];
+    arguments.extend(options.map(str::to_owned));
+    arguments.extend(extra_options().split_whitespace().map(str::to_owned));
+    arguments
+}
+
+fn nginx(address: SocketAddr, home: &Path) -> io::Result<Vec<String>> {
+    let home = home.display();
+    let configuration = format!(
+        "daemon off; worker_processes 1; pid {home}/nginx.pid; error_log {home}/error.log;
+events {{ worker_connections 16384; }}
+http {{
+  access_log off;
+  keepalive_requests 1000000000; keepalive_timeout 600s;
+  client_body_temp_path {home}/body; proxy_temp_path {home}/proxy;
+  fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+  server {{
+    listen {address} backlog=4096;
+    location / {{ default_type text/plain; return 200 \"{BODY}\"; }}
+  }}
+}}
+"
+    );
+    let path = format!("{home}/nginx.conf");
+    fs::write(&path, configuration)?;
+    let log = format!("{home}/error.log");
+    Ok(["-c", &path, "-p", &home.to_string(), "-e", &log]
+        .map(str::to_owned)
+        .into())
+}
+
+/// Asks once, and wants the right answer.
+fn answers(address: SocketAddr) -> io::Result<()> {
+    let mut connection = TcpStream::connect(address)?;
+    connection.set_read_timeout(Some(FIRST_ANSWER_MAX))?;
+    connection.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    let plain = answer
+        .to_lowercase()
+        .contains("\r\ncontent-type: text/plain");
+    if answer.starts_with("HTTP/1.1 200 OK\r\n") && plain && answer.ends_with(BODY) {
+        return Ok(());
+    }
+    Err(io::Error::other(answer))
+}

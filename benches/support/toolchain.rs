@@ -1,0 +1,71 @@
+//! Other people's servers, built from sources beside the bench if their compiler is here.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollTimeout, poll};
+
+use crate::process::{Trouble, which};
+
+/// Downloading and compiling for the first time took 40 s for Go and four minutes for Rust, on two
+/// busy cores.
+const BUILD_MAX: Duration = Duration::from_secs(1200);
+
+const TICK_MS: u8 = 50;
+
+/// The program of the Go module that `sources` (names and texts) make, kept in `dir` so that the
+/// next run finds it again.
+pub(crate) fn go_program(dir: &Path, sources: &[(&str, &str)]) -> Result<PathBuf, Trouble> {
+    let not_found = || Trouble::NotSupported("go not found".into());
+    let go = which("go").ok_or_else(not_found)?;
+    write(dir, sources)?;
+    let mut build = Command::new(go);
+    build.args(["build", "-mod=mod", "-o", "server", "."]);
+    run(build.current_dir(dir))?;
+    Ok(dir.join("server"))
+}
+
+/// Puts the sources where a compiler finds them, and leaves alone what is there already: cargo
+/// builds anew what has been written anew.
+pub(crate) fn write(dir: &Path, sources: &[(&str, &str)]) -> Result<(), Trouble> {
+    for (name, text) in sources {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("it is in `dir`"))?;
+        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
+            continue;
+        }
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Runs a compiler in its directory, where its log stays. What it cannot build is not supported
+/// here, with the last line it said.
+pub(crate) fn run(build: &mut Command) -> Result<(), Trouble> {
+    let dir = build.get_current_dir().expect("a build has a directory");
+    let log = dir.join("build.log");
+    let name = build.get_program().to_string_lossy().into_owned();
+    let mut compiler = build
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log)?)
+        .spawn()?;
+    let deadline = Instant::now() + BUILD_MAX;
+    let status = loop {
+        if let Some(status) = compiler.try_wait()? {
+            break status;
+        }
+        if Instant::now() > deadline {
+            compiler.kill()?;
+        }
+        poll(&mut [], PollTimeout::from(TICK_MS))?;
+    };
+    if !status.success() {
+        let log = fs::read_to_string(&log)?;
+        let why = log.lines().last().unwrap_or_default();
+        return Err(Trouble::NotSupported(format!("{name}: {status}: {why}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,56 @@
+//! Whose connection it is.
+
+use std::sync::Arc;
+
+use crate::address::{Address, Peer};
+use crate::proxy::Forwarded;
+
+/// The two ends of a connection, as the listener saw them, and what was learnt while it opened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionInfo {
+    /// Who connected: the client, or a balancer before it.
+    pub peer: Peer,
+    /// The listener's address; for a wildcard listener the wildcard.
+    pub local: Arc<Address>,
+    /// Few connections have any of it.
+    more: Option<Arc<More>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct More {
+    forwarded: Option<Forwarded>,
+}
+
+impl ConnectionInfo {
+    /// What an acceptor tells about a connection.
+    #[must_use]
+    pub fn new(peer: Peer, local: impl Into<Arc<Address>>) -> Self {
+        Self {
+            peer,
+            local: local.into(),
+            more: None,
+        }
+    }
+
+    /// The client: whom a trusted balancer named in its PROXY header (see
+    /// [`Prefork::proxy_protocol`](crate::Prefork::proxy_protocol)), and else who connected.
+    #[must_use]
+    pub fn client(&self) -> Peer {
+        match self.forwarded() {
+            Some(forwarded) => Peer::Tcp(forwarded.peer),
+            None => self.peer,
+        }
+    }
+
+    /// What a trusted balancer said in its PROXY header, if there was one and it named the client.
+    #[must_use]
+    pub fn forwarded(&self) -> Option<&Forwarded> {
+        self.more.as_deref()?.forwarded.as_ref()
+    }
+
+    pub(crate) fn set_forwarded(&mut self, forwarded: Forwarded) {
+        let more = Arc::make_mut(self.more.get_or_insert_default());
+        more.forwarded = Some(forwarded);
+    }
+}

@@ -1,0 +1,217 @@
+//! Buffers that are used again: what an answer is written into without asking the allocator.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+
+use bytes::{Buf, Bytes};
+
+/// How many buffers a thread keeps for later.
+const KEPT_MAX: usize = 64;
+
+/// The largest buffer that is kept. A larger one was for a rare answer; kept, it would hold its
+/// memory for ever.
+const CAPACITY_MAX: usize = 64 * 1024;
+
+/// The capacity of a buffer that is new: most answers of a kind that is worth a buffer fit in.
+const CAPACITY_MIN: usize = 1024;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A buffer from this thread's pool. It goes back when it is dropped: as a response's body, when
+/// the answer is sent.
+///
+/// Write into it, and answer with `Full::new(buffer)`: in the steady state that allocates nothing,
+/// where a `String` or `Vec` costs an allocation for itself and one more to be shared.
+///
+/// A thread keeps up to 64 buffers, none larger than 64 KiB; others are freed. A buffer that is
+/// dropped on another thread goes to that thread's pool.
+///
+/// ```
+/// use std::fmt::Write;
+///
+/// use http_body_util::Full;
+/// use prefork_server::{Buffer, Request, Response, reply};
+///
+/// async fn hello(request: Request) -> Result<Response<Full<Buffer>>, http::Error> {
+///     let (head, _body) = request.into_parts();
+///     let mut text = Buffer::take();
+///     write!(text, "You asked for {}.", head.uri).expect("memory does not fail");
+///     reply(head)
+///         .header("content-type", "text/plain; charset=utf-8")
+///         .body(Full::new(text))
+/// }
+/// ```
+pub struct Buffer(Content);
+
+enum Content {
+    /// From the pool, and how many of its bytes are consumed.
+    Pooled(Vec<u8>, usize),
+    /// Somebody else's.
+    Shared(Bytes),
+}
+
+impl Buffer {
+    /// An empty buffer, which may have been used before.
+    #[must_use]
+    pub fn take() -> Self {
+        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        let bytes = kept.unwrap_or_else(|| Vec::with_capacity(CAPACITY_MIN));
+        Self(Content::Pooled(bytes, 0))
+    }
+
+    /// Adds bytes at the end.
+    pub fn extend_from_slice(&mut self, more: &[u8]) {
+        match &mut self.0 {
+            Content::Pooled(bytes, _) => bytes.extend_from_slice(more),
+            Content::Shared(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::take();
+                self.extend_from_slice(&bytes);
+                self.extend_from_slice(more);
+            }
+        }
+    }
+
+    /// What is written and not consumed.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Content::Pooled(bytes, read) => &bytes[*read..],
+            Content::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Without a copy: so that one type of body serves answers that are written and those that are
+/// there already.
+impl From<Bytes> for Buffer {
+    fn from(bytes: Bytes) -> Self {
+        Self(Content::Shared(bytes))
+    }
+}
+
+/// Without a copy.
+impl From<&'static str> for Buffer {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl Buf for Buffer {
+    fn remaining(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.as_slice()
+    }
+
+    /// # Panics
+    /// If fewer bytes than `count` are left, as [`Buf::advance`] asks for.
+    fn advance(&mut self, count: usize) {
+        match &mut self.0 {
+            Content::Pooled(bytes, read) => {
+                assert!(count <= bytes.len() - *read, "advanced past the end");
+                *read += count;
+            }
+            Content::Shared(bytes) => bytes.advance(count),
+        }
+    }
+}
+
+impl io::Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Write for Buffer {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("len", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        let Self::Pooled(bytes, _) = self else { return };
+        if bytes.capacity() > CAPACITY_MAX {
+            return;
+        }
+        let mut bytes = std::mem::take(bytes);
+        bytes.clear();
+        // A thread that ends has no pool any more.
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < KEPT_MAX {
+                kept.push(bytes);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    fn kept() -> usize {
+        KEPT.with(|kept| kept.borrow().len())
+    }
+
+    #[test]
+    fn a_buffer_comes_back_empty() {
+        let mut buffer = Buffer::take();
+        write!(buffer, "{}", 42).expect("memory does not fail");
+        buffer.advance(1);
+        assert_eq!(buffer.chunk(), b"2");
+        let memory = buffer.chunk().as_ptr().wrapping_sub(1);
+        drop(buffer);
+        let again = Buffer::take();
+        assert_eq!(again.chunk().as_ptr(), memory, "the same one");
+        assert_eq!(again.remaining(), 0);
+    }
+
+    #[test]
+    fn the_pool_has_its_bounds() {
+        let many: Vec<_> = (0..2 * KEPT_MAX).map(|_| Buffer::take()).collect();
+        drop(many);
+        assert_eq!(kept(), KEPT_MAX);
+        let mut large = Buffer::take();
+        large.extend_from_slice(&vec![0; CAPACITY_MAX + 1]);
+        drop(large);
+        assert_eq!(kept(), KEPT_MAX - 1, "it was not taken back");
+    }
+
+    #[test]
+    fn what_is_shared_is_copied_when_it_grows() {
+        let mut buffer = Buffer::from("shared");
+        buffer.advance(2);
+        assert_eq!(buffer.chunk(), b"ared");
+        buffer.extend_from_slice(b", no more");
+        assert_eq!(buffer.chunk(), b"ared, no more");
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end")]
+    fn it_ends_where_it_ends() {
+        Buffer::take().advance(1);
+    }
+}

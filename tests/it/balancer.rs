@@ -1,0 +1,76 @@
+//! Connections that come through a load balancer, which says in a PROXY header whose they are.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::client::Client;
+use crate::support::{CEILING, Server};
+
+const LINE: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
+const NAMED: &str = "Tcp(192.0.2.7:56324)";
+
+fn binary() -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend([192, 0, 2, 7, 198, 51, 100, 1, 0xdc, 0x04, 0x01, 0xbb]);
+    header
+}
+
+pub(crate) fn its_word_is_taken_for_who_the_client_is() {
+    let mut server = Server::start_app("balanced");
+    let address = server.address();
+    for header in [LINE.as_bytes(), &binary()] {
+        let mut client = Client::connect(address);
+        client.send_bytes(header);
+        assert_eq!(client.get("/").body, NAMED);
+        assert_eq!(client.get("/").body, NAMED, "for the whole connection");
+    }
+    let mut client = Client::connect(address);
+    client.send("PROXY UNKNOWN\r\n");
+    let local = client.local().to_string();
+    assert_eq!(
+        client.get("/").body,
+        format!("Tcp({local})"),
+        "nobody named"
+    );
+}
+
+pub(crate) fn without_a_header_it_is_hung_up_on() {
+    let mut server = Server::start_app("balanced");
+    let address = server.address();
+    for bytes in [
+        "GET / HTTP/1.1\r\nhost: test\r\n\r\n",
+        "PROXY TCP4 x\r\n",
+        "\0",
+    ] {
+        let mut client = Client::connect(address);
+        client.send(bytes);
+        client.expect_hang_up();
+    }
+    let mut client = Client::connect(address);
+    client.send(LINE);
+    assert_eq!(client.get("/").body, NAMED, "others are served");
+}
+
+pub(crate) fn others_are_not_believed() {
+    let mut server = Server::start_app("balanced");
+    let address = server.address();
+    let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);
+    client.send(LINE);
+    client.ask("/");
+    let answer = client.answer();
+    assert!(answer.head.starts_with("HTTP/1.1 400 "), "{answer:?}");
+    let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);
+    assert!(client.get("/").body.starts_with("Tcp(127.0.0.9:"));
+}
+
+fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Client {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket
+        .bind(&SockAddr::from(SocketAddr::from((source, 0))))
+        .expect("all of 127.0.0.0/8 is this machine");
+    socket
+        .connect_timeout(&address.into(), CEILING)
+        .expect("the server accepts");
+    Client::from_stream(socket.into()).expect("a TCP socket")
+}

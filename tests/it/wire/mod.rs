@@ -1,0 +1,173 @@
+//! HTTP/1.1 on the wire: a table of bytes, each with the section of RFC 9112 or RFC 9110 that says
+//! what becomes of them, against a server in this process.
+//!
+//! A case is a line in one of the files here: a name, a section, the bytes that a client sends, the
+//! answers, and whether the connection ends with the last of them. The server answers with what its
+//! handler was given, so that a request that nobody was meant to see shows as an answer too many.
+//! How often each case is played, and how the bytes are cut, is in [`play`].
+
+mod chunked;
+mod connection;
+mod expect;
+mod framing;
+mod half_close;
+mod host;
+mod limits;
+mod pipelining;
+mod play;
+mod request_line;
+mod server;
+
+use std::collections::BTreeSet;
+
+/// What a client sends and hears.
+pub(crate) struct Case {
+    name: &'static str,
+    /// Of which RFC, and where in it.
+    section: &'static str,
+    bytes: Vec<u8>,
+    /// A status, and what the handler has seen, if it was asked: see [`server`].
+    answers: Vec<String>,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Another request is answered on the same connection, and nothing before it.
+    Open,
+    /// The server ends the connection, and answers no other request that follows.
+    Closed,
+    /// The server ends the connection; what would follow is the rest of the case's last request.
+    ClosedInside,
+    /// The client closes its side, and then the server ends the connection.
+    HalfClosed,
+}
+
+/// The connection can be used again.
+fn open(name: &'static str, section: &'static str, bytes: impl AsRef<[u8]>, said: &[&str]) -> Case {
+    Case::new(name, section, bytes.as_ref(), said, End::Open)
+}
+
+/// The connection ends.
+fn closed(
+    name: &'static str,
+    section: &'static str,
+    bytes: impl AsRef<[u8]>,
+    said: &[&str],
+) -> Case {
+    Case::new(name, section, bytes.as_ref(), said, End::Closed)
+}
+
+/// The client says no more, and hears what there is to hear until the connection ends.
+fn half_closed(
+    name: &'static str,
+    section: &'static str,
+    bytes: impl AsRef<[u8]>,
+    said: &[&str],
+) -> Case {
+    Case::new(name, section, bytes.as_ref(), said, End::HalfClosed)
+}
+
+/// The client is told 400, nothing else, and the connection ends.
+fn bad(name: &'static str, section: &'static str, bytes: impl AsRef<[u8]>) -> Case {
+    closed(name, section, bytes, &["400"])
+}
+
+impl Case {
+    fn new(
+        name: &'static str,
+        section: &'static str,
+        bytes: &[u8],
+        answers: &[&str],
+        end: End,
+    ) -> Self {
+        Self {
+            name,
+            section,
+            bytes: bytes.to_vec(),
+            answers: answers.iter().map(|&answer| answer.to_owned()).collect(),
+            end,
+        }
+    }
+
+    /// What a client sends after it belongs to it.
+    fn inside(self) -> Self {
+        Self {
+            end: End::ClosedInside,
+            ..self
+        }
+    }
+}
+
+type Group = (&'static str, fn() -> Vec<Case>);
+
+const GROUPS: &[Group] = &[
+    ("request_line", request_line::cases),
+    ("host", host::cases),
+    ("framing", framing::cases),
+    ("chunked", chunked::cases),
+    ("limits", limits::cases),
+    ("expect", expect::cases),
+    ("connection", connection::cases),
+    ("pipelining", pipelining::cases),
+    ("half_close", half_close::cases),
+];
+
+pub(crate) fn request_line() {
+    play::all(request_line::cases());
+}
+
+pub(crate) fn host() {
+    play::all(host::cases());
+}
+
+pub(crate) fn framing() {
+    play::all(framing::cases());
+}
+
+pub(crate) fn chunked() {
+    play::all(chunked::cases());
+}
+
+pub(crate) fn limits() {
+    play::all(limits::cases());
+}
+
+pub(crate) fn expect() {
+    play::all(expect::cases());
+}
+
+pub(crate) fn connection() {
+    play::all(connection::cases());
+}
+
+pub(crate) fn pipelining() {
+    play::all(pipelining::cases());
+}
+
+pub(crate) fn half_close() {
+    play::all(half_close::cases());
+}
+
+pub(crate) fn a_cut_is_real() {
+    play::a_cut_is_real();
+}
+
+pub(crate) fn the_table_has_150_cases_each_with_its_section() {
+    let mut names = BTreeSet::new();
+    for (group, cases) in GROUPS {
+        for case in cases() {
+            let (name, section) = (case.name, case.section);
+            assert!(
+                names.insert((group, name)),
+                "{group}: {name} is there twice"
+            );
+            let place = section
+                .strip_prefix("9112 ")
+                .or(section.strip_prefix("9110 "));
+            let is_place = |it: &str| it.split('.').all(|part| part.parse::<u8>().is_ok());
+            assert!(place.is_some_and(is_place), "{group}: {name}: {section:?}");
+        }
+    }
+    assert!(names.len() >= 150, "{} cases", names.len());
+}

@@ -1,0 +1,188 @@
+//! How a case is played: its bytes in one write, then again cut in two at every place (of long
+//! ones, at the line ends and at some others), then byte by byte. The answers must be the same each
+//! time.
+//!
+//! The cuts are real: the next piece is sent when the server's event loop has gone round and seen
+//! the last one. A connection that is to stay open proves it by one more request; one that is to
+//! end is sent one more request too, which must not be answered.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use super::server::Server;
+use super::{Case, End};
+
+/// How long an answer may take, or an end. No case that holds takes any time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A group with more failures than this has failed for one reason.
+const FAILURES_MAX: usize = 5;
+
+/// Up to this length a case is cut everywhere.
+const CUT_EVERYWHERE: usize = 120;
+
+const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\r\n";
+const LAST_ANSWER: &str = "200 GET /last last";
+const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// Plays each case in all ways, and tells which fail.
+pub(super) fn all(cases: Vec<Case>) {
+    let server = Server::start();
+    let failures: Vec<String> = cases
+        .iter()
+        .filter_map(|case| play(&server, case).err())
+        .take(FAILURES_MAX)
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} cases:\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
+}
+
+fn play(server: &Server, case: &Case) -> Result<(), String> {
+    let mut expected = case.answers.clone();
+    if case.end == End::Open {
+        expected.push(LAST_ANSWER.to_owned());
+    }
+    let attempt = |bytes: &[u8], cuts: &[usize]| {
+        let answers = exchange(server, bytes, cuts, case.end);
+        if answers == expected {
+            return Ok(());
+        }
+        let (name, section) = (case.name, case.section);
+        let cuts = &cuts[..cuts.len().min(5)];
+        Err(format!(
+            "{name} (RFC {section}), cut at {cuts:?}:\n  expected {expected:?}\n  \
+             got      {answers:?}"
+        ))
+    };
+    let bytes = &case.bytes;
+    attempt(bytes, &[])?;
+    if case.end == End::Closed {
+        attempt(&[bytes, SMUGGLED].concat(), &[])?;
+    }
+    for cut in places(bytes) {
+        attempt(bytes, &[cut])?;
+    }
+    if case.end == End::HalfClosed {
+        // All is seen before the client's end is.
+        attempt(bytes, &[bytes.len()])?;
+    }
+    if bytes.len() <= CUT_EVERYWHERE {
+        attempt(bytes, &(1..bytes.len()).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Where to cut.
+fn places(bytes: &[u8]) -> BTreeSet<usize> {
+    let len = bytes.len();
+    if len <= CUT_EVERYWHERE {
+        return (1..len).collect();
+    }
+    let near_line_ends = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| matches!(byte, b'\r' | b'\n'))
+        .flat_map(|(at, _)| at.saturating_sub(1)..=at + 2)
+        .take(150);
+    let here_and_there = (1..len).step_by(len / 20);
+    near_line_ends
+        .chain(here_and_there)
+        .chain(1..20)
+        .chain(len - 20..len)
+        .filter(|cut| (1..len).contains(cut))
+        .collect()
+}
+
+/// Sends the bytes in pieces and takes what comes until the connection ends.
+fn exchange(server: &Server, bytes: &[u8], cuts: &[usize], end: End) -> Vec<String> {
+    let stream = UnixStream::connect(server.path()).expect("the server accepts");
+    stream
+        .set_read_timeout(Some(PATIENCE))
+        .expect("a sane timeout");
+    let mut at = 0;
+    for &cut in cuts {
+        send(&stream, &bytes[at..cut]);
+        server.wait_until_seen();
+        at = cut;
+    }
+    send(&stream, &bytes[at..]);
+    match end {
+        End::Open => send(&stream, LAST),
+        // Fails if the server was faster.
+        End::HalfClosed => drop(stream.shutdown(Shutdown::Write)),
+        End::Closed | End::ClosedInside => {}
+    }
+    answers(&take_all(&stream))
+}
+
+fn send(mut stream: &UnixStream, bytes: &[u8]) {
+    // A server that has refused the first bytes may be gone.
+    let _ = stream.write_all(bytes);
+}
+
+fn take_all(mut stream: &UnixStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    match stream.read_to_end(&mut all) {
+        // A reset is an end. What came before it is there.
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => all.extend_from_slice(format!("({error})").as_bytes()),
+    }
+    all
+}
+
+/// What all of this rests on: at the cut the server has seen what was sent, and done it.
+pub(super) fn a_cut_is_real() {
+    let server = Server::start();
+    for _ in 0..100 {
+        let stream = UnixStream::connect(server.path()).expect("the server accepts");
+        stream.set_nonblocking(true).expect("a socket");
+        for _ in 0..3 {
+            send(&stream, SMUGGLED);
+            server.wait_until_seen();
+            let len = (&stream).read(&mut [0; 512]).expect("it is answered");
+            assert!(len > 0, "it stays open");
+        }
+    }
+}
+
+/// Takes a stream of answers apart. Whatever is none is shown as it is.
+fn answers(mut bytes: &[u8]) -> Vec<String> {
+    let mut answers = Vec::new();
+    while !bytes.is_empty() {
+        let Some((answer, rest)) = answer(bytes) else {
+            answers.push(format!("no answer: {:?}", String::from_utf8_lossy(bytes)));
+            break;
+        };
+        answers.push(answer);
+        bytes = rest;
+    }
+    answers
+}
+
+fn answer(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?;
+    let status = head.strip_prefix("HTTP/1.")?.get(2..5)?;
+    let field = |name| {
+        head.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
+    let is_empty = status.starts_with('1') || matches!(status, "204" | "304");
+    let len = match field("content-length") {
+        _ if is_empty || field("to-head").is_some() => 0,
+        Some(len) => len.parse().ok()?,
+        None => return None,
+    };
+    let body = std::str::from_utf8(bytes.get(end..end + len)?).ok()?;
+    let gap = if body.is_empty() { "" } else { " " };
+    Some((format!("{status}{gap}{body}"), &bytes[end + len..]))
+}

@@ -1,0 +1,139 @@
+//! The server that the table is played against, and what it says of the requests it gets.
+
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use http_body_util::BodyExt;
+use hyper::{HeaderMap, Method, StatusCode};
+use prefork_server::{
+    Address, BoxError, DateHeader, Handle, Http, Prefork, Request, Response, Stop, service_fn,
+};
+use tempfile::TempDir;
+use tokio::runtime;
+use tokio::task::yield_now;
+
+use crate::support::CEILING;
+
+/// The limits are small, so that the cases at them are.
+pub(crate) const MAX_TARGET: usize = 512;
+pub(crate) const MAX_HEAD: usize = 2048;
+pub(crate) const MAX_BODY: usize = 1000;
+
+/// Rounds of an event loop in which a connection is accepted and its bytes are read, with some to
+/// spare.
+const ROUNDS: u8 = 8;
+
+/// It runs on a thread of its own until it is dropped.
+pub(crate) struct Server {
+    dir: TempDir,
+    runtime: runtime::Handle,
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = Address::Unix(dir.path().join("s"));
+        let (tell, told) = channel();
+        let thread = thread::spawn(move || {
+            let http = Http::new()
+                .date_header(DateHeader::Omitted)
+                .max_target_size(MAX_TARGET)
+                .max_header_size(MAX_HEAD)
+                .max_body_size(MAX_BODY as u64);
+            let mut server = Prefork::bind(address).http(http).in_process();
+            let handle = server.handle().expect("a socket pair");
+            let served = server.serve(async move |_worker| {
+                let told = tell.send((handle, runtime::Handle::current()));
+                told.expect("the test waits");
+                Ok(service_fn(echo))
+            });
+            served.expect("it drains");
+        });
+        let (handle, runtime) = told.recv().expect("it starts");
+        handle.wait_serving().expect("it serves");
+        Self {
+            dir,
+            runtime,
+            handle,
+            thread: Some(thread),
+        }
+    }
+
+    /// Where it listens. With a Unix address, what a client has sent is in the server's queue when
+    /// send(2) returns; TCP may take its time.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("s")
+    }
+
+    /// Waits until the server's event loop has gone round, so that whatever was sent before is
+    /// read, and answered if it can be.
+    pub(crate) fn wait_until_seen(&self) {
+        let (tell, told) = channel();
+        self.runtime.spawn(async move {
+            for _ in 0..ROUNDS {
+                yield_now().await;
+            }
+            // A test that waits no longer has failed already.
+            let _ = tell.send(());
+        });
+        told.recv_timeout(CEILING).expect("the loop goes round");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // If it has ended already, the thread's panic says why.
+        let _ = self.handle.stop(Stop::Now);
+        let ended = self.thread.take().expect("it is joined once").join();
+        assert!(ended.is_ok() || thread::panicking(), "the server panicked");
+    }
+}
+
+/// Tells what came: method, target, `Host`, `[body]` and `+trailer=value`. The path chooses whether
+/// the body is read, how long it takes, and the status.
+async fn echo(request: Request) -> Result<Response, BoxError> {
+    let (head, body) = request.into_parts();
+    let host = head.headers.get("host").map(|host| host.to_str());
+    let host = host.transpose()?.unwrap_or("-");
+    let host = if host.is_empty() { "empty" } else { host };
+    let mut said = format!("{} {} {host}", head.method, short(&head.uri.to_string()));
+    if head.uri.path() != "/unread" {
+        let body = body.collect().await?;
+        let trailers: HeaderMap = body.trailers().cloned().unwrap_or_default();
+        let bytes = body.to_bytes();
+        if !bytes.is_empty() {
+            said += &format!(" [{}]", short(&String::from_utf8_lossy(&bytes)));
+        }
+        for (name, value) in &trailers {
+            said += &format!(" +{name}={}", value.to_str()?);
+        }
+    }
+    if head.uri.path() == "/late" {
+        for _ in 0..2 * ROUNDS {
+            yield_now().await;
+        }
+    }
+    let mut response = Response::new(said.into());
+    *response.status_mut() = match (&head.method, head.uri.path()) {
+        // An answer of 2xx would be the end of HTTP.
+        (&Method::CONNECT, _) => StatusCode::METHOD_NOT_ALLOWED,
+        (_, "/204") => StatusCode::NO_CONTENT,
+        (_, "/304") => StatusCode::NOT_MODIFIED,
+        _ => StatusCode::OK,
+    };
+    if head.method == Method::HEAD {
+        let headers = response.headers_mut();
+        headers.insert("to-head", hyper::header::HeaderValue::from_static("yes"));
+    }
+    Ok(response)
+}
+
+fn short(text: &str) -> String {
+    match text.len() {
+        0..=99 => text.to_owned(),
+        len => format!("{len} bytes"),
+    }
+}
