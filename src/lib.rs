@@ -137,6 +137,8 @@ pub use crate::config::{Backoff, CrashLimit, HANG_TIMEOUT_MIN, Listeners};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};
+#[cfg(feature = "http2")]
+pub use crate::http::Http2;
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response,
 };

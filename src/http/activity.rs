@@ -71,12 +71,16 @@ pub(super) enum Stage {
     Idle,
     /// Our last word is said; what the client still sends is thrown away until it closes.
     Leaving,
+    /// HTTP/2, and streams are open. Each is timed by an activity of its own.
+    Streams,
+    /// HTTP/2, and no stream is open.
+    Quiet,
     /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
     Upgraded,
 }
 
 impl Stage {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::Opening,
         Self::Fresh,
         Self::Head,
@@ -84,6 +88,8 @@ impl Stage {
         Self::Answering,
         Self::Idle,
         Self::Leaving,
+        Self::Streams,
+        Self::Quiet,
         Self::Upgraded,
     ];
 }
@@ -102,11 +108,14 @@ pub(super) enum BodyFailure {
 pub(super) struct Activity {
     pub(super) info: ConnectionInfo,
     clock: Arc<Clock>,
+    /// Of a stream of HTTP/2: the activity of its connection.
+    connection: Option<Arc<Self>>,
     stage: AtomicU8,
     /// When the stage began; `Idle` begins anew with each byte of a response that is written.
     stamp: AtomicU64,
     /// Since when the client does not take what we write, and since when the handler waits for
-    /// more of the request's body.
+    /// more of the request's body. Of a connection that has streams the second is since when any
+    /// of them may have waited for its client.
     write_blocked: Since,
     body_awaited: Since,
     body_failure: AtomicU8,
@@ -137,6 +146,7 @@ impl Activity {
             stage: AtomicU8::new(Stage::Opening as u8),
             stamp: AtomicU64::new(clock.now().0),
             clock,
+            connection: None,
             write_blocked: Since::default(),
             body_awaited: Since::default(),
             body_failure: AtomicU8::new(0),
@@ -205,6 +215,7 @@ impl Activity {
 impl Activity {
     pub(super) fn write_blocked(&self) {
         self.write_blocked.begin(self.clock.now());
+        self.tell_connection();
     }
 
     pub(super) fn has_written(&self) {
@@ -245,6 +256,7 @@ impl Activity {
     /// The handler wants more of the body than has come.
     pub(super) fn await_body(&self, waker: &Waker) {
         self.body_awaited.begin(self.clock.now());
+        self.tell_connection();
         store(&mut wakers(&mut self.wakers()).body, waker);
     }
 
@@ -300,6 +312,43 @@ impl Activity {
 
     pub(super) fn is_body_unread(&self) -> bool {
         self.body_unread.load(Relaxed)
+    }
+}
+
+/// HTTP/2.
+impl Activity {
+    /// That of one stream of a connection.
+    #[cfg(feature = "http2")]
+    pub(super) fn of_stream(connection: &Arc<Self>) -> Self {
+        Self {
+            connection: Some(Arc::clone(connection)),
+            ..Self::new(connection.info.clone(), Arc::clone(&connection.clock))
+        }
+    }
+
+    /// Whether it is that of a stream, which can end without its connection.
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Since when a stream may have waited for its client, at the most.
+    pub(super) fn streams_wait_since(&self) -> Option<Tick> {
+        self.body_awaited.get()
+    }
+
+    /// What is known after all streams were looked at.
+    #[cfg(feature = "http2")]
+    pub(super) fn set_streams_wait(&self, since: Option<Tick>) {
+        self.body_awaited.end();
+        if let Some(since) = since {
+            self.body_awaited.begin(since);
+        }
+    }
+
+    fn tell_connection(&self) {
+        if let Some(connection) = &self.connection {
+            connection.body_awaited.begin(self.clock.now());
+        }
     }
 }
 

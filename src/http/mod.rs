@@ -12,7 +12,10 @@ mod connection;
 mod counters;
 mod farewell;
 mod http1;
+#[cfg(feature = "http2")]
+mod http2;
 mod options;
+mod preface;
 mod registry;
 mod service;
 mod socket;
@@ -20,6 +23,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod versions;
 mod warm;
 mod wheel;
 
@@ -32,10 +36,12 @@ pub use activity::ConnectionInfo;
 pub use body::{Body, BodyError};
 use connection::{Begin, Life};
 pub(crate) use counters::Counts;
-use http1::Http1;
+#[cfg(feature = "http2")]
+pub use options::Http2;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 pub(crate) use socket::{Closed, Socket};
+use versions::Versions;
 
 use crate::row::Row;
 
@@ -93,7 +99,7 @@ impl Server {
     {
         Front {
             registry: Rc::clone(&self.registry),
-            http: Rc::new(Http1::new(&self.registry, service)),
+            http: Rc::new(Versions::new(&self.registry, service)),
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::activity::{Activity, Clock, ConnectionInfo, Stage};
 use super::counters::Counters;
 use super::options::Http;
+use super::preface::Preface;
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order, Timeouts};
 use super::warm::{Claim, Place, Warm};
@@ -123,11 +124,20 @@ impl Registry {
         }
         let now = self.clock.now();
         self.draining_since.set(Some(now));
-        // Idle connections got their next turn for a deadline that has just moved closer.
-        let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
-        for (key, entry) in entries.iter() {
-            wheel.put(key, self.turn(entry));
-        }
+        let wakers: Vec<_> = {
+            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
+            // Idle connections got their next turn for a deadline that has just moved closer.
+            for (key, entry) in entries.iter() {
+                wheel.put(key, self.turn(entry));
+            }
+            // Those of HTTP/2 can be told at once, by GOAWAY.
+            let entries = entries.iter_mut().map(|(_, entry)| entry);
+            entries
+                .filter(|entry| matches!(entry.activity.stage(), Stage::Streams | Stage::Quiet))
+                .filter_map(|entry| entry.task.take())
+                .collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
         self.drain_asked.notify_one();
     }
 
@@ -247,12 +257,19 @@ impl Registry {
             return entry.give(Order::Rest);
         }
         match entry.activity.stage() {
-            Stage::Handling | Stage::Answering => {
+            Stage::Handling | Stage::Answering | Stage::Streams => {
                 entry.activity.look();
                 entry.task.take()
             }
             _ => None,
         }
+    }
+
+    /// Whether the client of this stream of HTTP/2 has taken too long, and at what.
+    #[cfg(feature = "http2")]
+    pub(super) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
+        let (due, deadline) = self.timeouts.stream_deadline(stream)?;
+        (due <= self.clock.now()).then_some(deadline)
     }
 
     /// When a connection is looked at next. One that is at rest begins nothing new without a word;
@@ -350,7 +367,12 @@ impl Member {
 
     /// What hyper sees of this connection's socket.
     pub(super) fn stream<I>(&self, io: I) -> Stream<I> {
-        Stream::new(io, Arc::clone(&self.activity), self.registry.counters.row())
+        let preface = match self.activity.stage() {
+            Stage::Fresh if self.registry.http.speaks_http2() => Preface::AWAITED,
+            _ => Preface::Absent,
+        };
+        let row = self.registry.counters.row();
+        Stream::new(io, Arc::clone(&self.activity), row, preface)
     }
 
     /// It is served from now on.
@@ -410,7 +432,7 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) => timeouts
+            Order::Expire(_) | Order::Streams => timeouts
                 .deadline(&self.activity, draining_since.get())
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
         }

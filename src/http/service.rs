@@ -20,6 +20,8 @@ use pin_project_lite::pin_project;
 use super::Request;
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
+#[cfg(feature = "http2")]
+use super::http2::has_one_authority;
 use super::registry::Registry;
 use crate::row::Timing;
 
@@ -58,6 +60,10 @@ where
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
+        }
+        #[cfg(feature = "http2")]
+        if !has_one_authority(&request) {
+            return Answer::own(StatusCode::BAD_REQUEST, exchange);
         }
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => Answer {
@@ -189,6 +195,10 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, author: Author) -> bool {
+        // A stream of HTTP/2 ends by itself, and the connection's end is for GOAWAY to tell.
+        if self.activity.is_of_stream() {
+            return false;
+        }
         self.registry.is_draining()
             || self.activity.body_failure().is_some()
             || (author == Author::Server && self.activity.is_body_unread())

@@ -74,10 +74,15 @@ impl Timeouts {
             (Stage::Fresh | Stage::Idle, Some(drain)) => {
                 Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
             }
-            (Stage::Idle, None) => Some((stamp.after(self.idle), Order::Expire(Deadline::Idle))),
+            (Stage::Idle, None) | (Stage::Quiet, _) => {
+                Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
+            }
             (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
+            (Stage::Streams, _) => activity
+                .streams_wait_since()
+                .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
             (Stage::Handling | Stage::Answering | Stage::Upgraded, _) => None,
         };
         let of_write = blocked
@@ -85,11 +90,25 @@ impl Timeouts {
             .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
         let of_body = activity
             .body_awaited_since()
+            .filter(|_| activity.stage() != Stage::Streams)
             .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
         [of_stage, of_write, of_body]
             .into_iter()
             .flatten()
             .min_by_key(|(due, _)| *due)
+    }
+}
+
+impl Timeouts {
+    /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
+    #[cfg(feature = "http2")]
+    pub(super) fn stream_deadline(&self, stream: &Activity) -> Option<(Tick, Deadline)> {
+        let body = stream.body_awaited_since();
+        let response = stream.write_blocked_since();
+        let of_body = body.map(|since| (since.after(self.body), Deadline::Body));
+        let of_response = response.map(|since| (since.after(self.write), Deadline::Write));
+        let both = of_body.into_iter().chain(of_response);
+        both.min_by_key(|(due, _)| *due)
     }
 }
 
@@ -100,6 +119,8 @@ pub(super) enum Order {
     Expire(Deadline),
     /// The drain's grace for idle connections is over.
     CloseIdle,
+    /// Look for streams whose client has taken too long.
+    Streams,
     /// Give up all but the socket, until something comes.
     Rest,
     /// End, whatever it is that you do.
