@@ -36,7 +36,7 @@
 //!
 //! # Where to begin
 //!
-//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
+//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP
 //!   server, for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`]
 //!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.

@@ -11,6 +11,8 @@ mod control;
 mod crash;
 mod drain;
 mod hang;
+#[cfg(feature = "http2")]
+mod http2;
 mod init;
 mod lifecycle;
 mod master_death;
@@ -128,12 +130,21 @@ tests! {
         an_axum_router_runs_and_drains;
 }
 
+#[cfg(feature = "http2")]
+const HTTP2_TESTS: &[Test] = &[(
+    "http2::a_reload_loses_no_request",
+    http2::a_reload_loses_no_request,
+)];
+#[cfg(not(feature = "http2"))]
+const HTTP2_TESTS: &[Test] = &[];
+
 fn main() {
     if let Some(app) = std::env::var_os(apps::VARIABLE) {
         return apps::run(&app);
     }
     let trials = TESTS
         .iter()
+        .chain(HTTP2_TESTS)
         .map(|&(name, test)| {
             Trial::test(name, move || {
                 test();
