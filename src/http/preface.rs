@@ -1,6 +1,9 @@
 //! Whether a connection begins as HTTP/2 does (RFC 9113 3.4). hyper's HTTP/1 tells, but only of a
 //! preface that comes in one piece; so a part of one is kept here until it is whole, or none.
 
+use super::activity::{Activity, Stage};
+use super::options::Http;
+
 /// What an HTTP/2 client says first. No HTTP/1 request begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -16,7 +19,15 @@ pub(super) enum Preface {
 }
 
 impl Preface {
-    pub(super) const AWAITED: Self = Self::Awaited { kept: 0 };
+    const AWAITED: Self = Self::Awaited { kept: 0 };
+
+    /// It is heard as the first thing on a connection only.
+    pub(super) fn expected(http: &Http, activity: &Activity) -> Self {
+        match activity.stage() {
+            Stage::Fresh if http.speaks_http2() => Self::AWAITED,
+            _ => Self::Absent,
+        }
+    }
 
     /// How many bytes are to be passed on with the next ones.
     pub(super) fn kept(self) -> usize {

@@ -5,6 +5,9 @@
 //! whatever it began since its last turn cannot be due before the next one, and so a request
 //! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
 
+#[cfg(feature = "http2")]
+mod streams;
+
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -124,20 +127,15 @@ impl Registry {
         }
         let now = self.clock.now();
         self.draining_since.set(Some(now));
-        let wakers: Vec<_> = {
-            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
+        {
             // Idle connections got their next turn for a deadline that has just moved closer.
+            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
             for (key, entry) in entries.iter() {
                 wheel.put(key, self.turn(entry));
             }
-            // Those of HTTP/2 can be told at once, by GOAWAY.
-            let entries = entries.iter_mut().map(|(_, entry)| entry);
-            entries
-                .filter(|entry| matches!(entry.activity.stage(), Stage::Streams | Stage::Quiet))
-                .filter_map(|entry| entry.task.take())
-                .collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
+        }
+        #[cfg(feature = "http2")]
+        self.rouse_http2();
         self.drain_asked.notify_one();
     }
 
@@ -265,13 +263,6 @@ impl Registry {
         }
     }
 
-    /// Whether the client of this stream of HTTP/2 has taken too long, and at what.
-    #[cfg(feature = "http2")]
-    pub(super) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
-        let (due, deadline) = self.timeouts.stream_deadline(stream)?;
-        (due <= self.clock.now()).then_some(deadline)
-    }
-
     /// When a connection is looked at next. One that is at rest begins nothing new without a word;
     /// one that is served may have begun something since its last turn, so that its turn comes
     /// before anything can be due.
@@ -367,11 +358,8 @@ impl Member {
 
     /// What hyper sees of this connection's socket.
     pub(super) fn stream<I>(&self, io: I) -> Stream<I> {
-        let preface = match self.activity.stage() {
-            Stage::Fresh if self.registry.http.speaks_http2() => Preface::AWAITED,
-            _ => Preface::Absent,
-        };
         let row = self.registry.counters.row();
+        let preface = Preface::expected(&self.registry.http, &self.activity);
         Stream::new(io, Arc::clone(&self.activity), row, preface)
     }
 
