@@ -75,12 +75,14 @@ pub(super) enum Stage {
     Streams,
     /// HTTP/2, and no stream is open.
     Quiet,
+    /// As `Quiet`, and the client was told to go.
+    Ending,
     /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
     Upgraded,
 }
 
 impl Stage {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Opening,
         Self::Fresh,
         Self::Head,
@@ -90,6 +92,7 @@ impl Stage {
         Self::Leaving,
         Self::Streams,
         Self::Quiet,
+        Self::Ending,
         Self::Upgraded,
     ];
 }

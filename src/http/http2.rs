@@ -1,9 +1,8 @@
 //! HTTP/2 on one stream (RFC 9113): hyper's, with its streams' handlers kept beside it.
 //!
 //! Each stream has an [`Activity`] of its own, for its bodies. The connection's says whether any
-//! is open: [`Stage::Streams`] has no deadline of its own, [`Stage::Quiet`] that of an idle
-//! connection. The [`streams`] that wait for their client are looked after when the registry says
-//! so.
+//! is open: [`Stage::Streams`] has no deadline but theirs, [`Stage::Quiet`] that of an idle
+//! connection. The [`streams`] that wait for their client are looked at when the registry says so.
 
 mod authority;
 mod lent;
@@ -116,7 +115,7 @@ enum Course {
     Goes,
     /// The client was told GOAWAY: what it has begun is finished.
     Ends,
-    /// It does not hear.
+    /// It does not acknowledge that.
     Over,
 }
 
@@ -152,7 +151,7 @@ where
             // The deadline for the first bytes and for the preface.
             (false, _) if !self.io.borrow().begins_http2() => return,
             (false, Course::Goes) => Stage::Quiet,
-            (false, Course::Ends | Course::Over) => Stage::Leaving,
+            (false, Course::Ends | Course::Over) => Stage::Ending,
         };
         if !open {
             self.activity.set_streams_wait(None);

@@ -255,10 +255,12 @@ impl Registry {
             return entry.give(Order::Rest);
         }
         match entry.activity.stage() {
-            Stage::Handling | Stage::Answering | Stage::Streams => {
+            Stage::Handling | Stage::Answering => {
                 entry.activity.look();
                 entry.task.take()
             }
+            // The last stream may have ended on another thread.
+            Stage::Streams => entry.task.take(),
             _ => None,
         }
     }

@@ -56,7 +56,11 @@ pub(crate) fn a_reload_loses_no_request() {
     clients.join().expect("every request is answered");
     let connections = connections.load(Ordering::Relaxed);
     assert!(connections >= 4 + 2 * 4, "{connections}");
-    assert_eq!(server.end().code, Some(0));
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let mut exits = ended.notices.iter();
+    assert!(exits.all(|notice| notice["cut"].as_u64().unwrap_or(0) == 0));
 }
 
 /// Eight requests at a time.

@@ -3,7 +3,7 @@
 use http::header::HOST;
 use http::{Request, Version};
 
-/// Whether it is clear. In HTTP/1 hyper and the handlers see to that.
+/// Whether that is clear. Of HTTP/1 nothing is asked here.
 pub(in crate::http) fn has_one_authority<B>(request: &Request<B>) -> bool {
     if request.version() != Version::HTTP_2 {
         return true;

@@ -89,16 +89,26 @@ impl Streams {
 
     pub(super) fn overdue(&self, registry: &Registry) -> Overdue {
         let mut overdue = Overdue::default();
+        let reads_nothing = self.connection.write_blocked_since().is_some();
         for stream in self.open.borrow().iter().filter_map(Weak::upgrade) {
-            match registry.overdue(&stream) {
-                Some(Deadline::Body) => overdue.bodies.push(stream),
-                Some(_) => overdue.responses.push(stream),
+            let waiting = match registry.overdue(&stream) {
+                Some(Deadline::Body) => {
+                    overdue.bodies.push(stream);
+                    continue;
+                }
+                // The connection has a deadline of its own for that; if it is met after all, the
+                // stream is looked at again.
+                Some(_) if reads_nothing => Some(registry.now()),
+                Some(_) => {
+                    overdue.responses.push(stream);
+                    continue;
+                }
                 None => {
                     let since = [stream.body_awaited_since(), stream.write_blocked_since()];
-                    let earliest = since.into_iter().chain([overdue.waiting_since]);
-                    overdue.waiting_since = earliest.flatten().min();
+                    since.into_iter().flatten().min()
                 }
-            }
+            };
+            overdue.waiting_since = [overdue.waiting_since, waiting].into_iter().flatten().min();
         }
         overdue
     }

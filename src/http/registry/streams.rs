@@ -4,13 +4,18 @@ use std::task::Waker;
 
 use super::super::activity::{Activity, Stage};
 use super::super::timeouts::Deadline;
+use super::super::wheel::Tick;
 use super::Registry;
 
 impl Registry {
     /// Whether the client of this stream has taken too long, and at what.
     pub(in crate::http) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
         let (due, deadline) = self.timeouts.stream_deadline(stream)?;
-        (due <= self.clock.now()).then_some(deadline)
+        (due <= self.now()).then_some(deadline)
+    }
+
+    pub(in crate::http) fn now(&self) -> Tick {
+        self.clock.now()
     }
 
     /// Has each look up: a drain has begun, and clients can be told at once, by GOAWAY.

@@ -108,6 +108,21 @@ fn a_client_that_takes_a_little_now_and_then_gets_all() {
 }
 
 #[test]
+fn a_client_that_reads_nothing_at_all_is_dropped_once() {
+    run(async {
+        let app = async |_request: Request| Ok(text(vec![b'x'; 32 << 20]));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let most = u32::MAX >> 1;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, most)).await;
+        let room = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+        client.send([room, get(1), get(3)].concat()).await;
+        client.next(DATA).await;
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
+    });
+}
+
+#[test]
 fn an_idle_connection_is_told_and_closed() {
     run(async {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;

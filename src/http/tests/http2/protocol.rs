@@ -254,6 +254,72 @@ fn no_handler_outlives_its_connection() {
 }
 
 #[test]
+fn a_tunnel_is_a_stream_that_ends_with_its_connection() {
+    run(async {
+        let ended = Rc::<RefCell<u32>>::default();
+        let ends = Rc::clone(&ended);
+        let app = move |request: Request| {
+            let working = Working(Rc::clone(&ends));
+            async move {
+                spawn_local(async move {
+                    let _working = working;
+                    let tunnel = hyper::upgrade::on(request).await.expect("a tunnel");
+                    let mut tunnel = Tunnel(tunnel);
+                    let mut word = [0; 4];
+                    while tunnel.read(&mut word).await.is_ok() {
+                        tunnel.write(&word).await;
+                    }
+                });
+                Ok(text(""))
+            }
+        };
+        let http = options().idle_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let request = http::Request::connect("test:1")
+            .body(())
+            .expect("a request");
+        let (answer, mut to) = client.requests.send_request(request, false).expect("sent");
+        let mut from = answer.await.expect("an answer").into_body();
+        // Another's deadline passes meanwhile: a tunnel is not idle.
+        let mut other = Http2Client::connect(&host).await;
+        assert_eq!(whole(other.ask("/").await).await.expect("an answer").0, 200);
+        other.connection.await.expect("no panic").expect("told");
+        to.send_data("ping".into(), false).expect("open");
+        assert_eq!(from.data().await.expect("a word").expect("whole"), "ping");
+        host.server.drain();
+        assert_eq!(host.server.connections(), 1);
+        host.server.cut();
+        host.emptied().await;
+        reaches(&ended, 2).await;
+    });
+}
+
+/// The server's end, by whole words.
+struct Tunnel(hyper::upgrade::Upgraded);
+
+impl Tunnel {
+    async fn read(&mut self, word: &mut [u8; 4]) -> std::io::Result<()> {
+        let mut buf = hyper::rt::ReadBuf::new(word);
+        let read = |cx: &mut Context<'_>| {
+            hyper::rt::Read::poll_read(Pin::new(&mut self.0), cx, buf.unfilled())
+        };
+        std::future::poll_fn(read).await?;
+        match buf.filled().len() {
+            4 => Ok(()),
+            _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    async fn write(&mut self, word: &[u8; 4]) {
+        let write =
+            |cx: &mut Context<'_>| hyper::rt::Write::poll_write(Pin::new(&mut self.0), cx, word);
+        let written = std::future::poll_fn(write).await;
+        assert_eq!(written.expect("the client is there"), 4);
+    }
+}
+
+#[test]
 fn a_reset_ends_its_handler_alone() {
     run(async {
         let (host, begun, ended) = endless().await;
