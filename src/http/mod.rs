@@ -1,10 +1,11 @@
 //! HTTP on one stream after the other, for any acceptor: this knows nothing of slots, signals or
 //! processes.
 //!
-//! A [`Server`] takes streams. [`connection`] is the life of one of them, [`versions`] what it
-//! speaks, [`stream`] what hyper sees of it, [`service`] and [`body`] stand between hyper and the user. Each notes what happens
-//! in the connection's [`activity`], where the [`registry`] finds it when it looks for clients
-//! that take too long; [`timeouts`] says when that is, and the [`wheel`] whose turn it is.
+//! A [`Server`] takes streams. [`connection`] is the life of one of them, [`versions`] what it may
+//! speak, [`stream`] what hyper sees of it, [`service`] and [`body`] stand between hyper and the
+//! user. Each notes what happens in the connection's [`activity`], where the [`registry`] finds it
+//! when it looks for clients that take too long; [`timeouts`] says when that is, and the [`wheel`]
+//! whose turn it is.
 
 mod activity;
 mod body;
