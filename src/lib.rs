@@ -36,9 +36,10 @@
 //!
 //! # Where to begin
 //!
-//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP
-//!   server, for which [`Http`] has the limits and timeouts; [`Prefork::run`] gives [`Incoming`]
-//!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
+//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
+//!   server, and HTTP/2 with the feature `http2`, for which [`Http`] has the limits and timeouts;
+//!   [`Prefork::run`] gives [`Incoming`] connections to any other server that takes tokio streams
+//!   (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] hear what happens, [`Notice`] is what they hear, [`Totals`] is what was done when

@@ -81,10 +81,12 @@ impl Default for Http {
 /// HTTP/2, with the feature `http2`.
 ///
 /// The other options hold for each request, whatever its connection speaks, with these
-/// differences. [`Http::write_timeout`] is for each stream: one whose client grants no window is
-/// reset, if its response is not finished; if it is, the connection ends. [`Http::idle_timeout`] is
-/// for connections without an open stream, which are told GOAWAY; a PING does not count. In a drain
-/// they are told at once, and [`Http::linger`] and [`Http::max_warm`] are not for them, nor is
+/// differences. [`Http::header_timeout`] is for the client's preface; a head that does not come to
+/// its end keeps no connection from being idle. [`Http::write_timeout`] is for each stream: one
+/// whose client grants no window is reset, if its response is not finished; if it is, the
+/// connection ends. [`Http::idle_timeout`] is for connections without an open stream, which are
+/// told GOAWAY and left a second later at most; a PING does not count. In a drain they are told at
+/// once, and [`Http::linger`] and [`Http::max_warm`] are not for them, nor is
 /// [`Http::keep_alive`].
 ///
 /// Fixed limits, after which a client is told GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5): 20

@@ -3,6 +3,7 @@
 mod abuse;
 mod deadlines;
 mod draining;
+mod handlers;
 mod protocol;
 
 use h2::client::{self, ResponseFuture, SendRequest};
