@@ -37,8 +37,8 @@
 //! # Where to begin
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
-//!   server, for which [`Http`] has the limits and timeouts, and with the feature `tls` `Tls` the
-//!   certificate; [`Prefork::run`] gives [`Incoming`] connections to any other server that takes
+//!   server, and HTTP/2 with the feature `http2`, for which [`Http`] has the limits and timeouts,
+//!   and with the feature `tls` `Tls` the certificate; [`Prefork::run`] gives [`Incoming`] connections to any other server that takes
 //!   tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
@@ -143,6 +143,8 @@ pub use crate::config::{Backoff, CrashLimit, HANG_TIMEOUT_MIN, Listeners};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};
+#[cfg(feature = "http2")]
+pub use crate::http::Http2;
 pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response, reply,
 };

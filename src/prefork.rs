@@ -171,7 +171,7 @@ impl Prefork {
         let balancers = std::mem::take(&mut self.config.proxy_protocol);
         self.begin(async move |worker, incoming| {
             // Before the app, which may take long to find out what else is wrong.
-            let acceptor = tls.map(|tls| acceptor(tls, &worker)).transpose()?;
+            let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
             let service = app(worker.clone()).await?;
             let server = Server::new(http, worker.row().clone());
             if let Some(max) = max_requests {
@@ -357,10 +357,10 @@ impl Prefork {
 }
 
 /// What a worker needs to speak TLS.
-fn acceptor(mut tls: Tls, worker: &Worker) -> Result<Acceptor, Error> {
+fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Error> {
     let keys = worker.tls().keys(tls.key_lifetime())?;
     tls.use_files(&worker.tls().files()?);
-    tls.acceptor(move || keys.keyring(), worker.row().clone())
+    tls.acceptor(http, move || keys.keyring(), worker.row().clone())
 }
 
 /// The connections of a worker, and what comes before HTTP on them.

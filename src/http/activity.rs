@@ -50,12 +50,18 @@ pub(super) enum Stage {
     Idle,
     /// Our last word is said; what the client still sends is thrown away until it closes.
     Leaving,
+    /// HTTP/2, and streams are open. Each is timed by an activity of its own.
+    Streams,
+    /// HTTP/2, and no stream is open.
+    Quiet,
+    /// As `Quiet`, and the client was told to go.
+    Ending,
     /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
     Upgraded,
 }
 
 impl Stage {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Opening,
         Self::Fresh,
         Self::Head,
@@ -63,6 +69,9 @@ impl Stage {
         Self::Answering,
         Self::Idle,
         Self::Leaving,
+        Self::Streams,
+        Self::Quiet,
+        Self::Ending,
         Self::Upgraded,
     ];
 }
@@ -82,11 +91,14 @@ pub(super) struct Activity {
     /// Whose it is; known once it has opened.
     info: OnceLock<ConnectionInfo>,
     clock: Arc<Clock>,
+    /// Of a stream of HTTP/2: the activity of its connection.
+    connection: Option<Arc<Self>>,
     stage: AtomicU8,
     /// When the stage began; `Idle` begins anew with each byte of a response that is written.
     stamp: AtomicU64,
     /// Since when the client does not take what we write, and since when the handler waits for
-    /// more of the request's body.
+    /// more of the request's body. Of a connection that has streams the second is since when any
+    /// of them may have waited for its client.
     write_blocked: Since,
     body_awaited: Since,
     body_failure: AtomicU8,
@@ -117,6 +129,7 @@ impl Activity {
             stage: AtomicU8::new(Stage::Opening as u8),
             stamp: AtomicU64::new(clock.now().0),
             clock,
+            connection: None,
             write_blocked: Since::default(),
             body_awaited: Since::default(),
             body_failure: AtomicU8::new(0),
@@ -196,6 +209,7 @@ impl Activity {
 impl Activity {
     pub(super) fn write_blocked(&self) {
         self.write_blocked.begin(self.clock.now());
+        self.tell_connection();
     }
 
     pub(super) fn has_written(&self) {
@@ -236,6 +250,7 @@ impl Activity {
     /// The handler wants more of the body than has come.
     pub(super) fn await_body(&self, waker: &Waker) {
         self.body_awaited.begin(self.clock.now());
+        self.tell_connection();
         store(&mut wakers(&mut self.wakers()).body, waker);
     }
 
@@ -291,6 +306,44 @@ impl Activity {
 
     pub(super) fn is_body_unread(&self) -> bool {
         self.body_unread.load(Relaxed)
+    }
+}
+
+/// HTTP/2.
+impl Activity {
+    /// That of one stream of a connection.
+    #[cfg(feature = "http2")]
+    pub(super) fn of_stream(connection: &Arc<Self>) -> Self {
+        Self {
+            connection: Some(Arc::clone(connection)),
+            info: connection.info.clone(),
+            ..Self::new(Arc::clone(&connection.clock))
+        }
+    }
+
+    /// Whether it is that of a stream, which can end without its connection.
+    pub(super) fn is_of_stream(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Since when a stream may have waited for its client, at the most.
+    pub(super) fn streams_wait_since(&self) -> Option<Tick> {
+        self.body_awaited.get()
+    }
+
+    /// What is known after all streams were looked at.
+    #[cfg(feature = "http2")]
+    pub(super) fn set_streams_wait(&self, since: Option<Tick>) {
+        self.body_awaited.end();
+        if let Some(since) = since {
+            self.body_awaited.begin(since);
+        }
+    }
+
+    fn tell_connection(&self) {
+        if let Some(connection) = &self.connection {
+            connection.body_awaited.begin(self.clock.now());
+        }
     }
 }
 

@@ -24,13 +24,24 @@ pub(super) trait Protocol<I> {
     /// Serves, and is ready when the protocol or the client has ended the connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>>;
 
+    /// Does what the registry wants in the protocol's own way, or gives the order back, or another,
+    /// for the connection to obey.
+    fn follow(&mut self, order: Order, _cx: &mut Context<'_>) -> Option<Order> {
+        Some(order)
+    }
+
     /// The stream, and what was read from it and not understood; `None` after an upgrade.
     fn into_parts(self: Box<Self>) -> Option<(Stream<I>, Bytes)>;
 }
 
 /// Begins to serve a connection, anew after each rest.
 pub(super) trait Begin<I> {
-    fn begin(&self, stream: Stream<I>, activity: &Arc<Activity>) -> Box<dyn Protocol<I>>;
+    fn begin(
+        &self,
+        version: Version,
+        stream: Stream<I>,
+        activity: &Arc<Activity>,
+    ) -> Box<dyn Protocol<I>>;
 }
 
 /// Serves one connection to its end.
@@ -120,12 +131,16 @@ impl<I: Socket> Connection<I> {
             return Poll::Ready(None);
         };
         match io.poll_open(cx) {
-            Poll::Ready(Ok(Version::Http1)) => {
+            Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io, mut info) = mem::replace(&mut self.phase, Phase::Moving) {
                     io.introduce(&mut info);
                     self.member.activity.introduce(info);
                     self.member.activity.enter(Stage::Fresh);
                     self.phase = Phase::AtRest(io);
+                }
+                if version == Version::Http2 {
+                    // The server has something to say before the client has.
+                    self.serve(Version::Http2);
                 }
                 Poll::Ready(None)
             }
@@ -149,7 +164,7 @@ impl<I: Socket> Connection<I> {
             return Poll::Ready(None);
         };
         if io.poll_readable(cx).is_ready() {
-            self.serve();
+            self.serve(Version::Http1);
             return Poll::Ready(None);
         }
         let Some(order) = self.member.take_order(cx) else {
@@ -157,11 +172,11 @@ impl<I: Socket> Connection<I> {
         };
         if order.is_about_silence() && io.has_unread() {
             // A request was on its way, and has come while others were being closed.
-            self.serve();
+            self.serve(Version::Http1);
             return Poll::Ready(None);
         }
         let last = match order {
-            Order::Rest => return Poll::Ready(None),
+            Order::Rest | Order::Streams => return Poll::Ready(None),
             Order::Cut => None,
             Order::CloseIdle | Order::Expire(_) => self.take_stream().map(Farewell::silent),
         };
@@ -174,7 +189,7 @@ impl<I: Socket> Connection<I> {
             return Poll::Ready(None);
         };
         if let Poll::Ready(outcome) = protocol.poll(cx) {
-            return Poll::Ready(Some(self.end(outcome)));
+            return Poll::Ready(self.end(outcome));
         }
         let activity = &self.member.activity;
         if activity.holds_back() && activity.write_blocked_since().is_none() {
@@ -184,22 +199,26 @@ impl<I: Socket> Connection<I> {
             cx.waker().wake_by_ref();
         }
         // Looked at after hyper had its say: bytes may have come in the same instant as the order.
-        match self.member.take_order(cx) {
-            Some(order) => Poll::Ready(self.obey(order)),
-            None => Poll::Pending,
-        }
+        let Some(order) = self.member.take_order(cx) else {
+            return Poll::Pending;
+        };
+        Poll::Ready(match protocol.follow(order, cx) {
+            Some(order) => self.obey(order),
+            None => None,
+        })
     }
 
     /// Builds the protocol around a socket on which something has come.
-    fn serve(&mut self) {
+    fn serve(&mut self, version: Version) {
         if let Some(stream) = self.take_stream() {
-            self.serve_stream(stream);
+            self.serve_stream(version, stream);
         }
     }
 
-    fn serve_stream(&mut self, stream: Stream<I>) {
+    fn serve_stream(&mut self, version: Version, stream: Stream<I>) {
         self.member.warm_up();
-        let protocol = self.http.begin(stream, &self.member.activity);
+        let activity = &self.member.activity;
+        let protocol = self.http.begin(version, stream, activity);
         self.phase = Phase::Served(protocol);
     }
 
@@ -234,12 +253,12 @@ impl<I: Socket> Connection<I> {
                 self.phase = Phase::AtRest(stream.into_io());
             } else {
                 stream.put_back(read_ahead);
-                self.serve_stream(stream);
+                self.serve_stream(Version::Http1, stream);
             }
             return None;
         }
         if order.is_about_silence() && is_blank(&read_ahead) && stream.has_unread() {
-            self.serve_stream(stream);
+            self.serve_stream(Version::Http1, stream);
             return None;
         }
         self.member.note(order);
@@ -249,11 +268,11 @@ impl<I: Socket> Connection<I> {
         }))
     }
 
-    /// The protocol, or the client, has ended the connection.
-    fn end(&mut self, outcome: hyper::Result<()>) -> Last<I> {
+    /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
+    fn end(&mut self, outcome: hyper::Result<()>) -> Option<Last<I>> {
         let parts = self.take_parts();
         let peer = self.member.peer();
-        match (outcome, parts) {
+        Some(match (outcome, parts) {
             (Ok(()), None) => {
                 tracing::debug!(?peer, "connection upgraded");
                 Some(Farewell::Upgraded)
@@ -263,9 +282,18 @@ impl<I: Socket> Connection<I> {
                 let unread = self.member.activity.is_body_unread();
                 unread.then(|| Farewell::new(stream, b"", Manner::HearOut))
             }
+            (Err(error), Some((mut stream, read_ahead)))
+                if error.is_parse_version_h2() && stream.begins_http2() =>
+            {
+                stream.put_back(read_ahead);
+                self.serve_stream(Version::Http2, stream);
+                return None;
+            }
             (Err(error), parts) => {
                 tracing::debug!(?peer, %error, "connection failed");
-                let (stream, _) = parts?;
+                let Some((stream, _)) = parts else {
+                    return Some(None);
+                };
                 let manner = match error.is_parse() {
                     true => Manner::HearOut,
                     // No end of file: a response may have broken off. Those before it are whole.
@@ -273,7 +301,7 @@ impl<I: Socket> Connection<I> {
                 };
                 Some(Farewell::new(stream, b"", manner))
             }
-        }
+        })
     }
 }
 

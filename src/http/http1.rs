@@ -11,7 +11,7 @@ use hyper::server::conn::http1::{Builder, UpgradeableConnection};
 use hyper::service::Service;
 
 use super::activity::Activity;
-use super::connection::{Begin, Protocol};
+use super::connection::Protocol;
 use super::options::{DateHeader, Http, KeepAlive};
 use super::registry::Registry;
 use super::service::Guarded;
@@ -27,24 +27,26 @@ pub(super) struct Http1<S> {
 }
 
 impl<S> Http1<S> {
-    pub(super) fn new(registry: &Rc<Registry>, service: S) -> Self {
+    pub(super) fn new(registry: &Rc<Registry>, service: &Rc<S>) -> Self {
         Self {
             builder: builder(&registry.http),
             registry: Rc::clone(registry),
-            service: Rc::new(service),
+            service: Rc::clone(service),
         }
     }
-}
 
-impl<I, S, B> Begin<I> for Http1<S>
-where
-    I: Socket,
-    S: Service<Request, Response = http::Response<B>> + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    fn begin(&self, stream: Stream<I>, activity: &Arc<Activity>) -> Box<dyn Protocol<I>> {
+    pub(super) fn begin<I, B>(
+        &self,
+        stream: Stream<I>,
+        activity: &Arc<Activity>,
+    ) -> Box<dyn Protocol<I>>
+    where
+        I: Socket,
+        S: Service<Request, Response = http::Response<B>> + 'static,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: http_body::Body + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let service = Guarded {
             inner: Rc::clone(&self.service),
             registry: Rc::clone(&self.registry),

@@ -1,11 +1,12 @@
 //! HTTP on one stream after the other, for any acceptor: this knows nothing of slots, signals or
 //! processes.
 //!
-//! A [`Server`] takes streams. [`connection`] is the life of one of them, [`stream`] what hyper
-//! sees of it, [`service`] and [`body`] stand between hyper and the user, and [`rules`] says which
-//! heads get no further. Each notes what happens in the connection's [`activity`], where the
-//! [`registry`] finds it when it looks for clients that take too long; [`timeouts`] says when that
-//! is, and the [`wheel`] whose turn it is. What may come before HTTP is in `tls`.
+//! A [`Server`] takes streams. [`connection`] is the life of one of them, [`versions`] what it may
+//! speak, [`stream`] what hyper sees of it, [`service`] and [`body`] stand between hyper and the
+//! user, and [`rules`] says which heads get no further. Each notes what happens in the connection's
+//! [`activity`], where the [`registry`] finds it when it looks for clients that take too long;
+//! [`timeouts`] says when that is, and the [`wheel`] whose turn it is. What may come before HTTP is
+//! in `tls`.
 
 mod activity;
 mod body;
@@ -13,10 +14,13 @@ mod connection;
 mod counters;
 mod farewell;
 mod http1;
+#[cfg(feature = "http2")]
+mod http2;
 mod info;
 #[cfg(not(feature = "tls"))]
 mod no_tls;
 mod options;
+mod preface;
 mod registry;
 mod reply;
 mod rules;
@@ -28,6 +32,7 @@ mod tests;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
+mod versions;
 mod warm;
 mod wheel;
 
@@ -39,10 +44,11 @@ use hyper::service::Service;
 pub use body::{Body, BodyError};
 use connection::{Begin, Life};
 pub(crate) use counters::Counts;
-use http1::Http1;
 pub use info::ConnectionInfo;
 #[cfg(not(feature = "tls"))]
 pub(crate) use no_tls::{Acceptor, Tls};
+#[cfg(feature = "http2")]
+pub use options::Http2;
 pub use options::{DateHeader, Http, KeepAlive};
 use registry::Registry;
 pub use reply::reply;
@@ -51,6 +57,7 @@ pub(crate) use socket::{Closed, Socket, Version};
 pub(crate) use tls::Acceptor;
 #[cfg(feature = "tls")]
 pub use tls::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
+use versions::Versions;
 
 use crate::row::Row;
 
@@ -114,7 +121,7 @@ impl Server {
     {
         Front {
             registry: Rc::clone(&self.registry),
-            http: Rc::new(Http1::new(&self.registry, service)),
+            http: Rc::new(Versions::new(&self.registry, service)),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::options::Http;
 use super::socket::Socket;
 use crate::error::Error;
 use crate::keyring::Keyring;
@@ -29,6 +30,7 @@ impl Tls {
 
     pub(crate) fn acceptor(
         &self,
+        _http: &Http,
         _keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
         _row: Row,
     ) -> Result<Acceptor, Error> {

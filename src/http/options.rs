@@ -22,6 +22,10 @@ pub struct Http {
     pub(super) keep_alive: KeepAlive,
     pub(super) server_header: Option<HeaderValue>,
     pub(super) date_header: DateHeader,
+    #[cfg(feature = "http2")]
+    pub(super) http2: Http2,
+    #[cfg(feature = "http2")]
+    pub(super) max_concurrent_streams: u32,
 }
 
 /// Whether a connection may carry more than one request.
@@ -42,6 +46,17 @@ pub enum DateHeader {
     Omitted,
 }
 
+/// Whether HTTP/2 (RFC 9113) is served beside HTTP/1.
+#[cfg(feature = "http2")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2 {
+    /// To clients that know it beforehand: their first bytes are its preface (RFC 9113 3.3).
+    /// `Upgrade: h2c` is not heard; RFC 9113 has retired it.
+    Enabled,
+    /// A connection that begins so is closed.
+    Disabled,
+}
+
 impl Default for Http {
     fn default() -> Self {
         Self {
@@ -57,7 +72,58 @@ impl Default for Http {
             keep_alive: KeepAlive::Enabled,
             server_header: None,
             date_header: DateHeader::Sent,
+            #[cfg(feature = "http2")]
+            http2: Http2::Enabled,
+            #[cfg(feature = "http2")]
+            max_concurrent_streams: 128,
         }
+    }
+}
+
+/// HTTP/2, with the feature `http2`.
+///
+/// The other options hold for each request, whatever its connection speaks, with these
+/// differences. [`Http::header_timeout`] is for the client's preface; a head that does not come to
+/// its end keeps no connection from being idle. [`Http::write_timeout`] is for each stream: one
+/// whose client grants no window is reset, if its response is not finished; if it is, the
+/// connection ends. [`Http::idle_timeout`] is for connections without an open stream, which are
+/// told GOAWAY and left a second later at most; a PING does not count. In a drain they are told at
+/// once, and [`Http::linger`] and [`Http::max_warm`] are not for them, nor is
+/// [`Http::keep_alive`].
+///
+/// Fixed limits, after which a client is told GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5): 20
+/// streams that are reset before they are looked at; 1,024 streams that are reset for errors of the
+/// client; more CONTINUATION frames than a head of [`Http::max_header_size`] has need of. A client
+/// may send 256 KiB ahead on one stream, 1 MiB on all of a connection; 64 KiB of each response are
+/// kept ahead of the client.
+#[cfg(feature = "http2")]
+impl Http {
+    /// Whether HTTP/2 is served.
+    ///
+    /// Default: [`Http2::Enabled`].
+    pub fn http2(mut self, http2: Http2) -> Self {
+        self.http2 = http2;
+        self
+    }
+
+    /// How many requests may be open at the same time on one connection of HTTP/2, at least one
+    /// (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 5.1.2). Those beyond are refused, and the client
+    /// may try again.
+    ///
+    /// Default: 128.
+    pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
+        self.max_concurrent_streams = streams.max(1);
+        self
+    }
+}
+
+impl Http {
+    /// Whether HTTP/2 is served, and so may be offered in a TLS handshake.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        #[cfg(feature = "http2")]
+        return self.http2 == Http2::Enabled;
+        #[cfg(not(feature = "http2"))]
+        return false;
     }
 }
 
@@ -136,8 +202,9 @@ impl Http {
 
     /// The most bytes that a request's head may have, from the request line to the empty line. A
     /// longer one is answered 431, as is one with more than 100 fields. A field counts as if it had
-    /// been written `name: value`; of other white space, empty lines before the head, and trailers,
-    /// hyper takes as much as this and [`Http::max_target_size`] together.
+    /// been written `name: value`, and in HTTP/2 as 32 bytes more than its name and value (RFC 9113
+    /// 6.5.2); of other white space, empty lines before the head, and trailers, hyper takes as much
+    /// as this and [`Http::max_target_size`] together.
     ///
     /// Default: 16 KiB.
     pub fn max_header_size(mut self, bytes: usize) -> Self {

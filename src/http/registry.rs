@@ -5,6 +5,9 @@
 //! whatever it began since its last turn cannot be due before the next one, and so a request
 //! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
 
+#[cfg(feature = "http2")]
+mod streams;
+
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -19,6 +22,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::activity::{Activity, Clock, Stage};
 use super::counters::Counters;
 use super::options::Http;
+use super::preface::Preface;
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order, Timeouts};
 use super::warm::{Claim, Place, Warm};
@@ -123,11 +127,15 @@ impl Registry {
         }
         let now = self.clock.now();
         self.draining_since.set(Some(now));
-        // Idle connections got their next turn for a deadline that has just moved closer.
-        let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
-        for (key, entry) in entries.iter() {
-            wheel.put(key, self.turn(entry));
+        {
+            // Idle connections got their next turn for a deadline that has just moved closer.
+            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
+            for (key, entry) in entries.iter() {
+                wheel.put(key, self.turn(entry));
+            }
         }
+        #[cfg(feature = "http2")]
+        self.rouse_http2();
         self.drain_asked.notify_one();
     }
 
@@ -251,6 +259,8 @@ impl Registry {
                 entry.activity.look();
                 entry.task.take()
             }
+            // The last stream may have ended on another thread.
+            Stage::Streams => entry.task.take(),
             _ => None,
         }
     }
@@ -350,7 +360,9 @@ impl Member {
 
     /// What hyper sees of this connection's socket.
     pub(super) fn stream<I>(&self, io: I) -> Stream<I> {
-        Stream::new(io, Arc::clone(&self.activity), self.registry.counters.row())
+        let row = self.registry.counters.row();
+        let preface = Preface::expected(&self.registry.http, &self.activity);
+        Stream::new(io, Arc::clone(&self.activity), row, preface)
     }
 
     /// It is served from now on.
@@ -414,7 +426,7 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) => timeouts
+            Order::Expire(_) | Order::Streams => timeouts
                 .deadline(&self.activity, draining_since.get())
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
         }

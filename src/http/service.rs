@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::header::{CONNECTION, SERVER};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -20,6 +20,8 @@ use pin_project_lite::pin_project;
 
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
+#[cfg(feature = "http2")]
+use super::http2::has_one_authority;
 use super::registry::Registry;
 use super::{Request, rules};
 use crate::row::Timing;
@@ -56,13 +58,15 @@ where
             // flush: an answer that is held back then would be lost.
             self.activity.hold_nothing();
         }
-        if let Err(refusal) = rules::check(&request, &self.registry.http) {
-            tracing::debug!(%refusal, "request refused");
-            // Whatever follows is taken for its body, so that the connection ends here.
-            self.activity.leave_body_unread();
-            return Answer::own(refusal.status(), exchange);
+        if request.version() < Version::HTTP_2 {
+            if let Err(refusal) = rules::check(&request, &self.registry.http) {
+                tracing::debug!(%refusal, "request refused");
+                // Whatever follows is taken for its body, so that the connection ends here.
+                self.activity.leave_body_unread();
+                return Answer::own(refusal.status(), exchange);
+            }
+            rules::settle_host(&mut request);
         }
-        rules::settle_host(&mut request);
         let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
@@ -71,6 +75,10 @@ where
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
+        }
+        #[cfg(feature = "http2")]
+        if !has_one_authority(&request) {
+            return Answer::own(StatusCode::BAD_REQUEST, exchange);
         }
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => Answer {
@@ -202,6 +210,10 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, author: Author) -> bool {
+        // A stream of HTTP/2 ends by itself, and the connection's end is for GOAWAY to tell.
+        if self.activity.is_of_stream() {
+            return false;
+        }
         self.registry.is_draining()
             || self.activity.body_failure().is_some()
             || (author == Author::Server && self.activity.is_body_unread())

@@ -72,4 +72,7 @@ impl Closed {
 pub(crate) enum Version {
     /// HTTP/1.1 or HTTP/1.0, unless the first bytes say otherwise.
     Http1,
+    /// HTTP/2, as was agreed on: the client's preface comes first. To be said only where
+    /// [`Http::speaks_http2`](super::Http::speaks_http2).
+    Http2,
 }

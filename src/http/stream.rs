@@ -23,6 +23,7 @@ use hyper::rt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::activity::{Activity, Stage};
+use super::preface::Preface;
 use super::socket::{Closed, Socket};
 use crate::row::{Count, Row};
 
@@ -51,6 +52,7 @@ pub(super) struct Stream<I> {
     io: I,
     presence: Presence,
     row: Row,
+    preface: Preface,
     /// Read before, and not understood yet.
     ahead: Bytes,
     held: Vec<u8>,
@@ -74,12 +76,13 @@ enum LastCall {
 }
 
 impl<I> Stream<I> {
-    pub(super) fn new(io: I, activity: Arc<Activity>, row: Row) -> Self {
+    pub(super) fn new(io: I, activity: Arc<Activity>, row: Row, preface: Preface) -> Self {
         activity.begin_stream();
         Self {
             io,
             presence: Presence(activity),
             row,
+            preface,
             ahead: Bytes::new(),
             held: Vec::new(),
             sent: 0,
@@ -96,6 +99,11 @@ impl<I> Stream<I> {
     /// The next read brings these bytes.
     pub(super) fn put_back(&mut self, read_ahead: Bytes) {
         self.ahead = read_ahead;
+    }
+
+    /// Whether the first bytes of the connection were the preface of HTTP/2.
+    pub(super) fn begins_http2(&self) -> bool {
+        self.preface == Preface::Whole
     }
 
     fn activity(&self) -> &Activity {
@@ -240,12 +248,19 @@ impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
         }
         let mut landing = LANDING.take();
         landing.resize(READ_AT_ONCE, 0);
-        let room = buf.remaining().min(READ_AT_ONCE);
+        let room = buf.remaining().min(READ_AT_ONCE) - this.preface.kept();
         let mut landed = ReadBuf::new(&mut landing[..room]);
+        let mut kept = false;
         let read = Pin::new(&mut this.io)
             .poll_read(cx, &mut landed)
             .map_ok(|()| {
-                buf.put_slice(landed.filled());
+                match this.preface.judge(landed.filled()) {
+                    Some(before) => {
+                        buf.put_slice(before);
+                        buf.put_slice(landed.filled());
+                    }
+                    None => kept = true,
+                }
                 landed.filled().len()
             });
         LANDING.set(landing);
@@ -260,6 +275,11 @@ impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
             }
             Poll::Pending => this.activity().park_read(cx.waker()),
             Poll::Ready(_) => {}
+        }
+        if kept {
+            // Nothing for hyper to read yet, and that would be the end of file.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         read.map_ok(drop)
     }

@@ -16,6 +16,8 @@ pub(super) struct Timeouts {
     write: u64,
     idle: u64,
     linger: u64,
+    /// How long a client of HTTP/2 may take to acknowledge that it is to go.
+    goodbye: u64,
     /// How long a connection is idle before it is put to rest, and how long a handler works before
     /// its client is looked for.
     watch: u64,
@@ -28,6 +30,10 @@ impl Timeouts {
     const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
     const WATCH: Duration = Duration::from_secs(1);
+
+    /// A round trip to anywhere. Some clients look at an idle connection only when they need it,
+    /// and a drain waits for them.
+    const GOODBYE: Duration = Duration::from_secs(1);
 
     pub(super) fn new(http: &Http) -> Self {
         let all = [
@@ -50,6 +56,7 @@ impl Timeouts {
             write: ticks(http.write_timeout),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
+            goodbye: ticks(http.header_timeout.min(Self::GOODBYE)),
             watch: ticks(Self::WATCH),
             horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
         }
@@ -74,10 +81,18 @@ impl Timeouts {
             (Stage::Fresh | Stage::Idle, Some(drain)) => {
                 Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
             }
-            (Stage::Idle, None) => Some((stamp.after(self.idle), Order::Expire(Deadline::Idle))),
+            (Stage::Idle, None) | (Stage::Quiet, _) => {
+                Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
+            }
             (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
+            (Stage::Ending, _) => {
+                Some((stamp.after(self.goodbye), Order::Expire(Deadline::Header)))
+            }
+            (Stage::Streams, _) => activity
+                .streams_wait_since()
+                .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
             (Stage::Handling | Stage::Answering | Stage::Upgraded, _) => None,
         };
         let of_write = blocked
@@ -85,11 +100,25 @@ impl Timeouts {
             .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
         let of_body = activity
             .body_awaited_since()
+            .filter(|_| activity.stage() != Stage::Streams)
             .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
         [of_stage, of_write, of_body]
             .into_iter()
             .flatten()
             .min_by_key(|(due, _)| *due)
+    }
+}
+
+impl Timeouts {
+    /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
+    #[cfg(feature = "http2")]
+    pub(super) fn stream_deadline(&self, stream: &Activity) -> Option<(Tick, Deadline)> {
+        let body = stream.body_awaited_since();
+        let response = stream.write_blocked_since();
+        let of_body = body.map(|since| (since.after(self.body), Deadline::Body));
+        let of_response = response.map(|since| (since.after(self.write), Deadline::Write));
+        let both = of_body.into_iter().chain(of_response);
+        both.min_by_key(|(due, _)| *due)
     }
 }
 
@@ -100,6 +129,8 @@ pub(super) enum Order {
     Expire(Deadline),
     /// The drain's grace for idle connections is over.
     CloseIdle,
+    /// Look for streams whose client has taken too long.
+    Streams,
     /// Give up all but the socket, until something comes.
     Rest,
     /// End, whatever it is that you do.
@@ -220,6 +251,24 @@ mod tests {
             expire(1 + 21, Deadline::Idle),
             "anew with what is taken"
         );
+    }
+
+    #[test]
+    fn http2_is_timed_by_its_streams_and_between_them() {
+        let (clock, activity) = activity();
+        let deadline = |draining| timeouts().deadline(&activity, draining);
+        activity.enter(Stage::Quiet);
+        assert_eq!(deadline(None), expire(21, Deadline::Idle));
+        assert_eq!(deadline(Some(Tick(0))), expire(21, Deadline::Idle), "told");
+        activity.enter(Stage::Streams);
+        assert_eq!(deadline(None), None, "a handler may take any time");
+        clock.advance();
+        activity.await_body(Waker::noop());
+        // The shorter of 3 s for a body and 4 s for a response.
+        assert_eq!(deadline(None), Some((Tick(1 + 13), Order::Streams)));
+        activity.end_await_body();
+        activity.enter(Stage::Ending);
+        assert_eq!(deadline(None), expire(1 + 5, Deadline::Header));
     }
 
     #[test]

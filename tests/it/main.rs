@@ -12,6 +12,8 @@ mod control;
 mod crash;
 mod drain;
 mod hang;
+#[cfg(feature = "http2")]
+mod http2;
 #[cfg(feature = "tls")]
 mod https;
 mod init;
@@ -176,6 +178,14 @@ tests! {
         the_table_has_150_cases_each_with_its_section;
 }
 
+#[cfg(feature = "http2")]
+const HTTP2_TESTS: &[Test] = &[(
+    "http2::a_reload_loses_no_request",
+    http2::a_reload_loses_no_request,
+)];
+#[cfg(not(feature = "http2"))]
+const HTTP2_TESTS: &[Test] = &[];
+
 fn main() {
     if let Some(app) = std::env::var_os(apps::VARIABLE) {
         return apps::run(&app);
@@ -183,6 +193,7 @@ fn main() {
     let trials = TESTS
         .iter()
         .chain(TLS)
+        .chain(HTTP2_TESTS)
         .map(|&(name, test)| {
             Trial::test(name, move || {
                 test();

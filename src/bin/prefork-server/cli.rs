@@ -257,6 +257,11 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::body_size)]
     pub(crate) max_body_size: u64,
 
+    /// Whether HTTP/2 is spoken beside HTTP/1
+    #[cfg(feature = "http2")]
+    #[arg(long, value_name = "MODE", env = "PREFORK_HTTP2", default_value = "on")]
+    pub(crate) http2: Http2,
+
     /// Connections that one worker holds at a time [default: what the limit on open files allows]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
@@ -355,6 +360,14 @@ pub(crate) enum Listeners {
     Shared,
 }
 
+/// To clients that begin with it, or not at all.
+#[cfg(feature = "http2")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Http2 {
+    On,
+    Off,
+}
+
 /// How the lines of the access log are written: for people, or one object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -433,6 +446,16 @@ impl From<Listeners> for prefork_server::Listeners {
         match listeners {
             Listeners::PerSlot => Self::PerSlot,
             Listeners::Shared => Self::Shared,
+        }
+    }
+}
+
+#[cfg(feature = "http2")]
+impl From<Http2> for prefork_server::Http2 {
+    fn from(http2: Http2) -> Self {
+        match http2 {
+            Http2::On => Self::Enabled,
+            Http2::Off => Self::Disabled,
         }
     }
 }

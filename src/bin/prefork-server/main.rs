@@ -88,6 +88,8 @@ fn server(options: &Options) -> Prefork {
         .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)
         .max_body_size(limits.max_body_size);
+    #[cfg(feature = "http2")]
+    let http = http.http2(limits.http2.into());
     let mut addresses = options.serving.listen.iter().cloned();
     let first = addresses
         .next()

@@ -7,6 +7,8 @@ mod counting;
 mod deadlines;
 mod draining;
 mod failures;
+#[cfg(feature = "http2")]
+mod http2;
 mod limits;
 mod pipelines;
 mod presence;
@@ -38,6 +40,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
+use super::socket::Version;
 use super::{Closed, ConnectionInfo, DateHeader, Http, Request, Server, Socket};
 use crate::address::{Address, Peer};
 
@@ -93,6 +96,16 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
+        Self::start_agreed(Version::Http1, http, service).await
+    }
+
+    /// What is spoken was agreed on before the first byte.
+    async fn start_agreed<S>(version: Version, http: Http, service: S) -> Self
+    where
+        S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
+        S: 'static,
+        S::Error: Into<BoxError>,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
             server: Server::new(http, crate::row::Row::own()),
@@ -116,6 +129,7 @@ impl Host {
                 );
                 let stream = Counted {
                     stream,
+                    version,
                     sends: Arc::clone(&sends),
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
@@ -231,6 +245,7 @@ fn never(error: Infallible) -> BoxError {
 /// Counts what is sent, in system calls, and how often it was asked whether the client has left.
 struct Counted {
     stream: TcpStream,
+    version: Version,
     sends: Arc<AtomicUsize>,
     looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
@@ -254,6 +269,10 @@ impl Socket for Counted {
     fn closed(&self) -> Closed {
         self.looks.fetch_add(1, Relaxed);
         Closed::of(self.stream.ready(Closed::INTEREST))
+    }
+
+    fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<std::io::Result<Version>> {
+        Poll::Ready(Ok(self.version))
     }
 }
 

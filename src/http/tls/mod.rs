@@ -22,6 +22,7 @@ pub use self::info::{TlsHandshake, TlsInfo, TlsVersion};
 use self::pem::{Kind, Source};
 use self::secure::Secure;
 use self::tickets::Tickets;
+use super::options::Http;
 use super::socket::{Socket, Version};
 use crate::error::Error;
 use crate::keyring::Keyring;
@@ -30,7 +31,7 @@ use crate::row::Row;
 
 /// What is spoken inside, best first (RFC 7301). A client that offers none of it is refused; one
 /// that offers nothing speaks HTTP/1.
-const PROTOCOLS: &[(&[u8], Version)] = &[(b"http/1.1", Version::Http1)];
+const PROTOCOLS: &[(&[u8], Version)] = &[(b"h2", Version::Http2), (b"http/1.1", Version::Http1)];
 
 /// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
 /// (RFC 8446 4.6.1).
@@ -225,10 +226,11 @@ impl Tls {
             .collect()
     }
 
-    /// Reads everything, to serve with. `keys` tells the keys of tickets as of now, and `row` is
+    /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and `row` is
     /// where handshakes are counted.
     pub(crate) fn acceptor(
         &self,
+        http: &Http,
         keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
         row: Row,
     ) -> Result<Acceptor, Error> {
@@ -240,7 +242,11 @@ impl Tls {
         let mut config = builder
             .with_client_cert_verifier(identity.client_verifier)
             .with_cert_resolver(Arc::new(identity.certified_key));
-        config.alpn_protocols = PROTOCOLS.iter().map(|(name, _)| name.to_vec()).collect();
+        config.alpn_protocols = PROTOCOLS
+            .iter()
+            .filter(|(_, version)| *version != Version::Http2 || http.speaks_http2())
+            .map(|(name, _)| name.to_vec())
+            .collect();
         config.ticketer = Arc::new(tickets);
         // A session that one worker remembers is of no use on the others.
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::super::super::Http;
 use super::super::{Acceptor, ClientAuth, Tls, TlsHandshake, TlsVersion};
 use super::*;
 use crate::keyring::{Key, Keyring, NAME, SECRET};
@@ -96,7 +97,7 @@ impl Peers {
         }
         let row = Row::own();
         let ring = Keyring::new(Key::new([1; NAME + SECRET]), Duration::ZERO);
-        let acceptor = tls.acceptor(move || Some(ring.clone()), row.clone());
+        let acceptor = tls.acceptor(&Http::new(), move || Some(ring.clone()), row.clone());
         let mut roots = RootCertStore::empty();
         roots.add(ca_certificate.der().clone()).expect("a CA");
         let (client_certificate, key) = signed("client");

@@ -1,0 +1,274 @@
+//! HTTP/2 on one stream (RFC 9113): hyper's, with its streams' handlers kept beside it.
+//!
+//! Each stream has an [`Activity`] of its own, for its bodies. The connection's says whether any
+//! is open: [`Stage::Streams`] has no deadline but theirs, [`Stage::Quiet`] that of an idle
+//! connection. The [`streams`] that wait for their client are looked at when the registry says so.
+
+mod authority;
+mod lent;
+mod outgoing;
+mod streams;
+mod tasks;
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use hyper::server::conn::http2::{Builder, Connection};
+use hyper::service::Service;
+
+pub(super) use authority::has_one_authority;
+use lent::Lent;
+use streams::{Overdue, Served, Streams};
+use tasks::{Spawner, Tasks};
+
+use super::Request;
+use super::activity::{Activity, Stage};
+use super::connection::Protocol;
+use super::options::{DateHeader, Http};
+use super::registry::Registry;
+use super::socket::Socket;
+use super::stream::Stream;
+use super::timeouts::{Deadline, Order};
+
+/// What a stream may send ahead of its handler, and what all streams of a connection may. The
+/// first is what one upload has under way in a round trip, the second what a client can make a
+/// worker keep for it.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// What is kept of one stream's response ahead of the client, before its body is asked for more.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Streams that a client opens and resets before they are served, and streams that we reset for
+/// its errors: beyond so many it is told to calm down, and the connection ends. The first is for
+/// a moment (what comes in one read), the second for the connection's life.
+const RESETS_AHEAD: usize = 20;
+const RESETS_FOR_ERRORS: usize = 1024;
+
+/// Serves connections with one service.
+pub(super) struct Http2<S> {
+    registry: Rc<Registry>,
+    service: Rc<S>,
+}
+
+impl<S> Http2<S> {
+    pub(super) fn new(registry: &Rc<Registry>, service: &Rc<S>) -> Self {
+        Self {
+            registry: Rc::clone(registry),
+            service: Rc::clone(service),
+        }
+    }
+
+    pub(super) fn begin<I, B>(
+        &self,
+        stream: Stream<I>,
+        activity: &Arc<Activity>,
+    ) -> Box<dyn Protocol<I>>
+    where
+        I: Socket,
+        S: Service<Request, Response = http::Response<B>> + 'static,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: http_body::Body + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        // The preface is due, be it on its way or to be read once more. It is not for a rest.
+        activity.enter(Stage::Head);
+        let io = Rc::new(RefCell::new(stream));
+        let streams = Rc::new(Streams::new(activity));
+        let spawner = Spawner::new(&streams);
+        let served = Served::new(&self.service, &self.registry, &streams);
+        let connection =
+            builder(&self.registry.http, spawner).serve_connection(Lent(Rc::clone(&io)), served);
+        Box::new(Hyper {
+            connection,
+            tasks: Tasks::new(),
+            streams,
+            io,
+            registry: Rc::clone(&self.registry),
+            activity: Arc::clone(activity),
+            course: Course::Goes,
+        })
+    }
+}
+
+/// A connection as hyper has it, and what hyper does not keep.
+struct Hyper<I, S>
+where
+    Served<S>: hyper::service::HttpService<hyper::body::Incoming>,
+{
+    connection: Connection<Lent<I>, Served<S>, Spawner>,
+    tasks: Tasks,
+    streams: Rc<Streams>,
+    io: Rc<RefCell<Stream<I>>>,
+    registry: Rc<Registry>,
+    activity: Arc<Activity>,
+    course: Course,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Goes,
+    /// The client was told GOAWAY: what it has begun is finished.
+    Ends,
+    /// It does not acknowledge that.
+    Over,
+}
+
+impl<I, S, B> Hyper<I, S>
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>> + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Two rounds: what the handlers answer in the first is sent in the second. What is there to
+    /// do after that is done when other connections have had their turn; a handler that wakes
+    /// itself would keep this one going for ever.
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        for _ in 0..2 {
+            if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(outcome);
+            }
+            self.streams.hand_over(&mut self.tasks);
+            if !self.tasks.poll_due(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn note_stage(&self) {
+        let open = !self.tasks.is_empty() || self.streams.are_open();
+        let stage = match (open, self.course) {
+            (true, _) => Stage::Streams,
+            // The deadline for the first bytes and for the preface.
+            (false, _) if !self.io.borrow().begins_http2() => return,
+            (false, Course::Goes) => Stage::Quiet,
+            (false, Course::Ends | Course::Over) => Stage::Ending,
+        };
+        if !open {
+            self.activity.set_streams_wait(None);
+        }
+        if self.activity.stage() != stage {
+            self.activity.enter(stage);
+        }
+    }
+
+    /// GOAWAY with the highest number and a PING; once the client has answered that, the number of
+    /// its last stream (RFC 9113 6.8). So no request is lost that was on its way.
+    fn go_away(&mut self) {
+        if self.course == Course::Goes {
+            self.course = Course::Ends;
+            Pin::new(&mut self.connection).graceful_shutdown();
+        }
+    }
+
+    /// Looks for streams whose client takes too long.
+    fn look_after_streams(&mut self, cx: &mut Context<'_>) -> Option<Order> {
+        let Overdue {
+            bodies,
+            responses,
+            waiting_since,
+        } = self.streams.overdue(&self.registry);
+        self.activity.set_streams_wait(waiting_since);
+        for stream in bodies {
+            self.registry.counters.timeout(Deadline::Body);
+            stream.expire_body().into_iter().for_each(Waker::wake);
+        }
+        for stream in responses {
+            if self.tasks.drop_of(&stream) {
+                // Which resets it.
+                tracing::debug!(peer = ?self.activity.info().client(), "stream reset: nobody reads it");
+                self.registry.counters.timeout(Deadline::Write);
+            } else {
+                // Its handler is done and the rest of the response is hyper's: there is nothing
+                // to reset it by.
+                self.go_away();
+                let _: Poll<_> = Pin::new(&mut self.connection).poll(cx);
+                return Some(Order::Expire(Deadline::Write));
+            }
+        }
+        None
+    }
+}
+
+impl<I, S, B> Protocol<I> for Hyper<I, S>
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>> + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        if self.course == Course::Over {
+            return Poll::Ready(Ok(()));
+        }
+        if self.registry.is_draining() {
+            self.go_away();
+        }
+        let Poll::Ready(outcome) = self.poll_rounds(cx) else {
+            self.note_stage();
+            return Poll::Pending;
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
+        }
+        // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
+        // still, and a reset would take our last frames from it.
+        self.activity.leave_body_unread();
+        Poll::Ready(Ok(()))
+    }
+
+    fn follow(&mut self, order: Order, cx: &mut Context<'_>) -> Option<Order> {
+        match order {
+            Order::Streams => self.look_after_streams(cx),
+            Order::Expire(Deadline::Idle) => {
+                self.registry.counters.timeout(Deadline::Idle);
+                self.go_away();
+                self.note_stage();
+                None
+            }
+            Order::Expire(Deadline::Header) if self.course == Course::Ends => {
+                self.course = Course::Over;
+                None
+            }
+            // They are about what the connection was before.
+            Order::Rest | Order::CloseIdle => None,
+            Order::Cut | Order::Expire(_) => Some(order),
+        }
+    }
+
+    fn into_parts(self: Box<Self>) -> Option<(Stream<I>, Bytes)> {
+        let Self {
+            connection,
+            tasks,
+            streams,
+            io,
+            ..
+        } = *self;
+        drop((tasks, streams, connection));
+        Rc::into_inner(io).map(|io| (io.into_inner(), Bytes::new()))
+    }
+}
+
+fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
+    let mut builder = Builder::new(spawner);
+    builder
+        .max_concurrent_streams(http.max_concurrent_streams)
+        .max_header_list_size(u32::try_from(http.max_header_size).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(RESETS_AHEAD)
+        .max_local_error_reset_streams(RESETS_FOR_ERRORS)
+        .auto_date_header(http.date_header == DateHeader::Sent);
+    builder
+}

@@ -1,0 +1,179 @@
+//! The streams of one connection: their service, and what is known of those that wait for their
+//! client.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use http::Response;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+
+use super::super::Request;
+use super::super::activity::Activity;
+use super::super::body::ResponseBody;
+use super::super::registry::Registry;
+use super::super::service::{Answer, Guarded};
+use super::super::timeouts::Deadline;
+use super::super::wheel::Tick;
+use super::outgoing::Outgoing;
+use super::tasks::{Task, Tasks};
+
+/// See the module's head.
+pub(super) struct Streams {
+    connection: Arc<Activity>,
+    /// Those that anybody still works on: a handler, whoever has the request's body, or hyper
+    /// with pieces of the response's. The others are removed now and then.
+    open: RefCell<Vec<Weak<Activity>>>,
+    /// The one whose request was passed on last: what hyper spawns next is its task.
+    called: Cell<Option<Arc<Activity>>>,
+    spawned: RefCell<Vec<Task>>,
+}
+
+/// Streams whose client takes too long.
+#[derive(Default)]
+pub(super) struct Overdue {
+    /// They wait for more of the request's body.
+    pub(super) bodies: Vec<Arc<Activity>>,
+    /// Nothing of their response is taken.
+    pub(super) responses: Vec<Arc<Activity>>,
+    /// Since when the others have waited, at the most.
+    pub(super) waiting_since: Option<Tick>,
+}
+
+impl Streams {
+    pub(super) fn new(connection: &Arc<Activity>) -> Self {
+        Self {
+            connection: Arc::clone(connection),
+            open: RefCell::default(),
+            called: Cell::default(),
+            spawned: RefCell::default(),
+        }
+    }
+
+    fn begin(&self) -> Arc<Activity> {
+        let stream = Arc::new(Activity::of_stream(&self.connection));
+        let mut open = self.open.borrow_mut();
+        if open.len() == open.capacity() {
+            open.retain(|stream| stream.strong_count() > 0);
+        }
+        open.push(Arc::downgrade(&stream));
+        self.called.set(Some(Arc::clone(&stream)));
+        stream
+    }
+
+    /// hyper calls the service and spawns what becomes of that, and nothing in between. What it
+    /// spawns without a call is the task of a tunnel.
+    pub(super) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
+        let stream = self.called.take();
+        self.spawned.borrow_mut().push(Task { future, stream });
+    }
+
+    pub(super) fn hand_over(&self, tasks: &mut Tasks) {
+        for task in self.spawned.borrow_mut().drain(..) {
+            tasks.insert(task);
+        }
+    }
+
+    /// Whether any is.
+    pub(super) fn are_open(&self) -> bool {
+        let mut open = self.open.borrow_mut();
+        open.retain(|stream| stream.strong_count() > 0);
+        !open.is_empty()
+    }
+
+    pub(super) fn overdue(&self, registry: &Registry) -> Overdue {
+        let mut overdue = Overdue::default();
+        let reads_nothing = self.connection.write_blocked_since().is_some();
+        for stream in self.open.borrow().iter().filter_map(Weak::upgrade) {
+            let waiting = match registry.overdue(&stream) {
+                Some(Deadline::Body) => {
+                    overdue.bodies.push(stream);
+                    continue;
+                }
+                // The connection has a deadline of its own for that; if it is met after all, the
+                // stream is looked at again.
+                Some(_) if reads_nothing => Some(registry.now()),
+                Some(_) => {
+                    overdue.responses.push(stream);
+                    continue;
+                }
+                None => {
+                    let since = [stream.body_awaited_since(), stream.write_blocked_since()];
+                    since.into_iter().flatten().min()
+                }
+            };
+            overdue.waiting_since = [overdue.waiting_since, waiting].into_iter().flatten().min();
+        }
+        overdue
+    }
+}
+
+/// The service of a connection: each request gets an activity of its own.
+pub(super) struct Served<S> {
+    inner: Rc<S>,
+    registry: Rc<Registry>,
+    streams: Rc<Streams>,
+}
+
+impl<S> Served<S> {
+    pub(super) fn new(inner: &Rc<S>, registry: &Rc<Registry>, streams: &Rc<Streams>) -> Self {
+        Self {
+            inner: Rc::clone(inner),
+            registry: Rc::clone(registry),
+            streams: Rc::clone(streams),
+        }
+    }
+}
+
+impl<S, B> Service<http::Request<Incoming>> for Served<S>
+where
+    S: Service<Request, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<Outgoing<ResponseBody<B>>>;
+    type Error = Infallible;
+    type Future = Answering<S::Future>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let stream = self.streams.begin();
+        let service = Guarded {
+            inner: Rc::clone(&self.inner),
+            registry: Rc::clone(&self.registry),
+            activity: Arc::clone(&stream),
+        };
+        Answering {
+            answer: service.call(request),
+            stream,
+        }
+    }
+}
+
+pin_project! {
+    /// An answer whose body is watched on its way.
+    pub(super) struct Answering<F> {
+        #[pin]
+        answer: Answer<F>,
+        stream: Arc<Activity>,
+    }
+}
+
+impl<F, B> Future for Answering<F>
+where
+    Answer<F>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
+{
+    type Output = Result<Response<Outgoing<ResponseBody<B>>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answer = this.answer.poll(cx);
+        answer.map_ok(|response| response.map(|body| Outgoing::new(body, this.stream)))
+    }
+}

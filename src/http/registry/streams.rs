@@ -1,0 +1,33 @@
+//! What connections of HTTP/2 want of the registry.
+
+use std::task::Waker;
+
+use super::super::activity::{Activity, Stage};
+use super::super::timeouts::Deadline;
+use super::super::wheel::Tick;
+use super::Registry;
+
+impl Registry {
+    /// Whether the client of this stream has taken too long, and at what.
+    pub(in crate::http) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
+        let (due, deadline) = self.timeouts.stream_deadline(stream)?;
+        (due <= self.now()).then_some(deadline)
+    }
+
+    pub(in crate::http) fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    /// Has each look up: a drain has begun, and clients can be told at once, by GOAWAY.
+    pub(super) fn rouse_http2(&self) {
+        let wakers: Vec<_> = {
+            let mut members = self.members.borrow_mut();
+            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
+            entries
+                .filter(|entry| matches!(entry.activity.stage(), Stage::Streams | Stage::Quiet))
+                .filter_map(|entry| entry.task.take())
+                .collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}

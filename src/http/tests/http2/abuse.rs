@@ -1,0 +1,153 @@
+//! Clients that ask for more than their share.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::row::Count;
+
+fn bytes_in(host: &Host) -> u64 {
+    host.server.registry.counters.row().count(Count::BytesIn)
+}
+
+#[test]
+fn more_streams_than_allowed_are_refused() {
+    run(async {
+        let app = async |_request: Request| std::future::pending().await;
+        let host = Host::start(options().max_concurrent_streams(2), app).await;
+        let mut client = raw(&host, b"").await;
+        let settings = client.next(SETTINGS).await.payload;
+        let announced: Vec<_> = settings.chunks(6).collect();
+        assert!(announced.contains(&&setting(3, 2)[..]), "{announced:?}");
+        client.send([get(1), get(3), get(5)].concat()).await;
+        let reset = client.next(RST_STREAM).await;
+        assert_eq!((reset.stream, number(&reset.payload)), (5, REFUSED_STREAM));
+        assert_eq!(host.server.counts().requests, 2);
+    });
+}
+
+/// CVE-2023-44487.
+#[test]
+fn streams_that_are_reset_at_once_end_the_connection() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        client.next(SETTINGS).await;
+        let cancel = 8_u32.to_be_bytes();
+        let pairs = (0..100).flat_map(|number| {
+            let stream = 2 * number + 1;
+            [get(stream), frame(RST_STREAM, 0, stream, &cancel)].concat()
+        });
+        client.send(pairs.collect::<Vec<_>>()).await;
+        assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.counts().requests, 0, "none was looked at");
+    });
+}
+
+/// CVE-2025-8671: the client has the server reset them, once they are looked at.
+#[test]
+fn streams_that_are_reset_for_errors_end_the_connection() {
+    run(async {
+        let app = async |_request: Request| std::future::pending().await;
+        let host = Host::start(options(), app).await;
+        let mut client = raw(&host, b"").await;
+        client.next(SETTINGS).await;
+        let mut requests = 0;
+        let end = loop {
+            let stream = 2 * requests + 1;
+            client.send(get(stream)).await;
+            requests += 1;
+            while host.server.counts().requests < u64::from(requests) {
+                tokio::task::yield_now().await;
+            }
+            // A window that grows beyond what there is, is the stream's error (RFC 9113 6.9.1).
+            let most = (u32::MAX >> 1).to_be_bytes();
+            client.send(frame(WINDOW_UPDATE, 0, stream, &most)).await;
+            let answer = loop {
+                let frame = client.frame().await.expect("a word");
+                if matches!(frame.kind, RST_STREAM | GOAWAY) {
+                    break frame;
+                }
+            };
+            if answer.kind == GOAWAY {
+                break answer;
+            }
+        };
+        assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
+        assert_eq!(requests, 1024 + 1);
+    });
+}
+
+#[test]
+fn a_head_without_end_ends_the_connection() {
+    run(async {
+        let limit = 16 * 1024;
+        let host = Host::start(options().max_header_size(limit), hello).await;
+        for piece in [0, 1, 16 * 1024] {
+            let before = bytes_in(&host);
+            let mut client = raw(&host, b"").await;
+            client.next(SETTINGS).await;
+            client.send(frame(HEADERS, END_STREAM, 1, GET)).await;
+            // Each is a whole field, so that it is not the list's size alone that ends it.
+            let field = [&b"\x00\x01a\x7f\xfb\x7e"[..], &[b'v'; 16_378]].concat();
+            let more = match piece {
+                0 => frame(CONTINUATION, 0, 1, b""),
+                // accept-encoding: gzip, deflate
+                1 => frame(CONTINUATION, 0, 1, b"\x90"),
+                _ => frame(CONTINUATION, 0, 1, &field),
+            };
+            for _ in 0..100 {
+                // It fails once the server has had enough.
+                let _ = client.stream.write_all(&more).await;
+            }
+            assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM, "{piece}");
+            let read = bytes_in(&host) - before;
+            assert!(read < 256 * 1024, "{read} bytes of {piece}");
+        }
+        host.emptied().await;
+        assert_eq!(host.server.counts().requests, 0);
+    });
+}
+
+#[test]
+fn a_head_over_the_limit_is_431() {
+    run(async {
+        let called = Rc::new(Cell::new(0));
+        let calls = Rc::clone(&called);
+        let app = move |request| {
+            calls.set(calls.get() + 1);
+            hello(request)
+        };
+        let host = Host::start(options().max_header_size(1024), app).await;
+        let mut client = Http2Client::connect(&host).await;
+        client.hello().await;
+        // The limit is known to the client by now, which may refuse to send more itself.
+        let mut client = raw(&host, b"").await;
+        client.next(SETTINGS).await;
+        let field = [&b"\x00\x01a\x7f\xd1\x0f"[..], &[b'v'; 2000 + 128]].concat();
+        let head = [GET, &field].concat();
+        client
+            .send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &head))
+            .await;
+        // `:status` by the table, and 431 in Huffman's code.
+        let refusal = b"\x48\x83\x69\x90\xff";
+        assert_eq!(client.next(HEADERS).await.payload, refusal);
+        assert_eq!(called.get(), 1);
+    });
+}
+
+#[test]
+fn a_client_that_asks_for_answers_and_reads_none_is_dropped() {
+    run(async {
+        let host = Host::start(options().write_timeout(SHORT), hello).await;
+        for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, b"")] {
+            let mut client = raw(&host, b"").await;
+            let before = host.server.counts().write_timeouts;
+            let flood = flood.repeat(1000);
+            while client.stream.write_all(&flood).await.is_ok() {}
+            host.emptied().await;
+            assert_eq!(host.server.counts().write_timeouts, before + 1);
+        }
+    });
+}

@@ -1,0 +1,210 @@
+//! Clients that are too slow, and those that are not.
+
+use tokio::sync::Notify;
+
+use super::*;
+
+#[test]
+fn a_body_that_stops_coming_is_408_and_costs_its_request_alone() {
+    run(async {
+        let app = async |request: Request| match request.uri().path() {
+            "/echo" => echo(request).await,
+            _ => hello(request).await,
+        };
+        let host = Host::start(options().body_timeout(SHORT), app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let (first, mut first_body) = client.post("/echo").await;
+        let (second, _second_body) = client.post("/echo").await;
+        first_body.send_data("half".into(), false).expect("open");
+        for answer in [first, second] {
+            assert_eq!(whole(answer).await.expect("an answer").0, 408);
+        }
+        client.hello().await;
+        assert_eq!(host.server.counts().body_timeouts, 2);
+    });
+}
+
+#[test]
+fn a_body_that_comes_slowly_is_heard_out() {
+    run(async {
+        let host = Host::start(options().body_timeout(SHORT), echo).await;
+        let mut client = Http2Client::connect(&host).await;
+        let (_slow, _slow_body) = client.post("/").await;
+        let (answer, mut body) = client.post("/").await;
+        let mut ticks = tokio::time::interval(SHORT / 6);
+        while host.server.counts().body_timeouts == 0 {
+            ticks.tick().await;
+            body.send_data(".".into(), false).expect("open");
+        }
+        body.send_data(".".into(), true).expect("open");
+        let (status, _) = whole(answer).await.expect("an answer");
+        assert_eq!(status, 200);
+        assert_eq!(host.server.counts().body_timeouts, 1);
+    });
+}
+
+/// A response whose end is known only after its last piece is taken.
+async fn open_ended(_request: Request) -> Answer {
+    let body = Full::new(Bytes::from_static(b"piece")).map_err(never);
+    let body = body.with_trailers(std::future::ready(None));
+    Ok(Response::new(body.boxed_unsync()))
+}
+
+#[test]
+fn a_response_that_nobody_makes_room_for_is_reset() {
+    run(async {
+        let app = async |request: Request| match request.uri().path() {
+            "/empty" => Ok(text("")),
+            _ => open_ended(request).await,
+        };
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let mut builder = client::Builder::new();
+        builder.initial_window_size(0);
+        let mut client = Http2Client::connect_as(&host, &builder).await;
+        let answer = client.ask("/").await.await.expect("a head");
+        let mut body = answer.into_body();
+        let error = body.data().await.expect("an end").expect_err("a reset");
+        assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
+        assert_eq!(host.server.counts().write_timeouts, 1);
+        let empty = whole(client.ask("/empty").await).await;
+        assert_eq!(empty.expect("an answer").0, 200, "the connection lives");
+    });
+}
+
+#[test]
+fn the_rest_of_a_response_that_nobody_makes_room_for_ends_the_connection() {
+    run(async {
+        let app = async |_request: Request| Ok(text("0123456789"));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 4)).await;
+        client.send(get(1)).await;
+        assert_eq!(client.next(DATA).await.payload, b"0123");
+        // A word now and then is no room.
+        client.send(frame(PING, 0, 0, &[0; 8])).await;
+        assert_eq!(client.goaway().await, 0);
+        while client.frame().await.is_some() {}
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
+    });
+}
+
+#[test]
+fn a_client_that_takes_a_little_now_and_then_gets_all() {
+    run(async {
+        let app = async |_request: Request| Ok(text(vec![b'x'; 30]));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
+        client.send(get(1)).await;
+        let mut ticks = tokio::time::interval(SHORT / 6);
+        for _ in 0..30 {
+            ticks.tick().await;
+            client
+                .send(frame(WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes()))
+                .await;
+            assert_eq!(client.next(DATA).await.payload, b"x");
+        }
+        assert_eq!(host.server.counts().write_timeouts, 0);
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_at_all_is_dropped_once() {
+    run(async {
+        let app = async |_request: Request| Ok(text(vec![b'x'; 32 << 20]));
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let most = u32::MAX >> 1;
+        let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, most)).await;
+        let room = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+        client.send([room, get(1), get(3)].concat()).await;
+        client.next(DATA).await;
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
+    });
+}
+
+#[test]
+fn an_idle_connection_is_told_and_closed() {
+    run(async {
+        let host = Host::start(options().idle_timeout(SHORT), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        client.hello().await;
+        client.connection.await.expect("no panic").expect("told");
+        host.emptied().await;
+        assert_eq!(host.server.counts().idle_timeouts, 1);
+    });
+}
+
+#[test]
+fn pings_do_not_keep_a_connection() {
+    run(async {
+        let host = Host::start(options().idle_timeout(SHORT), hello).await;
+        let mut client = raw(&host, b"").await;
+        let mut ticks = tokio::time::interval(SHORT / 6);
+        while host.server.counts().idle_timeouts == 0 {
+            ticks.tick().await;
+            let _ = client.stream.write_all(&frame(PING, 0, 0, &[0; 8])).await;
+        }
+        assert_eq!(client.goaway().await, 0);
+    });
+}
+
+#[test]
+fn a_client_that_does_not_answer_the_goaway_is_left() {
+    run(async {
+        let http = options().idle_timeout(SHORT).header_timeout(SHORT);
+        let host = Host::start(http, hello).await;
+        let mut client = raw(&host, b"").await;
+        assert_eq!(client.goaway().await, 0);
+        while client.frame().await.is_some() {}
+        host.emptied().await;
+        assert_eq!(host.server.counts().idle_timeouts, 1);
+        assert_eq!(host.server.counts().header_timeouts, 0);
+    });
+}
+
+#[test]
+fn a_preface_that_does_not_end_is_left_without_a_word() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = host.connect().await;
+        client.send(&PREFACE[..20]).await;
+        client.expect_end().await;
+        assert_eq!(host.server.counts().header_timeouts, 1);
+
+        let http = options().header_timeout(SHORT);
+        let host = Host::start_agreed(Version::Http2, http, service_fn(hello)).await;
+        let mut client = host.connect().await;
+        while client.frame().await.is_some() {}
+        assert_eq!(host.server.counts().header_timeouts, 1);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_handler_may_take_its_time() {
+    run(async {
+        let go = Rc::new(Notify::new());
+        let held = Rc::clone(&go);
+        let app = move |request: Request| {
+            let held = Rc::clone(&held);
+            async move {
+                held.notified().await;
+                hello(request).await
+            }
+        };
+        let http = options()
+            .header_timeout(SHORT)
+            .body_timeout(SHORT)
+            .write_timeout(SHORT)
+            .idle_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let answer = client.ask("/").await;
+        // Another's deadline passes meanwhile, again and again.
+        for _ in 0..4 {
+            host.connect().await.expect_end().await;
+        }
+        go.notify_one();
+        assert_eq!(whole(answer).await.expect("an answer").1, "hello");
+    });
+}

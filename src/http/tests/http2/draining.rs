@@ -1,0 +1,90 @@
+//! The end of a worker, as its clients see it.
+
+use tokio::sync::Notify;
+
+use super::*;
+
+/// A handler that answers when it is told to, and says that it has begun.
+async fn held() -> (Host, Rc<Notify>, Rc<Notify>) {
+    let (begun, go) = (Rc::new(Notify::new()), Rc::new(Notify::new()));
+    let (begins, goes) = (Rc::clone(&begun), Rc::clone(&go));
+    let app = move |request: Request| {
+        let (begins, goes) = (Rc::clone(&begins), Rc::clone(&goes));
+        async move {
+            begins.notify_one();
+            goes.notified().await;
+            hello(request).await
+        }
+    };
+    (Host::start(options(), app).await, begun, go)
+}
+
+#[test]
+fn an_idle_connection_is_told_at_once() {
+    run(async {
+        let forever = Duration::from_secs(3600);
+        let host = Host::start(options().linger(forever), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        client.hello().await;
+        host.server.drain();
+        client.connection.await.expect("no panic").expect("told");
+        host.emptied().await;
+        assert_eq!(host.server.counts().idle_timeouts, 0);
+    });
+}
+
+#[test]
+fn what_is_open_is_finished_and_nothing_is_begun_after_it() {
+    run(async {
+        let (host, begun, go) = held().await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        begun.notified().await;
+        host.server.drain();
+        let goaway = client.next(GOAWAY).await;
+        assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
+        // On its way when the client heard.
+        client.send(get(3)).await;
+        begun.notified().await;
+        let ping = client.next(PING).await;
+        client.send(frame(PING, ACK, 0, &ping.payload)).await;
+        let goaway = client.next(GOAWAY).await;
+        assert_eq!(number(&goaway.payload[..4]), 3, "the last");
+        go.notify_waiters();
+        for _ in 0..2 {
+            assert_eq!(client.next(DATA).await.payload, b"hello");
+        }
+        while client.frame().await.is_some() {}
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.counts().requests, 2);
+    });
+}
+
+#[test]
+fn what_begins_in_a_drain_is_served_and_told() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        host.server.drain();
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        assert_eq!(client.goaway().await, 0);
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+    });
+}
+
+#[test]
+fn the_drains_deadline_cuts() {
+    run(async {
+        let (host, begun, _go) = held().await;
+        let mut client = Http2Client::connect(&host).await;
+        let answer = client.ask("/").await;
+        begun.notified().await;
+        host.server.drain();
+        assert_eq!(host.server.cut(), 1);
+        whole(answer).await.expect_err("no answer");
+        host.emptied().await;
+        assert_eq!(host.server.counts().cut, 1);
+        assert!(client.end().await.is_err());
+    });
+}

@@ -1,0 +1,174 @@
+//! HTTP/2, with a client that keeps the rules and with one that makes its frames by hand.
+
+mod abuse;
+mod deadlines;
+mod draining;
+mod handlers;
+mod protocol;
+
+use h2::client::{self, ResponseFuture, SendRequest};
+
+use super::*;
+
+/// A client of the h2 crate; its connection is driven by a task, which says how it ended.
+struct Http2Client {
+    requests: SendRequest<Bytes>,
+    connection: JoinHandle<Result<(), h2::Error>>,
+}
+
+impl Http2Client {
+    async fn connect(host: &Host) -> Self {
+        Self::connect_as(host, &client::Builder::new()).await
+    }
+
+    async fn connect_as(host: &Host, builder: &client::Builder) -> Self {
+        let stream = host.connect().await.stream;
+        let (requests, connection) = builder.handshake(stream).await.expect("a handshake");
+        Self {
+            requests,
+            connection: spawn_local(connection),
+        }
+    }
+
+    /// Sends a request without a body.
+    async fn ask(&mut self, path: &str) -> ResponseFuture {
+        let request = http::Request::get(format!("http://test{path}"));
+        let requests = self.requests.clone().ready().await;
+        self.requests = requests.expect("the connection lives");
+        let sent = self
+            .requests
+            .send_request(request.body(()).expect("a request"), true);
+        sent.expect("the connection lives").0
+    }
+
+    /// Sends the head of a request, whose body is to follow.
+    async fn post(&mut self, path: &str) -> (ResponseFuture, h2::SendStream<Bytes>) {
+        let request = http::Request::post(format!("http://test{path}"));
+        let requests = self.requests.clone().ready().await;
+        self.requests = requests.expect("the connection lives");
+        let sent = self
+            .requests
+            .send_request(request.body(()).expect("a request"), false);
+        sent.expect("the connection lives")
+    }
+
+    async fn hello(&mut self) {
+        let answer = whole(self.ask("/hello").await).await;
+        let (status, body) = answer.expect("an answer");
+        assert_eq!((status, &*body), (200, "hello"));
+    }
+
+    /// How the connection ends.
+    async fn end(self) -> Result<(), h2::Error> {
+        drop(self.requests);
+        self.connection.await.expect("no panic")
+    }
+}
+
+/// An answer to its end: its status and its body.
+async fn whole(answer: ResponseFuture) -> Result<(u16, String), h2::Error> {
+    let (head, mut body) = answer.await?.into_parts();
+    let mut text = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        body.flow_control().release_capacity(piece.len())?;
+        text.extend_from_slice(&piece);
+    }
+    Ok((head.status.as_u16(), String::from_utf8(text).expect("text")))
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+const REFUSED_STREAM: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// GET http://t/ (RFC 7541, from the static table but for the authority).
+const GET: &[u8] = b"\x82\x86\x84\x41\x01t";
+
+#[derive(Debug)]
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+}
+
+/// A frame's bytes (RFC 9113 4.1).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("a small payload");
+    let mut bytes = len.to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+fn get(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, GET)
+}
+
+/// A client that has said its preface and these settings.
+async fn raw(host: &Host, settings: &[u8]) -> Client {
+    let mut client = host.connect().await;
+    client
+        .send([PREFACE, &frame(SETTINGS, 0, 0, settings)].concat())
+        .await;
+    client
+}
+
+impl Client {
+    /// The next frame; `None` at the connection's end, be it by a reset.
+    async fn frame(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).await.ok()?;
+        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; len as usize];
+        self.stream.read_exact(&mut payload).await.ok()?;
+        Some(Frame {
+            kind: head[3],
+            flags: head[4],
+            stream: u32::from_be_bytes([head[5], head[6], head[7], head[8]]),
+            payload,
+        })
+    }
+
+    /// The next frame of this kind, that acknowledges nothing.
+    async fn next(&mut self, kind: u8) -> Frame {
+        loop {
+            let frame = self.frame().await.expect("the connection lives");
+            let is_ack = matches!(frame.kind, SETTINGS | PING) && frame.flags & ACK != 0;
+            if frame.kind == kind && !is_ack {
+                return frame;
+            }
+        }
+    }
+
+    /// The error code of the GOAWAY that comes.
+    async fn goaway(&mut self) -> u32 {
+        number(&self.next(GOAWAY).await.payload[4..8])
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().expect("four bytes"))
+}
+
+/// One setting (RFC 9113 6.5.1).
+fn setting(identifier: u16, value: u32) -> Vec<u8> {
+    [&identifier.to_be_bytes()[..], &value.to_be_bytes()].concat()
+}
+
+const INITIAL_WINDOW_SIZE: u16 = 4;

@@ -1,0 +1,214 @@
+//! What is served, and how it begins.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER};
+use tokio::sync::Notify;
+
+use super::*;
+use crate::http::Http2;
+use crate::row::{Count, Gauge};
+
+#[test]
+fn a_preface_begins_http2_wherever_it_is_split() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let row = host.server.registry.counters.row();
+        for split in 1..PREFACE.len() {
+            let mut client = host.connect().await;
+            let before = row.count(Count::BytesIn);
+            client.send(&PREFACE[..split]).await;
+            while row.count(Count::BytesIn) < before + split as u64 {
+                tokio::task::yield_now().await;
+            }
+            client.send(&PREFACE[split..]).await;
+            client.send(frame(SETTINGS, 0, 0, b"")).await;
+            client.send(get(1)).await;
+            let first = client.frame().await.expect("no answer in HTTP/1");
+            assert_eq!(first.kind, SETTINGS);
+            assert_eq!(client.next(DATA).await.payload, b"hello");
+        }
+    });
+}
+
+#[test]
+fn what_only_begins_like_a_preface_is_http1() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let row = host.server.registry.counters.row();
+        let mut client = host.connect().await;
+        client.send("PR").await;
+        while row.count(Count::BytesIn) < 2 {
+            tokio::task::yield_now().await;
+        }
+        client.send("OPFIND / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        client.expect(HELLO_ANSWER).await;
+    });
+}
+
+#[test]
+fn no_preface_is_heard_after_a_request_or_where_http2_is_disabled() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        client.expect(HELLO_ANSWER).await;
+        client.send(PREFACE).await;
+        client.expect_end().await;
+
+        let host = Host::start(options().http2(Http2::Disabled), hello).await;
+        let mut client = host.connect().await;
+        client.send(PREFACE).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn what_was_agreed_on_is_begun_by_the_server() {
+    run(async {
+        let service = service_fn(hello);
+        let host = Host::start_agreed(Version::Http2, options(), service).await;
+        let mut client = host.connect().await;
+        assert_eq!(client.frame().await.expect("settings").kind, SETTINGS);
+        client.send(PREFACE).await;
+        client.send(frame(SETTINGS, 0, 0, b"")).await;
+        client.send(get(1)).await;
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+
+        let mut client = host.connect().await;
+        client.send(HELLO).await;
+        assert_eq!(host.server.counts().requests, 1, "HTTP/1 is not heard");
+        while client.frame().await.is_some() {}
+    });
+}
+
+#[test]
+fn an_answer_has_the_headers_of_http2() {
+    run(async {
+        let app = async |_request: Request| {
+            let mut response = text("hello");
+            let close = http::HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+            Ok(response)
+        };
+        let server = http::HeaderValue::from_static("prefork");
+        let http = Http::new().server_header(server);
+        let host = Host::start(http, app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let response = client.ask("/").await.await.expect("an answer");
+        let headers = response.headers();
+        assert_eq!(headers[SERVER], "prefork");
+        assert_eq!(headers[CONTENT_LENGTH], "5");
+        assert!(headers.contains_key(DATE));
+        assert!(!headers.contains_key(CONNECTION));
+    });
+}
+
+#[test]
+fn a_body_comes_and_goes_whole() {
+    run(async {
+        let host = Host::start(options(), echo_as_it_comes).await;
+        let mut client = Http2Client::connect(&host).await;
+        // More than any window.
+        let sent = "0123456789abcdef".repeat(128 * 1024);
+        let (answer, mut body) = client.post("/").await;
+        body.send_data(sent.clone().into(), true).expect("open");
+        let (status, received) = whole(answer).await.expect("an answer");
+        assert_eq!(status, 200);
+        assert!(received == sent, "{} bytes", received.len());
+        let row = host.server.registry.counters.row();
+        assert_eq!(row.gauge(Gauge::Requests), 0);
+    });
+}
+
+#[test]
+fn requests_are_answered_as_they_are_done_and_counted() {
+    run(async {
+        let go = Rc::new(Notify::new());
+        let held = Rc::clone(&go);
+        let app = move |request: Request| {
+            let held = Rc::clone(&held);
+            async move {
+                match request.uri().path() {
+                    "/held" => held.notified().await,
+                    "/fail" => return Err("on request".into()),
+                    _ => {}
+                }
+                hello(request).await
+            }
+        };
+        let host = Host::start(options(), app).await;
+        let row = host.server.registry.counters.row();
+        let mut client = Http2Client::connect(&host).await;
+        let held = client.ask("/held").await;
+        client.hello().await;
+        let failed = whole(client.ask("/fail").await).await.expect("an answer");
+        assert_eq!(failed.0, 500);
+        assert_eq!(row.gauge(Gauge::Requests), 1);
+        go.notify_one();
+        assert_eq!(whole(held).await.expect("an answer").1, "hello");
+        assert_eq!(row.gauge(Gauge::Requests), 0);
+        assert_eq!(row.totals().responses, [0, 2, 0, 0, 1]);
+        assert_eq!(host.server.connections(), 1);
+    });
+}
+
+#[test]
+fn a_panic_costs_its_request_alone() {
+    run(async {
+        let app = async |request: Request| {
+            assert_ne!(request.uri().path(), "/panic");
+            hello(request).await
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let (failed, _body) = client.post("/panic").await;
+        assert_eq!(whole(failed).await.expect("an answer").0, 500);
+        client.hello().await;
+        assert_eq!(host.server.counts().panics, 1);
+    });
+}
+
+#[test]
+fn a_body_over_the_limit_is_413_and_costs_its_request_alone() {
+    run(async {
+        let host = Host::start(options().max_body_size(10), echo).await;
+        let mut client = Http2Client::connect(&host).await;
+        let announced = http::Request::post("http://test/").header(CONTENT_LENGTH, 11);
+        let request = announced.body(()).expect("a request");
+        let (refused, _body) = client.requests.send_request(request, false).expect("sent");
+        assert_eq!(whole(refused).await.expect("an answer").0, 413);
+        let (refused, mut body) = client.post("/").await;
+        body.send_data("more than ten".into(), false).expect("open");
+        assert_eq!(whole(refused).await.expect("an answer").0, 413);
+        let (echoed, mut body) = client.post("/").await;
+        body.send_data("just ten..".into(), true).expect("open");
+        assert_eq!(whole(echoed).await.expect("an answer").1, "just ten..");
+    });
+}
+
+#[test]
+fn a_request_says_whom_it_is_for() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        for (named, status) in [("test", 200), ("TEST", 200), ("other", 400)] {
+            let request = http::Request::get("http://test/").header("host", named);
+            let request = request.body(()).expect("a request");
+            let sent = client.requests.send_request(request, true).expect("sent");
+            assert_eq!(whole(sent.0).await.expect("an answer").0, status, "{named}");
+        }
+    });
+}
+
+#[test]
+fn it_is_not_put_to_rest() {
+    run(async {
+        let host = Host::start(options().max_warm(1), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        client.hello().await;
+        let mut other = host.connect().await;
+        other.send(HELLO).await;
+        other.expect(HELLO_ANSWER).await;
+        assert_eq!(host.server.served(), 2);
+        client.hello().await;
+    });
+}

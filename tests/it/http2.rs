@@ -1,0 +1,104 @@
+//! HTTP/2 across processes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use h2::client::{SendRequest, handshake};
+use nix::sys::signal::Signal;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+
+use crate::support::{Server, until};
+
+/// Clients that ask for more as long as they are not told to go, and come again then. What was
+/// asked is answered, whichever worker leaves.
+pub(crate) fn a_reload_loses_no_request() {
+    let mut server = Server::start(&["--respond", "hi", "--delay", "1ms"]);
+    let address = server.address();
+    let done = Arc::new(AtomicBool::new(false));
+    let answers = Arc::new(AtomicUsize::new(0));
+    let connections = Arc::new(AtomicUsize::new(0));
+    let clients = {
+        let (done, answers) = (Arc::clone(&done), Arc::clone(&answers));
+        let connections = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let mut clients = JoinSet::new();
+                for _ in 0..4 {
+                    let (done, answers) = (Arc::clone(&done), Arc::clone(&answers));
+                    let connections = Arc::clone(&connections);
+                    clients.spawn(async move {
+                        while !done.load(Ordering::Relaxed) {
+                            connections.fetch_add(1, Ordering::Relaxed);
+                            ask_until_told_to_go(address, &done, &answers).await;
+                        }
+                    });
+                }
+                clients.join_all().await;
+            });
+        })
+    };
+    let more = |answers: &AtomicUsize| {
+        let wanted = answers.load(Ordering::Relaxed) + 100;
+        until(|| answers.load(Ordering::Relaxed) >= wanted);
+    };
+    for _ in 0..2 {
+        more(&answers);
+        server.signal(Signal::SIGHUP);
+        server.wait("reload_finished");
+    }
+    more(&answers);
+    done.store(true, Ordering::Relaxed);
+    clients.join().expect("every request is answered");
+    let connections = connections.load(Ordering::Relaxed);
+    assert!(connections >= 4 + 2 * 4, "{connections}");
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let mut exits = ended.notices.iter();
+    assert!(exits.all(|notice| notice["cut"].as_u64().unwrap_or(0) == 0));
+}
+
+/// Eight requests at a time.
+async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, answers: &AtomicUsize) {
+    let stream = TcpStream::connect(address)
+        .await
+        .expect("the server accepts");
+    let (requests, connection) = handshake(stream).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    while !done.load(Ordering::Relaxed) {
+        let mut asked = JoinSet::new();
+        for _ in 0..8 {
+            // An error is the server's GOAWAY, and nothing was asked.
+            let Ok(requests) = requests.clone().ready().await else {
+                break;
+            };
+            asked.spawn(ask(requests));
+        }
+        if asked.is_empty() {
+            break;
+        }
+        let count = asked.join_all().await.into_iter().sum::<usize>();
+        answers.fetch_add(count, Ordering::Relaxed);
+    }
+    drop(requests);
+    connection.await.expect("no panic").expect("an orderly end");
+}
+
+/// How many answers there were: none if the connection was told to go in the last moment.
+async fn ask(mut requests: SendRequest<Bytes>) -> usize {
+    let request = http::Request::get("http://test/").body(());
+    let sent = requests.send_request(request.expect("a request"), true);
+    let Ok((answer, _)) = sent else {
+        return 0;
+    };
+    let answer = answer.await.expect("what was asked is answered");
+    assert_eq!(answer.status(), 200);
+    let mut body = answer.into_body();
+    assert_eq!(body.data().await.expect("a body").expect("whole"), "hi");
+    1
+}
