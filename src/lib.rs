@@ -80,7 +80,7 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance at exec
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id | record | row
+//! floor 0  address config drain error handle hooks id | record | row
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
@@ -116,6 +116,7 @@ compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
 mod address;
 mod config;
+mod drain;
 mod error;
 mod handle;
 mod hooks;

@@ -5,6 +5,7 @@ mod settings;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::Service;
@@ -12,6 +13,7 @@ use tokio::task::spawn_local;
 
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
+use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
@@ -332,12 +334,18 @@ where
 {
     spawn_local(server.clock());
     let _tally = Tally(server.clone());
-    let draining = server.clone();
+    let (draining, asked) = (server.clone(), worker.drain_asked());
     spawn_local(async move {
-        worker.drain().await;
+        if asked.clone().asked().await == Idle::HandOver {
+            draining.hand_over();
+        }
+        asked.closing().await;
         draining.drain();
     });
-    let front = server.front(service);
+    let mut front = server.front(service);
+    if let Some(outgoing) = worker.outgoing() {
+        front = front.with_heir(Rc::new(outgoing));
+    }
     while let Some(connection) = incoming.accept().await {
         let info = ConnectionInfo::new(connection.peer(), connection.shared_local());
         spawn_local(front.serve(connection, info));

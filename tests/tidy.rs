@@ -16,6 +16,7 @@ const COLUMNS_MAX: usize = 100;
 const FLOORS: &[(&str, u8)] = &[
     ("address", 0),
     ("config", 0),
+    ("drain", 0),
     ("error", 0),
     ("handle", 0),
     ("hooks", 0),
@@ -34,6 +35,7 @@ const FLOORS: &[(&str, u8)] = &[
 /// Rooms of one floor that may use each other.
 const BESIDE: &[(&str, &str)] = &[
     ("config", "address"),
+    ("drain", "record"),
     ("error", "address"),
     ("handle", "address"),
     ("hooks", "address"),

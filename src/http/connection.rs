@@ -17,6 +17,7 @@ use super::registry::Member;
 use super::socket::{Socket, Version};
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
+use super::{Means, Taken};
 
 /// What serves the requests of a connection.
 pub(super) trait Protocol<I> {
@@ -42,7 +43,7 @@ pub(super) enum Life<I> {
 /// A connection before its farewell.
 pub(super) struct Connection<I> {
     member: Member,
-    http: Rc<dyn Begin<I>>,
+    means: Rc<Means<I>>,
     phase: Phase<I>,
 }
 
@@ -52,6 +53,8 @@ enum Phase<I> {
     /// Not one byte has come since the last answer, or at all.
     AtRest(I),
     Served(Box<dyn Protocol<I>>),
+    /// On its way to the heir.
+    HandedOver(Taken<I>),
     /// In between.
     Moving,
 }
@@ -60,11 +63,14 @@ enum Phase<I> {
 type Last<I> = Option<Farewell<I>>;
 
 impl<I: Socket> Life<I> {
-    pub(super) fn new(member: Member, http: Rc<dyn Begin<I>>, io: I) -> Self {
+    pub(super) fn new(member: Member, means: Rc<Means<I>>, io: I) -> Self {
         member.activity.enter(Stage::Opening);
+        if means.heir.is_some() {
+            member.activity.let_leave();
+        }
         Self::Lives(Connection {
             member,
-            http,
+            means,
             phase: Phase::Opening(io),
         })
     }
@@ -104,6 +110,7 @@ impl<I: Socket> Connection<I> {
                 Phase::Opening(_) => self.poll_open(cx),
                 Phase::AtRest(_) => self.poll_rest(cx),
                 Phase::Served(_) => self.poll_served(cx),
+                Phase::HandedOver(_) => self.poll_handed_over(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
             };
             match outcome {
@@ -142,6 +149,10 @@ impl<I: Socket> Connection<I> {
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        if self.member.is_to_leave() {
+            self.hand_over();
+            return Poll::Ready(None);
+        }
         let Phase::AtRest(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
@@ -173,6 +184,10 @@ impl<I: Socket> Connection<I> {
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(Some(self.end(outcome)));
         }
+        if self.member.is_to_leave() {
+            self.hand_over();
+            return Poll::Ready(None);
+        }
         let activity = &self.member.activity;
         if activity.holds_back() && activity.write_blocked_since().is_none() {
             // hyper stopped without telling the stream, as it does if the handler of the second of
@@ -187,6 +202,52 @@ impl<I: Socket> Connection<I> {
         }
     }
 
+    /// Whatever comes while it is on its way, waits.
+    fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        let Phase::HandedOver(taken) = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        match taken.as_mut().poll(cx) {
+            Poll::Ready(Ok(())) => {
+                tracing::debug!(peer = ?self.member.peer(), "connection handed over");
+                Poll::Ready(Some(None))
+            }
+            Poll::Ready(Err(io)) => {
+                self.member.activity.stay();
+                self.member.activity.enter(Stage::Idle);
+                self.phase = Phase::AtRest(io);
+                Poll::Ready(None)
+            }
+            Poll::Pending => match self.member.take_order(cx) {
+                Some(order) => {
+                    self.member.note(order);
+                    Poll::Ready(Some(None))
+                }
+                None => Poll::Pending,
+            },
+        }
+    }
+
+    /// Gives the idle connection to its heir.
+    fn hand_over(&mut self) {
+        let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
+            Phase::AtRest(io) => (io, Bytes::new()),
+            Phase::Served(protocol) => match protocol.into_parts() {
+                Some((stream, read_ahead)) => (stream.into_io(), read_ahead),
+                None => return,
+            },
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        if let Some(heir) = &self.means.heir {
+            self.member.rest();
+            self.member.activity.enter(Stage::HandedOver);
+            self.phase = Phase::HandedOver(Rc::clone(heir).take(io, read_ahead));
+        }
+    }
+
     /// Builds the protocol around a socket on which something has come.
     fn serve(&mut self) {
         if let Some(stream) = self.take_stream() {
@@ -196,7 +257,7 @@ impl<I: Socket> Connection<I> {
 
     fn serve_stream(&mut self, stream: Stream<I>) {
         self.member.warm_up();
-        let protocol = self.http.begin(stream, &self.member.activity);
+        let protocol = self.means.http.begin(stream, &self.member.activity);
         self.phase = Phase::Served(protocol);
     }
 

@@ -6,7 +6,7 @@
 //! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
 
 use std::cell::{Cell, RefCell};
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,10 +33,24 @@ pub(super) struct Registry {
     members: RefCell<Members>,
     clock: Arc<Clock>,
     timeouts: Timeouts,
-    draining_since: Cell<Option<Tick>>,
+    phase: Cell<Phase>,
     first_came: Notify,
     last_left: Notify,
     drain_asked: Notify,
+}
+
+/// What is to become of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Those that may leave go to their heirs, and the others as in `Draining`.
+    HandingOver {
+        since: Tick,
+    },
+    /// They end.
+    Draining {
+        since: Tick,
+    },
 }
 
 struct Members {
@@ -65,7 +79,7 @@ impl Registry {
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             http,
-            draining_since: Cell::new(None),
+            phase: Cell::new(Phase::Serving),
             first_came: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
@@ -112,17 +126,46 @@ impl Registry {
         self.members.borrow().warm.len()
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining_since.get().is_some()
+    /// Whether the connection's next answer is to be its last.
+    pub(super) fn is_draining(&self, activity: &Activity) -> bool {
+        self.draining_since(activity).is_some()
+    }
+
+    fn draining_since(&self, activity: &Activity) -> Option<Tick> {
+        match self.phase.get() {
+            Phase::Serving => None,
+            Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
+            Phase::Draining { since } => Some(since),
+        }
     }
 
     /// From now on each answer is its connection's last.
     pub(super) fn drain(&self) {
-        if self.is_draining() {
+        if !matches!(self.phase.get(), Phase::Draining { .. }) {
+            let since = self.clock.now();
+            self.begin(Phase::Draining { since });
+        }
+    }
+
+    /// From now on idle connections go to their heirs. Each sees to that itself when it becomes
+    /// idle; those that are idle already are told.
+    pub(super) fn hand_over(&self) {
+        if self.phase.get() != Phase::Serving {
             return;
         }
-        let now = self.clock.now();
-        self.draining_since.set(Some(now));
+        let since = self.clock.now();
+        self.begin(Phase::HandingOver { since });
+        let wakers: Vec<_> = {
+            let mut members = self.members.borrow_mut();
+            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
+            let idle = entries.filter(|entry| entry.activity.is_idle());
+            idle.filter_map(|entry| entry.task.take()).collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn begin(&self, phase: Phase) {
+        self.phase.set(phase);
         // Idle connections got their next turn for a deadline that has just moved closer.
         let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
         for (key, entry) in entries.iter() {
@@ -186,19 +229,23 @@ impl Registry {
     /// The moment for which idle connections are left open is shorter than most ticks, and the
     /// whole drain waits for it: it gets a timer of its own.
     async fn close_idle_after_grace(&self) {
-        self.drain_asked.notified().await;
-        sleep(self.http.linger).await;
-        let wakers: Vec<_> = {
-            let since = self.draining_since.get();
-            let mut members = self.members.borrow_mut();
-            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
-            entries
-                .filter(|entry| entry.activity.is_idle() && Some(entry.activity.stamp()) <= since)
-                .filter_map(|entry| entry.give(Order::CloseIdle))
-                .collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        pending().await
+        loop {
+            self.drain_asked.notified().await;
+            sleep(self.http.linger).await;
+            let ends = |activity: &Activity| {
+                let since = self.draining_since(activity);
+                activity.is_idle() && since.is_some_and(|since| activity.stamp() <= since)
+            };
+            let wakers: Vec<_> = {
+                let mut members = self.members.borrow_mut();
+                let entries = members.entries.iter_mut().map(|(_, entry)| entry);
+                entries
+                    .filter(|entry| ends(&entry.activity))
+                    .filter_map(|entry| entry.give(Order::CloseIdle))
+                    .collect()
+            };
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     fn tick(&self) {
@@ -221,9 +268,7 @@ impl Registry {
             .get_mut(key)
             .expect("who leaves the slab leaves the wheel");
         wheel.put(key, self.turn(entry));
-        let due = self
-            .timeouts
-            .deadline(&entry.activity, self.draining_since.get());
+        let due = self.deadline(&entry.activity);
         let Some((due, order)) = due.filter(|(due, _)| *due <= now) else {
             return self.look_after(entry, now);
         };
@@ -260,16 +305,19 @@ impl Registry {
     /// before anything can be due.
     fn turn(&self, entry: &Entry) -> Tick {
         let now = self.clock.now();
-        let ahead = match (self.is_draining(), entry.place.is_somewhere()) {
-            (true, _) => 1,
-            (false, true) => self.timeouts.horizon,
-            (false, false) => Wheel::REACH,
+        let ahead = match (self.phase.get(), entry.place.is_somewhere()) {
+            (Phase::HandingOver { .. } | Phase::Draining { .. }, _) => 1,
+            (Phase::Serving, true) => self.timeouts.horizon,
+            (Phase::Serving, false) => Wheel::REACH,
         };
-        let due = self
-            .timeouts
-            .deadline(&entry.activity, self.draining_since.get());
+        let due = self.deadline(&entry.activity);
         let latest = now.after(ahead);
         due.map_or(latest, |(due, _)| due.clamp(now.after(1), latest))
+    }
+
+    fn deadline(&self, activity: &Activity) -> Option<(Tick, Order)> {
+        self.timeouts
+            .deadline(activity, self.draining_since(activity))
     }
 
     /// A connection is served from now on. Another may have to rest for it.
@@ -363,6 +411,13 @@ impl Member {
         self.registry.rest(self.key);
     }
 
+    /// Whether it is to go to its heir, and can now.
+    pub(super) fn is_to_leave(&self) -> bool {
+        matches!(self.registry.phase.get(), Phase::HandingOver { .. })
+            && self.activity.may_leave()
+            && self.activity.is_idle()
+    }
+
     /// Tells, and counts, that we end it.
     pub(super) fn note(&self, order: Order) {
         tracing::debug!(peer = ?self.peer(), ?order, "connection closed by us");
@@ -393,15 +448,10 @@ impl Member {
 
     /// The client may have moved between the order and now, in time or nearly so.
     fn still_holds(&self, order: Order) -> bool {
-        let Registry {
-            timeouts,
-            clock,
-            draining_since,
-            ..
-        } = &*self.registry;
+        let Registry { clock, .. } = &*self.registry;
         match order {
             Order::Cut => true,
-            Order::CloseIdle => self.activity.is_idle(),
+            Order::CloseIdle => self.activity.is_idle() && !self.is_to_leave(),
             Order::Rest => {
                 let holds = self.activity.is_idle();
                 if !holds {
@@ -410,8 +460,9 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) => timeouts
-                .deadline(&self.activity, draining_since.get())
+            Order::Expire(_) => self
+                .registry
+                .deadline(&self.activity)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
         }
     }

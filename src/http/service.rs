@@ -189,7 +189,7 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, author: Author) -> bool {
-        self.registry.is_draining()
+        self.registry.is_draining(&self.activity)
             || self.activity.body_failure().is_some()
             || (author == Author::Server && self.activity.is_body_unread())
     }

@@ -78,7 +78,8 @@ impl Timeouts {
             (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
-            (Stage::Handling | Stage::Answering | Stage::Upgraded, _) => None,
+            (Stage::Handling | Stage::Answering, _) => None,
+            (Stage::Upgraded | Stage::HandedOver, _) => None,
         };
         let of_write = blocked
             .filter(|_| activity.stage() != Stage::Upgraded)

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
@@ -51,16 +52,11 @@ impl Master {
                 slot,
                 generation,
             } => self.spawn(worker, slot, generation, Image::Running),
-            Action::Drain(worker) => self.drain(worker),
+            Action::Drain(worker, idle) => self.drain(worker, idle),
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
-            Action::Adopt { slot, by } if self.can_be_adopted(slot) => {
-                self.tell(by, Message::Adopt(slot));
-            }
-            Action::Release { slot, by } if self.can_be_adopted(slot) => {
-                self.tell(by, Message::Release(slot));
-            }
-            Action::Adopt { .. } | Action::Release { .. } => {}
+            Action::Adopt { slot, by } => self.tell(by, Message::Adopt(slot)),
+            Action::Release { slot, by } => self.tell(by, Message::Release(slot)),
             Action::CloseListeners => self.listeners.close(),
             Action::StartCanary {
                 worker,
@@ -143,7 +139,10 @@ impl Master {
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let listeners = self.listeners.numbers(slot);
         let scoreboard = self.scoreboard.number();
+        let inbox = self.listeners.inbox(slot).expect("the slot is seated");
+        let inbox = [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd());
         let mut fds = vec![theirs.as_raw_fd(), scoreboard];
+        fds.extend(inbox);
         fds.extend(&listeners);
         let marker = Marker {
             master: Pid::this(),
@@ -154,6 +153,7 @@ impl Master {
             channel: theirs.as_raw_fd(),
             scoreboard,
             row,
+            inbox,
             listeners,
         };
         let mut asked = WorkerCommand {
@@ -196,11 +196,11 @@ impl Master {
         Ok(Process::new(pid, slot, generation, ours))
     }
 
-    fn drain(&mut self, worker: WorkerId) {
+    fn drain(&mut self, worker: WorkerId, idle: Idle) {
         if let Some(process) = self.processes.get_mut(&worker) {
             process.asked = Asked::ToDrain;
         }
-        self.tell(worker, Message::Drain);
+        self.tell(worker, Message::Drain(idle));
     }
 
     fn abort(&mut self, worker: WorkerId) {
@@ -220,8 +220,9 @@ impl Master {
         }
     }
 
-    /// Whether the slot has a listener that no other has; a shared one needs no adoption.
-    fn can_be_adopted(&self, slot: Slot) -> bool {
+    /// Whether the slot has a listener that no other has. With shared ones alone it has its inbox to
+    /// be attended to, but that is nothing to tell of.
+    fn has_own_listeners(&self, slot: Slot) -> bool {
         !self.listeners.of_alone(slot).is_empty()
     }
 
@@ -284,7 +285,7 @@ impl Master {
                 });
             }
             Change::Adopted { slot, .. } | Change::Released { slot, .. }
-                if !self.can_be_adopted(slot) => {}
+                if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     self.notify(&Notice::Adopted { slot, by });

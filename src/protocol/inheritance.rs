@@ -14,6 +14,7 @@ use nix::unistd::{Pid, getppid};
 
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::Channel;
+use crate::protocol::inbox::Sender;
 use crate::protocol::scoreboard::RowNumber;
 use crate::protocol::state;
 use crate::sys::{exec, fds};
@@ -44,6 +45,8 @@ pub(crate) struct Marker {
     pub(crate) scoreboard: RawFd,
     /// The worker's own row there.
     pub(crate) row: RowNumber,
+    /// The slot's inbox: the end to send to, the end to receive from.
+    pub(crate) inbox: [RawFd; 2],
     pub(crate) listeners: Vec<RawFd>,
 }
 
@@ -67,6 +70,8 @@ pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
     pub(crate) scoreboard: OwnedFd,
+    pub(crate) outbound: Sender,
+    pub(crate) inbox: OwnedFd,
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
@@ -131,7 +136,7 @@ fn state_of_this_process(text: &str) -> Option<RawFd> {
 impl Marker {
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "1 {} {} {} {} {} {} {} {}",
+            "2 {} {} {} {} {} {} {} {} {} {}",
             self.master,
             self.slot,
             self.generation,
@@ -139,7 +144,9 @@ impl Marker {
             self.nesting,
             self.channel,
             self.scoreboard,
-            self.row.0
+            self.row.0,
+            self.inbox[0],
+            self.inbox[1],
         );
         for fd in &self.listeners {
             write!(text, " {fd}").expect("a String takes everything");
@@ -148,7 +155,8 @@ impl Marker {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.strip_prefix("1 ")?.split(' ');
+        let mut fields = text.strip_prefix("2 ")?.split(' ');
+        let descriptor = |field: &str| field.parse().ok().filter(|&fd| fd > 2);
         let marker = Self {
             master: Pid::from_raw(fields.next()?.parse().ok()?),
             slot: Slot(fields.next()?.parse().ok()?),
@@ -159,12 +167,11 @@ impl Marker {
                 .parse()
                 .ok()
                 .filter(|&nesting| nesting < u8::MAX)?,
-            channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
-            scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
+            channel: descriptor(fields.next()?)?,
+            scoreboard: descriptor(fields.next()?)?,
             row: RowNumber(fields.next()?.parse().ok()?),
-            listeners: fields
-                .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
-                .collect::<Option<_>>()?,
+            inbox: [descriptor(fields.next()?)?, descriptor(fields.next()?)?],
+            listeners: fields.map(descriptor).collect::<Option<_>>()?,
         };
         Some(marker)
     }
@@ -173,6 +180,8 @@ impl Marker {
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let scoreboard = fds::adopt(self.scoreboard)?;
+        let [sender, receiver] = self.inbox;
+        let (outbound, inbox) = (Sender::new(fds::adopt(sender)?), fds::adopt(receiver)?);
         let listeners = self
             .listeners
             .iter()
@@ -182,6 +191,8 @@ impl Marker {
             marker: self,
             channel,
             scoreboard,
+            outbound,
+            inbox,
             listeners,
         })
     }
@@ -201,6 +212,7 @@ mod tests {
             channel: 9,
             scoreboard: 10,
             row: RowNumber(4000),
+            inbox: [11, 12],
             listeners: vec![5, 6],
         }
     }
@@ -214,13 +226,14 @@ mod tests {
     fn a_marker_that_is_none_is_not_believed() {
         for text in [
             "",
-            "1",
-            "2 100 3 7 4 0 9 10 4",
-            "1 100 3 7 4 0 9 10",
-            "1 100 3 7 4 0 9 10 70000",
-            "1 100 3 7 4 0 9 10 4 x",
-            "1 100 3 7 4 0 9 2 4",
-            "1 1 1 1 1 1 2 10 4",
+            "2",
+            "1 100 3 7 4 0 9 10 4 11 12",
+            "2 100 3 7 4 0 9 10 4 11",
+            "2 100 3 7 4 0 9 10 70000 11 12",
+            "2 100 3 7 4 0 9 10 4 11 12 x",
+            "2 100 3 7 4 0 9 10 4 2 12",
+            "2 100 3 7 4 0 9 2 4 11 12",
+            "2 1 1 1 1 1 2 10 4 11 12",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

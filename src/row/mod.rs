@@ -83,6 +83,9 @@ pub(crate) enum Count {
     IdleTimeouts,
     /// Connections that were still live when time was up.
     Cut,
+    /// Connections that went to another worker, and those that came from one.
+    HandedOver,
+    TakenOver,
 }
 
 /// What goes up and down, or is of now.
@@ -156,9 +159,10 @@ impl Row {
         self.gauge_word(gauge).load(Relaxed)
     }
 
-    /// One connection more. As [`Row::add_shared`].
-    pub(crate) fn connection_begins(&self) {
-        self.add_shared(Count::Connections, 1);
+    /// One connection more, new here as [`Count::Connections`] or [`Count::TakenOver`] says. As
+    /// [`Row::add_shared`].
+    pub(crate) fn connection_begins(&self, origin: Count) {
+        self.add_shared(origin, 1);
         self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
     }
 
@@ -214,7 +218,7 @@ impl Row {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -233,6 +237,8 @@ impl Count {
         Self::WriteTimeouts,
         Self::IdleTimeouts,
         Self::Cut,
+        Self::HandedOver,
+        Self::TakenOver,
     ];
 }
 
@@ -298,7 +304,7 @@ mod tests {
         let row = Row::own();
         row.request_ends(Timing::Untimed);
         assert_eq!(row.gauge(Gauge::Requests), 0);
-        row.connection_begins();
+        row.connection_begins(Count::Connections);
         row.connection_ends();
         assert_eq!(row.gauge(Gauge::Connections), 0);
         assert_eq!(row.count(Count::Connections), 1);

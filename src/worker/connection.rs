@@ -2,10 +2,12 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -22,6 +24,8 @@ pub struct Connection {
     stream: Stream,
     peer: Peer,
     local: Arc<Address>,
+    /// Read before by whoever had it then; boxed, as there is hardly ever any.
+    read_ahead: Option<Box<Bytes>>,
     _admission: Admission,
 }
 
@@ -42,8 +46,42 @@ impl Connection {
             stream,
             peer,
             local,
+            read_ahead: None,
             _admission: admission,
         }
+    }
+
+    /// The next reads bring these bytes, before all others.
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        let later = self.take_read_ahead();
+        let bytes = match later.is_empty() {
+            true => bytes,
+            false => [bytes, later].concat().into(),
+        };
+        self.read_ahead = Some(Box::new(bytes));
+    }
+
+    /// What was put back and not read again.
+    pub(crate) fn take_read_ahead(&mut self) -> Bytes {
+        self.read_ahead
+            .take()
+            .map_or_else(Bytes::new, |bytes| *bytes)
+    }
+
+    /// What was put back, as far as it fits.
+    fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+        let Some(bytes) = &mut self.read_ahead else {
+            return 0;
+        };
+        let len = bytes.len().min(buf.remaining());
+        buf.put_slice(&bytes.split_to(len));
+        if bytes.is_empty() {
+            self.read_ahead = None;
+        }
+        len
     }
 
     /// Who is at the other end.
@@ -79,12 +117,19 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+        let this = self.get_mut();
+        if this.read_again(buf) > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        each!(Pin::new(this), stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
+        if self.read_ahead.is_some() {
+            return true;
+        }
         let socket = match &self.stream {
             Stream::Tcp(stream) => SockRef::from(stream),
             Stream::Unix(stream) => SockRef::from(stream),
@@ -96,6 +141,9 @@ impl Socket for Connection {
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.read_ahead.is_some() {
+            return Poll::Ready(());
+        }
         match &self.stream {
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
             Stream::Unix(stream) => stream.poll_read_ready(cx),
@@ -108,6 +156,15 @@ impl Socket for Connection {
         match &self.stream {
             Stream::Tcp(stream) => Closed::of(stream.ready(Closed::INTEREST)),
             Stream::Unix(stream) => Closed::of(stream.ready(Closed::INTEREST)),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
         }
     }
 }

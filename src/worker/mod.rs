@@ -5,8 +5,10 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+pub(crate) mod outgoing;
 mod pulse;
 pub(crate) mod recycle;
+mod source;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -28,12 +30,14 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
+use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::Marker;
 use crate::protocol::scoreboard;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
+use crate::worker::outgoing::Outgoing;
 
 /// The exit code of a program that panicked, as `main` would give it.
 const EXIT_PANICKED: i32 = 101;
@@ -56,6 +60,9 @@ pub struct Worker {
     handle: Handle,
     /// To the master, if there is one.
     channel: Option<Channel>,
+    /// By which connections go to the slot's next worker, if there can be one.
+    outbound: Option<Sender>,
+    drain_timeout: Duration,
     row: Row,
 }
 
@@ -81,7 +88,10 @@ impl Worker {
     /// Resolves when this worker has been asked to drain: stop taking on work, finish what is
     /// open. What is not finished within the drain timeout is cut.
     pub fn drain(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.drain.clone().asked()
+        let drain = self.drain.clone();
+        async move {
+            drain.asked().await;
+        }
     }
 
     /// Whether this worker has been asked to drain.
@@ -106,6 +116,19 @@ impl Worker {
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// The drain with all that is told of it.
+    pub(crate) fn drain_asked(&self) -> Drain {
+        self.drain.clone()
+    }
+
+    /// Where idle connections go when it drains.
+    pub(crate) fn outgoing(&self) -> Option<Outgoing> {
+        let sender = self.outbound.clone()?;
+        let drain = self.drain.clone();
+        let row = self.row.clone();
+        Some(Outgoing::new(sender, drain, self.drain_timeout, row))
     }
 
     /// Where it counts.
@@ -199,13 +222,16 @@ where
         drain,
         handle,
         channel: Some(inheritance.channel.clone()),
+        outbound: Some(inheritance.outbound),
+        drain_timeout: config.drain_timeout,
         row: row.clone(),
     };
     let channel = inheritance.channel;
     let unheard = asks.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
-            let queue = queue(inheritance.listeners, &config, row.clone())?;
+            let inbox = Some(inheritance.inbox);
+            let queue = queue(inheritance.listeners, inbox, &config, row.clone())?;
             let ready = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
@@ -276,11 +302,11 @@ async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
-    let (drain, row) = (worker.drain(), worker.row.clone());
+    let (drain, row) = (worker.drain.clone(), worker.row.clone());
     let deadline = async {
-        drain.await;
+        let idle = drain.asked().await;
         row.set_state(State::Draining);
-        queue.drain();
+        queue.drain(idle);
         tokio::time::sleep(timeout).await;
     };
     let app = app(worker, Incoming::new(Arc::clone(queue)));
@@ -331,12 +357,14 @@ where
         drain,
         handle: handle.clone(),
         channel: None,
+        outbound: None,
+        drain_timeout: config.drain_timeout,
         row: Row::own(),
     };
     let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
-        let queue = queue(listeners, &config, row)?;
+        let queue = queue(listeners, None, &config, row)?;
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
             switch,
@@ -374,7 +402,12 @@ fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
     end.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Queue>> {
+fn queue(
+    listeners: Vec<OwnedFd>,
+    inbox: Option<OwnedFd>,
+    config: &Config,
+    row: Row,
+) -> io::Result<Arc<Queue>> {
     let cap = match config.max_connections {
         Some(cap) => cap,
         None => {
@@ -382,5 +415,5 @@ fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Q
             usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
-    Queue::new(listeners, cap, row)
+    Queue::new(listeners, inbox, cap, row)
 }

@@ -189,11 +189,11 @@ pub(crate) fn what_cannot_take_over_changes_nothing_and_says_why() {
     // It says that it is ready, as an image may that knows nothing of upgrades, and stays.
     let ready = "set -- $PREFORK_SERVER_WORKER; printf R >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
-    try_in_vain("reads no version of a master's state, and this master writes version 1");
-    // And one that reads the versions 2 to 3.
-    let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\2\0\3\0' >&$7; exec sleep 1000";
+    try_in_vain("reads no version of a master's state, and this master writes version 2");
+    // And one that reads the versions 3 to 4.
+    let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\3\0\4\0' >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
-    try_in_vain("reads versions 2 to 3 of");
+    try_in_vain("reads versions 3 to 4 of");
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
