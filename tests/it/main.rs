@@ -10,6 +10,7 @@ mod client;
 mod control;
 mod crash;
 mod drain;
+mod handover;
 mod hang;
 mod init;
 mod lifecycle;
@@ -73,6 +74,21 @@ tests! {
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
+    handover:
+        reloads_close_no_connection,
+        twenty_reloads_leave_nothing_behind,
+        a_request_that_has_begun_is_answered_before_its_connection_moves,
+        an_upgrade_takes_the_connections_along,
+        a_canary_gives_its_connections_back,
+        fewer_slots_keep_every_connection,
+        a_worker_that_is_told_to_leave_hands_its_connections_over,
+        recycling_closes_no_connection,
+        what_waits_in_an_inbox_outlives_sender_and_receiver,
+        a_full_worker_takes_over_as_others_leave,
+        a_thousand_connections_move_at_once,
+        connections_to_a_unix_address_move_too,
+        the_end_of_the_server_hands_nothing_over,
+        a_server_may_end_in_the_middle;
     hang:
         a_worker_that_stands_still_is_replaced_and_its_queue_answered,
         a_worker_that_waits_for_others_is_left_alone,

@@ -18,12 +18,12 @@ use crate::support::{
 };
 
 /// A directory with a program in it, which can be replaced while it runs.
-struct Installed {
+pub(crate) struct Installed {
     dir: TempDir,
 }
 
 impl Installed {
-    fn new(program: impl AsRef<Path>) -> Self {
+    pub(crate) fn new(program: impl AsRef<Path>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let installed = Self { dir };
         installed.replace(program);
@@ -31,13 +31,13 @@ impl Installed {
     }
 
     /// This test binary, as the app of that name.
-    fn app(name: &str) -> (Self, Server) {
+    pub(crate) fn app(name: &str) -> (Self, Server) {
         let installed = Self::new(std::env::current_exe().expect("a path"));
         let server = Server::spawn(Command::new(installed.path()).env(apps::VARIABLE, name));
         (installed, server)
     }
 
-    fn start(&self, arguments: &[&str]) -> Server {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Server {
         let mut command = program(self.path());
         command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
         Server::spawn(command.args(arguments))
@@ -47,21 +47,21 @@ impl Installed {
         self.beside("server")
     }
 
-    fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Puts another file in the program's place, in one step. `cp` does it because a file that this
     /// process has open for writing may be open in the processes it just forks, and such a file
     /// cannot be executed (execve(2), `ETXTBSY`).
-    fn replace(&self, with: impl AsRef<Path>) {
+    pub(crate) fn replace(&self, with: impl AsRef<Path>) {
         let new = self.beside("new");
         let copied = Command::new("cp").arg(with.as_ref()).arg(&new).status();
         assert!(copied.expect("there is cp").success());
         fs::rename(new, self.path()).expect("the same directory");
     }
 
-    fn replace_by_script(&self, interpreter: &str, script: &str) {
+    pub(crate) fn replace_by_script(&self, interpreter: &str, script: &str) {
         let text = self.beside("text");
         fs::write(&text, format!("#!{interpreter}\n{script}\n")).expect("writable");
         set_mode(&text, 0o755);
