@@ -220,8 +220,8 @@ impl Master {
         }
     }
 
-    /// Whether the slot has a listener that no other has. With shared ones alone it has its inbox to
-    /// be attended to, but that is nothing to tell of.
+    /// Whether the slot has a listener that no other has. With shared ones alone there is but its
+    /// inbox to attend to, which is not worth a notice.
     fn has_own_listeners(&self, slot: Slot) -> bool {
         !self.listeners.of_alone(slot).is_empty()
     }

@@ -219,8 +219,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Makes the listeners and the inbox of a slot that has none yet; a slot that had a worker once keeps its
-    /// own for life.
+    /// Makes the listeners and the inbox of a slot that has none yet; a slot that had a worker once
+    /// keeps its own for life.
     pub(crate) fn seat(&mut self, slot: Slot) -> Result<(), Error> {
         let backlog = self.backlog;
         for bound in &mut self.bound {

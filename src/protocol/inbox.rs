@@ -71,6 +71,11 @@ impl Inbox {
     pub(crate) fn receiver(&self) -> BorrowedFd<'_> {
         self.receiver.as_fd()
     }
+
+    /// Whether somebody ought to take a connection.
+    pub(crate) fn is_waited_in(&self) -> bool {
+        fds::is_readable(&self.receiver)
+    }
 }
 
 impl Sender {
@@ -213,6 +218,16 @@ mod tests {
         for tag in 0..=u8::MAX {
             let _ = Note::decode(&[VERSION, tag, 0xff, 0xff, 0xff, 0xff, 0]);
         }
+    }
+
+    #[test]
+    fn what_waits_is_seen_from_outside() {
+        let inbox = Inbox::new().expect("a pair");
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        assert!(!inbox.is_waited_in());
+        let sender = inbox.sender().try_clone_to_owned().expect("a number");
+        Sender::new(sender).send(&ours, &note(b"")).expect("room");
+        assert!(inbox.is_waited_in());
     }
 
     #[test]

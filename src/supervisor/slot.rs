@@ -45,9 +45,9 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// slot lets go of it: until its process is gone no other is started in its place.
 ///
 /// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired)
-/// or from the end of the server. In the first two somebody attends to the slot from then on, so its
-/// idle connections are handed over; at the end they are closed, and those who drain already are
-/// told so.
+/// or from the end of the server. In the first two somebody attends to the slot from then on, and
+/// idle connections are handed over; at the end they are closed, as those who drain already are
+/// told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     pub(super) holder: Holder,

@@ -149,6 +149,12 @@ pub(crate) fn watch_writable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }?)
 }
 
+/// Whether a read would not have to wait.
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+}
+
 /// Whether a write(2) of up to `PIPE_BUF` bytes would go through without blocking.
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
     is_writable_within(fd, Duration::ZERO)

@@ -34,8 +34,9 @@ use crate::worker::pulse;
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the master may take to answer a worker that leaves.
-const MASTERS_WORD: Duration = Duration::from_millis(100);
+/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which runs
+/// from the same moment.
+const MASTERS_WORD: Duration = Duration::from_millis(500);
 
 /// What the tasks of a worker with a master work on.
 pub(crate) struct Controls {
@@ -107,8 +108,8 @@ pub(crate) fn tell_ready(channel: &Channel) {
 }
 
 /// `TERM` and `QUIT` drain, which the master is told: it knows whether somebody comes after, and
-/// says so by a drain of its own. The others mean something to the master alone, but a terminal or a
-/// `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
+/// says so by a drain of its own. The others mean something to the master alone, but a terminal or
+/// a `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
 /// ignored, because a program started here would inherit being ignored.
 fn handle_signals(switch: &DrainSwitch, channel: &Channel) -> io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::quit()] {

@@ -137,7 +137,7 @@ impl Queue {
         row: Row,
     ) -> io::Result<Arc<Self>> {
         let sources = sources(listeners, inbox, None)?;
-        let address = sources.first().and_then(Source::address).cloned();
+        let address = sources.iter().find_map(Source::address).cloned();
         let state = State {
             sources,
             next: 0,
@@ -372,7 +372,9 @@ fn sources(
         .into_iter()
         .map(|fd| Source::listener(fd, adopted));
     let inbox = inbox.map(|fd| Source::inbox(fd, adopted));
-    listeners.chain(inbox).collect()
+    // A drain begins at the end of the list: others may be about to hand something over, which they
+    // will not any more a moment later.
+    inbox.into_iter().chain(listeners).collect()
 }
 
 #[cfg(test)]

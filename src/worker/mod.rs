@@ -32,7 +32,7 @@ use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::Marker;
-use crate::protocol::scoreboard;
+use crate::protocol::scoreboard::{self, RowNumber};
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
@@ -203,15 +203,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let row = match scoreboard::join(inheritance.scoreboard, inheritance.marker.row) {
-        Ok(row) => row,
-        Err(error) => {
-            tracing::warn!(%error, "what this worker counts will not be seen");
-            Row::own()
-        }
-    };
-    row.set(Gauge::Pid, std::process::id().into());
-    row.set_state(State::Starting);
+    let row = take_row(inheritance.scoreboard, inheritance.marker.row);
     let (switch, drain) = DrainSwitch::new();
     // Nobody will tell it here where the server serves.
     handle.set_ended();
@@ -257,6 +249,16 @@ where
         control::forward_rest(&unheard, &channel);
     }
     report(&channel, result)
+}
+
+fn take_row(scoreboard: OwnedFd, number: RowNumber) -> Row {
+    let row = scoreboard::join(scoreboard, number).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what this worker counts will not be seen");
+        Row::own()
+    });
+    row.set(Gauge::Pid, std::process::id().into());
+    row.set_state(State::Starting);
+    row
 }
 
 /// Tells the master how it went and turns it into an exit code.

@@ -22,7 +22,7 @@ fn ask(client: &mut Client) -> u32 {
 
 fn connect(address: SocketAddr, count: usize) -> Vec<Client> {
     let mut clients: Vec<_> = (0..count).map(|_| Client::connect(address)).collect();
-    clients.iter_mut().for_each(|client| drop(ask(client)));
+    pids(&mut clients);
     clients
 }
 
