@@ -148,6 +148,10 @@ impl Prefork {
     /// the service nor its futures need be `Send`: a worker has one thread. The service is cloned
     /// for each connection.
     ///
+    /// A worker that leaves while its slot lives on (in a reload, an upgrade, a resize, a recycling
+    /// or for a `TERM` of its own) hands its idle connections over to the next one, whose service
+    /// answers what comes on them. What a service keeps for a connection has to allow for that.
+    ///
     /// # Errors
     /// In the master: a setting that cannot work, an address that cannot be bound, no worker that
     /// becomes ready, more crashes than the limit, a hook that refuses, a state that an upgraded
@@ -181,7 +185,8 @@ impl Prefork {
     /// **Called in every process**: see [`Prefork`]. This is for servers other than our own: any
     /// that takes tokio streams. The worker is ready when `app` first asks `incoming` for a
     /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
-    /// finished; what is not finished at the drain timeout is cut. An `app` that returns unasked
+    /// finished; what is not finished at the drain timeout is cut. Its connections stay its own:
+    /// none is handed over to another worker. An `app` that returns unasked
     /// is run again in a new worker: at once if it returned `Ok` after it was ready, as after a
     /// crash if not.
     ///

@@ -28,7 +28,8 @@ use crate::worker::source::{Accepted, Source, is_exhausted, is_of_connection};
 /// A connection that closes ends the rest at once.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connections that come in to a worker.
+/// The connections that come in to a worker: new ones, and those that another worker of
+/// [`Prefork::serve`](crate::Prefork::serve) hands over, which are like any other.
 ///
 /// It ends when the worker drains and the queues are empty. It can be polled from one place only;
 /// the first poll tells the master that the worker is ready, so set up before it.

@@ -91,6 +91,10 @@ pub(crate) fn reloads_close_no_connection() {
     // Each connection was accepted once, however often it has moved.
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["connections"], 50 + 10 + 4);
+    assert!(
+        finished["handed_over"].as_u64() >= Some(5 * 60),
+        "{finished}"
+    );
     let cut = |notice: &&serde_json::Value| notice["cut"].as_u64() > Some(0);
     assert_eq!(ended.notices.iter().find(cut), None);
 }

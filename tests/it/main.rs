@@ -94,6 +94,7 @@ tests! {
         a_worker_that_waits_for_others_is_left_alone,
         an_app_that_does_not_accept_is_left_alone,
         one_that_stands_still_is_found_by_what_it_has_adopted,
+        one_that_stands_still_is_found_by_what_is_handed_over_to_it,
         a_stopped_worker_is_left_alone_until_work_waits;
     scoreboard:
         totals_outlive_crash_and_reload;
