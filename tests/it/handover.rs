@@ -260,11 +260,13 @@ pub(crate) fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let mut clients = connect(address, 3);
+    let full = descriptors(first);
     // These wait in the queue, until there is another worker.
     clients.extend((0..3).map(|_| Client::connect(address)));
     server.signal(Signal::SIGHUP);
     server.wait_for("worker_exited", |exited| pid_of(exited) == first);
     let second = server.workers()[0];
+    until(|| descriptors(second) == full);
     kill(second, Signal::SIGKILL).expect("it lives");
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == second);
     assert_eq!(exited["cut"], 3, "it has taken no more than it may");
