@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{Signal, kill};
 
+use crate::apps;
 use crate::client::Client;
-use crate::support::{BINARY, CEILING, Server, descriptors, pid_of, until};
+use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, until};
 use crate::upgrade::Installed;
 
 /// Answers a request and stays open.
@@ -282,6 +284,23 @@ pub(crate) fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
     assert_eq!(lost, 3, "those whose worker was killed");
 }
 
+/// Asks on each connection. Each that is answered is dropped, and makes room for another.
+fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
+    std::thread::scope(|scope| {
+        let answers = clients.into_iter().map(|mut client| {
+            client.ask("/");
+            scope.spawn(move || {
+                let answer = client.answer();
+                assert_eq!(answer.header("connection"), None);
+                answer.worker("pid")
+            })
+        });
+        let answers: Vec<_> = answers.collect();
+        let pids = answers.into_iter().map(|answer| answer.join());
+        pids.map(|pid| pid.expect("an answer")).collect()
+    })
+}
+
 pub(crate) fn a_full_worker_takes_over_as_others_leave() {
     let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
     let mut server = Server::start(&[&arguments[..], &["--max-connections", "2"]].concat());
@@ -291,24 +310,25 @@ pub(crate) fn a_full_worker_takes_over_as_others_leave() {
     clients.extend((0..2).map(|_| Client::connect(address)));
     server.signal(Signal::SIGHUP);
     server.wait_for("worker_exited", |exited| pid_of(exited) == first);
-    let second = settled(&server, 1);
-    clients.iter_mut().for_each(|client| client.ask("/"));
-    // Each that is answered leaves, and makes room.
-    let mut left = clients.len();
-    std::thread::scope(|scope| {
-        let answers = clients.into_iter().map(|mut client| {
-            scope.spawn(move || {
-                let answer = client.answer();
-                assert_eq!(answer.header("connection"), None);
-                answer.worker("pid")
-            })
-        });
-        for answer in answers.collect::<Vec<_>>() {
-            assert!(second.contains(&answer.join().expect("an answer")));
-            left -= 1;
-        }
-    });
-    assert_eq!(left, 0);
+    assert_eq!(ask_all(clients), settled(&server, 1));
+}
+
+/// The kernel would throw a connection away that is taken without a number for it.
+pub(crate) fn nothing_is_taken_over_without_a_descriptor_for_it() {
+    let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
+                  --worker-header --max-connections 100 --announce-fd 1";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(binary().get_program());
+    let mut server = Server::spawn(&mut command);
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    // Some are open, and the others wait in the queue, also for the next worker.
+    let clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
+    until(|| descriptors(first) == 40);
+    server.signal(Signal::SIGHUP);
+    server.wait("worker_draining");
+    assert!(!ask_all(clients).is_empty());
+    assert!(server.log().contains("accepting rests"), "{}", server.log());
 }
 
 /// More than an inbox holds.
@@ -321,6 +341,26 @@ pub(crate) fn a_thousand_connections_move_at_once() {
         server.wait("worker_exited");
         let worker = settled(&server, 1);
         assert_eq!(pids(&mut clients), worker);
+    }
+}
+
+/// The next program serves with axum.
+pub(crate) fn a_server_of_others_takes_what_comes() {
+    let (installed, mut server) = Installed::app("hello");
+    let address = server.address();
+    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").body, "hello");
+    }
+    let this = std::env::current_exe().expect("a path");
+    let other = format!("{}=axum exec {}", apps::VARIABLE, this.display());
+    installed.replace_by_script("/bin/sh", &other);
+    server.signal(Signal::SIGUSR2);
+    server.wait("reload_finished");
+    let workers = settled(&server, 2);
+    for client in &mut clients {
+        let pid: u32 = client.get("/").body.parse().expect("it answers its pid");
+        assert!(workers.contains(&pid), "{pid}");
     }
 }
 

@@ -85,6 +85,8 @@ tests! {
         recycling_closes_no_connection,
         what_waits_in_an_inbox_outlives_sender_and_receiver,
         a_full_worker_takes_over_as_others_leave,
+        nothing_is_taken_over_without_a_descriptor_for_it,
+        a_server_of_others_takes_what_comes,
         a_thousand_connections_move_at_once,
         connections_to_a_unix_address_move_too,
         the_end_of_the_server_hands_nothing_over,
