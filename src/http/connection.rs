@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::activity::{Activity, Stage};
 use super::farewell::{Farewell, Manner, TOO_SLOW};
-use super::registry::Member;
+use super::registry::{Leave, Member};
 use super::socket::{Socket, Version};
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
@@ -54,7 +54,10 @@ enum Phase<I> {
     AtRest(I),
     Served(Box<dyn Protocol<I>>),
     /// On its way to the heir.
-    HandedOver(Taken<I>),
+    HandedOver {
+        taken: Taken<I>,
+        _leave: Leave,
+    },
     /// In between.
     Moving,
 }
@@ -110,7 +113,7 @@ impl<I: Socket> Connection<I> {
                 Phase::Opening(_) => self.poll_open(cx),
                 Phase::AtRest(_) => self.poll_rest(cx),
                 Phase::Served(_) => self.poll_served(cx),
-                Phase::HandedOver(_) => self.poll_handed_over(cx),
+                Phase::HandedOver { .. } => self.poll_handed_over(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
             };
             match outcome {
@@ -149,8 +152,8 @@ impl<I: Socket> Connection<I> {
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        if self.member.is_to_leave() {
-            self.hand_over();
+        if let Some(leave) = self.member.try_leave() {
+            self.hand_over(leave);
             return Poll::Ready(None);
         }
         let Phase::AtRest(io) = &mut self.phase else {
@@ -184,8 +187,8 @@ impl<I: Socket> Connection<I> {
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(Some(self.end(outcome)));
         }
-        if self.member.is_to_leave() {
-            self.hand_over();
+        if let Some(leave) = self.member.try_leave() {
+            self.hand_over(leave);
             return Poll::Ready(None);
         }
         let activity = &self.member.activity;
@@ -204,7 +207,7 @@ impl<I: Socket> Connection<I> {
 
     /// Whatever comes while it is on its way, waits.
     fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        let Phase::HandedOver(taken) = &mut self.phase else {
+        let Phase::HandedOver { taken, .. } = &mut self.phase else {
             return Poll::Ready(None);
         };
         match taken.as_mut().poll(cx) {
@@ -229,7 +232,7 @@ impl<I: Socket> Connection<I> {
     }
 
     /// Gives the idle connection to its heir.
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, leave: Leave) {
         let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
             Phase::AtRest(io) => (io, Bytes::new()),
             Phase::Served(protocol) => match protocol.into_parts() {
@@ -244,7 +247,10 @@ impl<I: Socket> Connection<I> {
         if let Some(heir) = &self.means.heir {
             self.member.rest();
             self.member.activity.enter(Stage::HandedOver);
-            self.phase = Phase::HandedOver(Rc::clone(heir).take(io, read_ahead));
+            self.phase = Phase::HandedOver {
+                taken: Rc::clone(heir).take(io, read_ahead),
+                _leave: leave,
+            };
         }
     }
 

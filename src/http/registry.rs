@@ -18,7 +18,10 @@ use slab::Slab;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::drain::Phase;
+#[cfg(test)]
+pub(super) use self::drain::LEAVING_MAX;
+pub(super) use self::drain::Leave;
+use self::drain::{Exit, Phase};
 use super::activity::{Activity, Clock, ConnectionInfo, Stage};
 use super::counters::Counters;
 use super::options::Http;
@@ -37,6 +40,7 @@ pub(super) struct Registry {
     clock: Arc<Clock>,
     timeouts: Timeouts,
     phase: Cell<Phase>,
+    exit: Exit,
     first_came: Notify,
     last_left: Notify,
     drain_asked: Notify,
@@ -69,6 +73,7 @@ impl Registry {
             timeouts: Timeouts::new(&http),
             http,
             phase: Cell::new(Phase::Serving),
+            exit: Exit::default(),
             first_came: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
@@ -152,7 +157,7 @@ impl Registry {
         let now = self.clock.advance();
         loop {
             let Some(key) = self.members.borrow_mut().wheel.take(now) else {
-                return;
+                return self.call_again();
             };
             // Woken outside of the borrow: a waker may be the user's code.
             if let Some(waker) = self.examine(key, now) {
@@ -311,13 +316,6 @@ impl Member {
         self.registry.rest(self.key);
     }
 
-    /// Whether it is to go to its heir, and can now.
-    pub(super) fn is_to_leave(&self) -> bool {
-        matches!(self.registry.phase.get(), Phase::HandingOver { .. })
-            && self.activity.may_leave()
-            && self.activity.is_idle()
-    }
-
     /// Tells, and counts, that we end it.
     pub(super) fn note(&self, order: Order) {
         tracing::debug!(peer = ?self.peer(), ?order, "connection closed by us");
@@ -351,7 +349,9 @@ impl Member {
         let Registry { clock, .. } = &*self.registry;
         match order {
             Order::Cut => true,
-            Order::CloseIdle => self.activity.is_idle() && !self.is_to_leave(),
+            Order::CloseIdle => {
+                self.activity.is_idle() && self.registry.is_draining(&self.activity)
+            }
             Order::Rest => {
                 let holds = self.activity.is_idle();
                 if !holds {

@@ -34,8 +34,8 @@ use crate::worker::pulse;
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which runs
-/// from the same moment.
+/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which
+/// runs from the same moment.
 const MASTERS_WORD: Duration = Duration::from_millis(500);
 
 /// What the tasks of a worker with a master work on.

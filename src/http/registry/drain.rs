@@ -1,10 +1,12 @@
 //! How the connections of a worker end: drained, handed over, or cut.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::task::Waker;
 
 use tokio::time::sleep;
 
-use super::{Members, Registry};
+use super::{Member, Members, Registry};
 use crate::http::activity::Activity;
 use crate::http::timeouts::Order;
 use crate::http::wheel::Tick;
@@ -21,6 +23,44 @@ pub(super) enum Phase {
     Draining {
         since: Tick,
     },
+}
+
+/// As many connections are on their way to an heir at a time, at the most. Each costs some hundred
+/// bytes more then, and nobody hears it; the others are served until it is their turn.
+pub(in crate::http) const LEAVING_MAX: usize = 64;
+
+/// Who is on the way to an heir.
+#[derive(Debug, Default)]
+pub(super) struct Exit {
+    leaving: Cell<usize>,
+    /// The key from which on nobody has been called.
+    next: Cell<usize>,
+}
+
+/// One place among those that are on their way.
+pub(in crate::http) struct Leave(Rc<Registry>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let leaving = &self.0.exit.leaving;
+        leaving.set(leaving.get() - 1);
+        self.0.call(1);
+    }
+}
+
+impl Member {
+    /// A place, if the connection is to go to its heir and can now.
+    pub(in crate::http) fn try_leave(&self) -> Option<Leave> {
+        let Registry { phase, exit, .. } = &*self.registry;
+        let leaves = matches!(phase.get(), Phase::HandingOver { .. })
+            && self.activity.may_leave()
+            && self.activity.is_idle()
+            && exit.leaving.get() < LEAVING_MAX;
+        leaves.then(|| {
+            exit.leaving.set(exit.leaving.get() + 1);
+            Leave(Rc::clone(&self.registry))
+        })
+    }
 }
 
 impl Registry {
@@ -45,20 +85,44 @@ impl Registry {
         }
     }
 
-    /// From now on idle connections go to their heirs. Each sees to that itself when it becomes
-    /// idle; those that are idle already are told.
+    /// From now on idle connections go to their heirs, some at a time. Each sees to that itself
+    /// when it becomes idle; those that are idle already are called.
     pub(in crate::http) fn hand_over(&self) {
-        if self.phase.get() != Phase::Serving {
+        if self.phase.get() == Phase::Serving {
+            let since = self.clock.now();
+            self.begin(Phase::HandingOver { since });
+            self.call(LEAVING_MAX);
+        }
+    }
+
+    /// Calls those that became idle while too many others were on their way.
+    pub(super) fn call_again(&self) {
+        self.exit.next.set(0);
+        self.call(LEAVING_MAX - self.exit.leaving.get());
+    }
+
+    /// Wakes the next few that could leave.
+    fn call(&self, count: usize) {
+        if !matches!(self.phase.get(), Phase::HandingOver { .. }) {
             return;
         }
-        let since = self.clock.now();
-        self.begin(Phase::HandingOver { since });
-        let wakers: Vec<_> = {
-            let mut members = self.members.borrow_mut();
-            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
-            let idle = entries.filter(|entry| entry.activity.is_idle());
-            idle.filter_map(|entry| entry.task.take()).collect()
-        };
+        let mut wakers = Vec::new();
+        let mut members = self.members.borrow_mut();
+        let next = self.exit.next.get();
+        // A key is a number below the slab's capacity, be there somebody or not.
+        for key in next..members.entries.capacity() {
+            if wakers.len() == count {
+                break;
+            }
+            self.exit.next.set(key + 1);
+            if let Some(entry) = members.entries.get_mut(key)
+                && entry.activity.may_leave()
+                && entry.activity.is_idle()
+            {
+                wakers.extend(entry.task.take());
+            }
+        }
+        drop(members);
         wakers.into_iter().for_each(Waker::wake);
     }
 

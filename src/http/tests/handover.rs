@@ -9,6 +9,7 @@ use tokio::task::yield_now;
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
 use crate::http::Taken;
+use crate::http::registry::LEAVING_MAX;
 
 /// Another server, which takes over, and notes what was read ahead.
 struct Successor {
@@ -16,6 +17,8 @@ struct Successor {
     front: Front<Counted>,
     read_ahead: RefCell<Vec<Bytes>>,
     mood: Cell<Mood>,
+    /// How many connections it was asked to take.
+    asked: Cell<usize>,
     changed: Notify,
 }
 
@@ -37,6 +40,7 @@ impl Successor {
             front,
             read_ahead: RefCell::default(),
             mood: Cell::new(mood),
+            asked: Cell::new(0),
             changed: Notify::new(),
         })
     }
@@ -54,6 +58,7 @@ impl Successor {
 
 impl Heir<Counted> for Successor {
     fn take(self: Rc<Self>, io: Counted, read_ahead: Bytes) -> Taken<Counted> {
+        self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
             while self.mood.get() == Mood::Waits {
                 self.changed.notified().await;
@@ -241,6 +246,40 @@ fn what_comes_while_an_heir_makes_up_its_mind_waits() {
         taken.expect_end().await;
         given_back.expect_end().await;
         host.emptied().await;
+    });
+}
+
+/// More than are on their way at a time.
+#[test]
+fn whoever_is_not_called_yet_is_served() {
+    run(async {
+        let successor = Successor::new(Mood::Waits);
+        let host = start(&successor).await;
+        let mut clients = Vec::new();
+        for _ in 0..200 {
+            let mut client = host.connect().await;
+            ask(&mut client).await;
+            clients.push(client);
+        }
+        host.server.hand_over();
+        while successor.asked.get() < LEAVING_MAX {
+            yield_now().await;
+        }
+        for client in &mut clients {
+            client.send(HELLO).await;
+        }
+        let answered = 200 + 200 - LEAVING_MAX as u64;
+        while host.server.counts().requests < answered {
+            yield_now().await;
+        }
+        successor.change(Mood::Takes);
+        host.emptied().await;
+        for client in &mut clients {
+            client.expect(HELLO_ANSWER).await;
+        }
+        assert_eq!(host.server.counts().requests, answered);
+        assert_eq!(successor.server.counts().requests, LEAVING_MAX as u64);
+        assert_eq!((successor.asked.get(), successor.count()), (200, 200));
     });
 }
 
