@@ -11,6 +11,9 @@
 #[path = "../src/address.rs"]
 mod address;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
+#[path = "../src/drain.rs"]
+mod drain;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
 #[path = "../src/id.rs"]
 mod id;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
@@ -117,7 +120,7 @@ impl World {
                 self.latest = worker;
                 self.facts.push(Event::Ready(worker));
             }
-            Action::Drain(worker) => self.facts.push(Event::Exited(worker, Exit::Clean)),
+            Action::Drain(worker, _) => self.facts.push(Event::Exited(worker, Exit::Clean)),
             Action::Kill(worker) | Action::Abort(worker) => panic!("{worker} has done nothing"),
             _ => {}
         }

@@ -4,7 +4,7 @@
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
 //! listener of its own, so the kernel spreads new connections over them. When a worker crashes or
 //! is replaced, its listener and what waits in its queue stay with the master; also when the master
-//! becomes a newer binary. Linux only (5.10 or newer).
+//! becomes a newer binary. Open connections go to the next worker. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use std::convert::Infallible;
@@ -38,8 +38,8 @@
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
 //!   server, and HTTP/2 with the feature `http2`, for which [`Http`] has the limits and timeouts,
-//!   and with the feature `tls` `Tls` the certificate; [`Prefork::run`] gives [`Incoming`] connections to any other server that takes
-//!   tokio streams (axum's with the feature `axum`).
+//!   and with the feature `tls` `Tls` the certificate; [`Prefork::run`] gives [`Incoming`]
+//!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] hear what happens, [`Notice`] is what they hear, [`Totals`] is what was done when
@@ -60,6 +60,8 @@
 //! | generation | a round of workers, from 1; each reload and each upgrade begins one |
 //! | ready | the worker has asked for its first connection |
 //! | drain | take on no work, finish what is open, leave |
+//! | hand over | give an open connection in which nothing is going on to the slot's next worker |
+//! | inbox | a pair of sockets of a slot, by which connections are handed over |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | upgrade | become the binary that is now on disk, in the same process, and reload |
 //! | canary | an upgrade's first worker, which must serve before the master becomes its binary |
@@ -79,9 +81,9 @@
 //! floor 5  prefork              the builder: finds out which process this is, opens the right door
 //! floor 4  master | worker      the loop that supervises | the life of a worker
 //! floor 3  http                 HTTP on one stream after the other
-//! floor 2  protocol             what two processes agree on: control channel, inheritance at exec
+//! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id keyring | pool | proxy | record | row
+//! floor 0  address config drain error handle hooks id keyring | pool | proxy | record | row
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
@@ -105,7 +107,9 @@
 //! - Private keys and ticket keys are the master's to read and to make; workers are given them.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
 //!   fork and exec. A process is a worker only if the master that started it made its channel.
-//! - No listener is closed while the server serves.
+//! - No listener is closed while the server serves. Both ends of each inbox are the master's until
+//!   all is over, so that no connection in it is lost with a worker.
+//! - Who hands connections over reads none of them, and who cannot be rid of one serves it.
 //! - There is one place that spawns, for the first worker, every later one and the canary. What a
 //!   service manager has told the master is kept from all of them.
 //!
@@ -119,6 +123,7 @@ compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
 mod address;
 mod config;
+mod drain;
 mod error;
 mod handle;
 mod hooks;

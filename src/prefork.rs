@@ -5,6 +5,7 @@ mod settings;
 use std::fmt;
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::Service;
@@ -12,6 +13,7 @@ use tokio::task::spawn_local;
 
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
+use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
@@ -152,6 +154,10 @@ impl Prefork {
     /// the service nor its futures need be `Send`: a worker has one thread. The service is cloned
     /// for each connection.
     ///
+    /// A worker that leaves while its slot lives on (in a reload, an upgrade, a resize, a recycling
+    /// or for a `TERM` of its own) hands its idle connections over to the next one, whose service
+    /// answers what comes on them. What a service keeps for a connection has to allow for that.
+    ///
     /// # Errors
     /// In the master: a setting that cannot work, an address that cannot be bound, no worker that
     /// becomes ready, more crashes than the limit, a hook that refuses, a state that an upgraded
@@ -194,7 +200,8 @@ impl Prefork {
     /// **Called in every process**: see [`Prefork`]. This is for servers other than our own: any
     /// that takes tokio streams. The worker is ready when `app` first asks `incoming` for a
     /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
-    /// finished; what is not finished at the drain timeout is cut. An `app` that returns unasked
+    /// finished; what is not finished at the drain timeout is cut. Its connections stay its own:
+    /// none is handed over to another worker. An `app` that returns unasked
     /// is run again in a new worker: at once if it returned `Ok` after it was ready, as after a
     /// crash if not.
     ///
@@ -400,9 +407,12 @@ async fn serve_incoming<S, B>(
 {
     spawn_local(server.clock());
     let _tally = Tally(server.clone());
-    let draining = server.clone();
+    let (draining, asked) = (server.clone(), worker.drain_asked());
     spawn_local(async move {
-        worker.drain().await;
+        if asked.clone().asked().await == Idle::HandOver {
+            draining.hand_over();
+        }
+        asked.closing().await;
         draining.drain();
     });
     if let Some(acceptor) = connections.acceptor.take() {
@@ -412,7 +422,10 @@ async fn serve_incoming<S, B>(
         };
         connections.each(begin).await;
     } else {
-        let front = server.front(service);
+        let mut front = server.front(service);
+        if let Some(outgoing) = worker.outgoing() {
+            front = front.with_heir(Rc::new(outgoing));
+        }
         let begin = |connection, info| {
             spawn_local(front.serve(connection, info));
         };

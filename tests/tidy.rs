@@ -16,6 +16,7 @@ const COLUMNS_MAX: usize = 100;
 const FLOORS: &[(&str, u8)] = &[
     ("address", 0),
     ("config", 0),
+    ("drain", 0),
     ("error", 0),
     ("handle", 0),
     ("hooks", 0),
@@ -38,6 +39,7 @@ const FLOORS: &[(&str, u8)] = &[
 const BESIDE: &[(&str, &str)] = &[
     ("config", "address"),
     ("config", "proxy"),
+    ("drain", "record"),
     ("error", "address"),
     ("handle", "address"),
     ("hooks", "address"),

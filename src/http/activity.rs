@@ -58,10 +58,12 @@ pub(super) enum Stage {
     Ending,
     /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
     Upgraded,
+    /// On its way to an heir. Nobody reads, and what comes waits in the kernel.
+    HandedOver,
 }
 
 impl Stage {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Opening,
         Self::Fresh,
         Self::Head,
@@ -73,6 +75,7 @@ impl Stage {
         Self::Quiet,
         Self::Ending,
         Self::Upgraded,
+        Self::HandedOver,
     ];
 }
 
@@ -106,6 +109,7 @@ pub(super) struct Activity {
     body_unread: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
+    may_leave: AtomicBool,
     looked_for: AtomicBool,
     cut: AtomicBool,
     stream_gone: AtomicBool,
@@ -137,6 +141,7 @@ impl Activity {
             body_unread: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
+            may_leave: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             stream_gone: AtomicBool::new(false),
@@ -184,6 +189,20 @@ impl Activity {
             && self.write_blocked_since().is_none()
             && !self.is_body_open()
             && !self.holds_back()
+    }
+
+    /// There is an heir to whom the connection may go.
+    pub(super) fn let_leave(&self) {
+        self.may_leave.store(true, Relaxed);
+    }
+
+    /// The connection cannot go to an heir, or not any more.
+    pub(super) fn stay(&self) {
+        self.may_leave.store(false, Relaxed);
+    }
+
+    pub(super) fn may_leave(&self) -> bool {
+        self.may_leave.load(Relaxed)
     }
 
     /// Has the stream look, at its next flush, whether the client is still there. It stays asked

@@ -14,10 +14,11 @@ use bytes::Bytes;
 use super::activity::{Activity, Stage};
 use super::farewell::{Farewell, Manner, TOO_SLOW};
 use super::info::ConnectionInfo;
-use super::registry::Member;
+use super::registry::{Leave, Member};
 use super::socket::{Socket, Version};
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
+use super::{Means, Taken};
 
 /// What serves the requests of a connection.
 pub(super) trait Protocol<I> {
@@ -54,7 +55,7 @@ pub(super) enum Life<I> {
 /// A connection before its farewell.
 pub(super) struct Connection<I> {
     member: Member,
-    http: Rc<dyn Begin<I>>,
+    means: Rc<Means<I>>,
     phase: Phase<I>,
 }
 
@@ -64,6 +65,11 @@ enum Phase<I> {
     /// Not one byte has come since the last answer, or at all.
     AtRest(I),
     Served(Box<dyn Protocol<I>>),
+    /// On its way to the heir.
+    HandedOver {
+        taken: Taken<I>,
+        _leave: Leave,
+    },
     /// In between.
     Moving,
 }
@@ -72,10 +78,13 @@ enum Phase<I> {
 type Last<I> = Option<Farewell<I>>;
 
 impl<I: Socket> Life<I> {
-    pub(super) fn new(member: Member, http: Rc<dyn Begin<I>>, io: I, info: ConnectionInfo) -> Self {
+    pub(super) fn new(member: Member, means: Rc<Means<I>>, io: I, info: ConnectionInfo) -> Self {
+        if means.heir.is_some() {
+            member.activity.let_leave();
+        }
         Self::Lives(Connection {
             member,
-            http,
+            means,
             phase: Phase::Opening(io, info),
         })
     }
@@ -115,6 +124,7 @@ impl<I: Socket> Connection<I> {
                 Phase::Opening(..) => self.poll_open(cx),
                 Phase::AtRest(_) => self.poll_rest(cx),
                 Phase::Served(_) => self.poll_served(cx),
+                Phase::HandedOver { .. } => self.poll_handed_over(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
             };
             match outcome {
@@ -135,7 +145,10 @@ impl<I: Socket> Connection<I> {
                 if let Phase::Opening(io, mut info) = mem::replace(&mut self.phase, Phase::Moving) {
                     io.introduce(&mut info);
                     self.member.activity.introduce(info);
-                    self.member.activity.enter(Stage::Fresh);
+                    self.member.activity.enter(match io.was_idle() {
+                        true => Stage::Idle,
+                        false => Stage::Fresh,
+                    });
                     self.phase = Phase::AtRest(io);
                 }
                 if version == Version::Http2 {
@@ -160,6 +173,10 @@ impl<I: Socket> Connection<I> {
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        if let Some(leave) = self.member.try_leave() {
+            self.hand_over(leave);
+            return Poll::Ready(None);
+        }
         let Phase::AtRest(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
@@ -191,6 +208,10 @@ impl<I: Socket> Connection<I> {
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(self.end(outcome));
         }
+        if let Some(leave) = self.member.try_leave() {
+            self.hand_over(leave);
+            return Poll::Ready(None);
+        }
         let activity = &self.member.activity;
         if activity.holds_back() && activity.write_blocked_since().is_none() {
             // hyper stopped without telling the stream, as it does if the handler of the second of
@@ -208,6 +229,55 @@ impl<I: Socket> Connection<I> {
         })
     }
 
+    /// Whatever comes while it is on its way, waits.
+    fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+        let Phase::HandedOver { taken, .. } = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        match taken.as_mut().poll(cx) {
+            Poll::Ready(Ok(())) => {
+                tracing::debug!(peer = ?self.member.peer(), "connection handed over");
+                Poll::Ready(Some(None))
+            }
+            Poll::Ready(Err(io)) => {
+                self.member.activity.stay();
+                self.member.activity.enter(Stage::Idle);
+                self.phase = Phase::AtRest(io);
+                Poll::Ready(None)
+            }
+            Poll::Pending => match self.member.take_order(cx) {
+                Some(order) => {
+                    self.member.note(order);
+                    Poll::Ready(Some(None))
+                }
+                None => Poll::Pending,
+            },
+        }
+    }
+
+    /// Gives the idle connection to its heir.
+    fn hand_over(&mut self, leave: Leave) {
+        let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
+            Phase::AtRest(io) => (io, Bytes::new()),
+            Phase::Served(protocol) => match protocol.into_parts() {
+                Some((stream, read_ahead)) => (stream.into_io(), read_ahead),
+                None => return,
+            },
+            other => {
+                self.phase = other;
+                return;
+            }
+        };
+        if let Some(heir) = &self.means.heir {
+            self.member.rest();
+            self.member.activity.enter(Stage::HandedOver);
+            self.phase = Phase::HandedOver {
+                taken: Rc::clone(heir).take(io, read_ahead),
+                _leave: leave,
+            };
+        }
+    }
+
     /// Builds the protocol around a socket on which something has come.
     fn serve(&mut self, version: Version) {
         if let Some(stream) = self.take_stream() {
@@ -218,7 +288,11 @@ impl<I: Socket> Connection<I> {
     fn serve_stream(&mut self, version: Version, stream: Stream<I>) {
         self.member.warm_up();
         let activity = &self.member.activity;
-        let protocol = self.http.begin(version, stream, activity);
+        if version == Version::Http2 {
+            // Half of its state is the client's: nobody could take it over.
+            activity.stay();
+        }
+        let protocol = self.means.http.begin(version, stream, activity);
         self.phase = Phase::Served(protocol);
     }
 

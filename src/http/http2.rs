@@ -185,7 +185,8 @@ where
         for stream in responses {
             if self.tasks.drop_of(&stream) {
                 // Which resets it.
-                tracing::debug!(peer = ?self.activity.info().client(), "stream reset: nobody reads it");
+                let peer = self.activity.info().client();
+                tracing::debug!(?peer, "stream reset: nobody reads it");
                 self.registry.counters.timeout(Deadline::Write);
             } else {
                 // Its handler is done and the rest of the response is hyper's: there is nothing
@@ -211,7 +212,7 @@ where
         if self.course == Course::Over {
             return Poll::Ready(Ok(()));
         }
-        if self.registry.is_draining() {
+        if self.registry.is_draining(&self.activity) {
             self.go_away();
         }
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {

@@ -37,8 +37,10 @@ mod warm;
 mod wheel;
 
 use std::error::Error;
+use std::pin::Pin;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use hyper::service::Service;
 
 pub use body::{Body, BodyError};
@@ -82,14 +84,39 @@ pub(crate) struct Server {
 /// A server's service at work on one kind of stream. Clones are the same.
 pub(crate) struct Front<I> {
     registry: Rc<Registry>,
-    http: Rc<dyn Begin<I>>,
+    means: Rc<Means<I>>,
 }
+
+/// What the connections of a front have in common.
+struct Means<I> {
+    http: Rc<dyn Begin<I>>,
+    heir: Option<Rc<dyn Heir<I>>>,
+}
+
+/// Takes idle connections over when a server hands over.
+pub(crate) trait Heir<I> {
+    /// Takes a connection, with what was read from it and not answered. If it cannot, or not any
+    /// more, it gives the connection back, from which these bytes are read again.
+    fn take(self: Rc<Self>, io: I, read_ahead: Bytes) -> Taken<I>;
+}
+
+/// A connection on its way to an [`Heir`], which may be long.
+pub(crate) type Taken<I> = Pin<Box<dyn Future<Output = Result<(), I>>>>;
 
 impl<I: Socket> Front<I> {
     /// Serves one connection to its end. It counts as live from this call on; the future is to be
     /// spawned on this thread, and [`Server::clock`] is to run beside it.
     pub(crate) fn serve(&self, io: I, info: ConnectionInfo) -> impl Future<Output = ()> + use<I> {
-        Life::new(self.registry.join(), Rc::clone(&self.http), io, info)
+        Life::new(self.registry.join(), Rc::clone(&self.means), io, info)
+    }
+
+    /// With somebody who takes these streams over in [`Server::hand_over`]. Without, they stay.
+    pub(crate) fn with_heir(mut self, heir: Rc<dyn Heir<I>>) -> Self {
+        self.means = Rc::new(Means {
+            http: Rc::clone(&self.means.http),
+            heir: Some(heir),
+        });
+        self
     }
 }
 
@@ -97,7 +124,7 @@ impl<I> Clone for Front<I> {
     fn clone(&self) -> Self {
         Self {
             registry: Rc::clone(&self.registry),
-            http: Rc::clone(&self.http),
+            means: Rc::clone(&self.means),
         }
     }
 }
@@ -119,9 +146,13 @@ impl Server {
         B: http_body::Body + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        let means = Means {
+            http: Rc::new(Versions::new(&self.registry, service)),
+            heir: None,
+        };
         Front {
             registry: Rc::clone(&self.registry),
-            http: Rc::new(Versions::new(&self.registry, service)),
+            means: Rc::new(means),
         }
     }
 
@@ -136,6 +167,13 @@ impl Server {
     /// are being served are finished, half-read heads keep their deadline.
     pub(crate) fn drain(&self) {
         self.registry.drain();
+    }
+
+    /// From now on each connection goes to its heir as soon as it is idle, at once or when it has
+    /// answered what it is about. Those that cannot are drained, and so are the ones that an heir
+    /// gives back. A [`Server::drain`] ends it.
+    pub(crate) fn hand_over(&self) {
+        self.registry.hand_over();
     }
 
     /// Resolves when no connection is left, upgraded ones included.

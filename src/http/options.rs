@@ -169,8 +169,9 @@ impl Http {
         self
     }
 
-    /// How long an idle connection is left open in a drain. A request that comes within it, being
-    /// on its way already, is answered with `Connection: close` instead of a reset.
+    /// How long an idle connection that nobody takes over is left open in a drain. A request that
+    /// comes within it, being on its way already, is answered with `Connection: close` instead of a
+    /// reset.
     ///
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {

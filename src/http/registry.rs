@@ -5,11 +5,12 @@
 //! whatever it began since its last turn cannot be due before the next one, and so a request
 //! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
 
+mod drain;
 #[cfg(feature = "http2")]
 mod streams;
 
 use std::cell::{Cell, RefCell};
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,8 +18,12 @@ use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
+#[cfg(test)]
+pub(super) use self::drain::LEAVING_MAX;
+pub(super) use self::drain::Leave;
+use self::drain::{Exit, Phase};
 use super::activity::{Activity, Clock, Stage};
 use super::counters::Counters;
 use super::options::Http;
@@ -37,7 +42,8 @@ pub(super) struct Registry {
     members: RefCell<Members>,
     clock: Arc<Clock>,
     timeouts: Timeouts,
-    draining_since: Cell<Option<Tick>>,
+    phase: Cell<Phase>,
+    exit: Exit,
     first_came: Notify,
     last_left: Notify,
     drain_asked: Notify,
@@ -69,7 +75,8 @@ impl Registry {
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             http,
-            draining_since: Cell::new(None),
+            phase: Cell::new(Phase::Serving),
+            exit: Exit::default(),
             first_came: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
@@ -116,53 +123,11 @@ impl Registry {
         self.members.borrow().warm.len()
     }
 
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining_since.get().is_some()
-    }
-
-    /// From now on each answer is its connection's last.
-    pub(super) fn drain(&self) {
-        if self.is_draining() {
-            return;
-        }
-        let now = self.clock.now();
-        self.draining_since.set(Some(now));
-        {
-            // Idle connections got their next turn for a deadline that has just moved closer.
-            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
-            for (key, entry) in entries.iter() {
-                wheel.put(key, self.turn(entry));
-            }
-        }
-        #[cfg(feature = "http2")]
-        self.rouse_http2();
-        self.drain_asked.notify_one();
-    }
-
     /// Resolves when no connection is left.
     pub(super) async fn emptied(&self) {
         while self.len() > 0 {
             self.last_left.notified().await;
         }
-    }
-
-    /// Orders every connection to end, and says how many there were.
-    pub(super) fn cut(&self) -> usize {
-        let (count, wakers) = {
-            let mut members = self.members.borrow_mut();
-            let mut wakers = Vec::new();
-            let mut count = 0;
-            for (_, entry) in &mut members.entries {
-                if entry.order != Some(Order::Cut) {
-                    count += 1;
-                    wakers.extend(entry.give(Order::Cut));
-                }
-            }
-            (count, wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        self.counters.cut(count);
-        count
     }
 
     /// Drives all of the above; never ends.
@@ -191,29 +156,11 @@ impl Registry {
         }
     }
 
-    /// The moment for which idle connections are left open is shorter than most ticks, and the
-    /// whole drain waits for it: it gets a timer of its own.
-    async fn close_idle_after_grace(&self) {
-        self.drain_asked.notified().await;
-        sleep(self.http.linger).await;
-        let wakers: Vec<_> = {
-            let since = self.draining_since.get();
-            let mut members = self.members.borrow_mut();
-            let entries = members.entries.iter_mut().map(|(_, entry)| entry);
-            entries
-                .filter(|entry| entry.activity.is_idle() && Some(entry.activity.stamp()) <= since)
-                .filter_map(|entry| entry.give(Order::CloseIdle))
-                .collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
-        pending().await
-    }
-
     fn tick(&self) {
         let now = self.clock.advance();
         loop {
             let Some(key) = self.members.borrow_mut().wheel.take(now) else {
-                return;
+                return self.call_again();
             };
             // Woken outside of the borrow: a waker may be the user's code.
             if let Some(waker) = self.examine(key, now) {
@@ -229,9 +176,7 @@ impl Registry {
             .get_mut(key)
             .expect("who leaves the slab leaves the wheel");
         wheel.put(key, self.turn(entry));
-        let due = self
-            .timeouts
-            .deadline(&entry.activity, self.draining_since.get());
+        let due = self.deadline(&entry.activity);
         let Some((due, order)) = due.filter(|(due, _)| *due <= now) else {
             return self.look_after(entry, now);
         };
@@ -270,16 +215,19 @@ impl Registry {
     /// before anything can be due.
     fn turn(&self, entry: &Entry) -> Tick {
         let now = self.clock.now();
-        let ahead = match (self.is_draining(), entry.place.is_somewhere()) {
-            (true, _) => 1,
-            (false, true) => self.timeouts.horizon,
-            (false, false) => Wheel::REACH,
+        let ahead = match (self.phase.get(), entry.place.is_somewhere()) {
+            (Phase::HandingOver { .. } | Phase::Draining { .. }, _) => 1,
+            (Phase::Serving, true) => self.timeouts.horizon,
+            (Phase::Serving, false) => Wheel::REACH,
         };
-        let due = self
-            .timeouts
-            .deadline(&entry.activity, self.draining_since.get());
+        let due = self.deadline(&entry.activity);
         let latest = now.after(ahead);
         due.map_or(latest, |(due, _)| due.clamp(now.after(1), latest))
+    }
+
+    fn deadline(&self, activity: &Activity) -> Option<(Tick, Order)> {
+        self.timeouts
+            .deadline(activity, self.draining_since(activity))
     }
 
     /// A connection is served from now on. Another may have to rest for it.
@@ -409,15 +357,12 @@ impl Member {
 
     /// The client may have moved between the order and now, in time or nearly so.
     fn still_holds(&self, order: Order) -> bool {
-        let Registry {
-            timeouts,
-            clock,
-            draining_since,
-            ..
-        } = &*self.registry;
+        let Registry { clock, .. } = &*self.registry;
         match order {
             Order::Cut => true,
-            Order::CloseIdle => self.activity.is_idle(),
+            Order::CloseIdle => {
+                self.activity.is_idle() && self.registry.is_draining(&self.activity)
+            }
             Order::Rest => {
                 let holds = self.activity.is_idle();
                 if !holds {
@@ -426,8 +371,9 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) | Order::Streams => timeouts
-                .deadline(&self.activity, draining_since.get())
+            Order::Expire(_) | Order::Streams => self
+                .registry
+                .deadline(&self.activity)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
         }
     }

@@ -214,7 +214,7 @@ impl Exchange {
         if self.activity.is_of_stream() {
             return false;
         }
-        self.registry.is_draining()
+        self.registry.is_draining(&self.activity)
             || self.activity.body_failure().is_some()
             || (author == Author::Server && self.activity.is_body_unread())
     }

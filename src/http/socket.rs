@@ -33,6 +33,11 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Poll::Ready(Ok(Version::Http1))
     }
 
+    /// Whether it has been idle in somebody else's hands, so that what comes is not its beginning.
+    fn was_idle(&self) -> bool {
+        false
+    }
+
     /// Adds what was learnt of the client in that.
     fn introduce(&self, _info: &mut ConnectionInfo) {}
 }

@@ -93,7 +93,8 @@ impl Timeouts {
             (Stage::Streams, _) => activity
                 .streams_wait_since()
                 .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
-            (Stage::Handling | Stage::Answering | Stage::Upgraded, _) => None,
+            (Stage::Handling | Stage::Answering, _) => None,
+            (Stage::Upgraded | Stage::HandedOver, _) => None,
         };
         let of_write = blocked
             .filter(|_| activity.stage() != Stage::Upgraded)

@@ -92,6 +92,7 @@ fn fields(notice: &Notice) -> Value {
                 "outcome": outcome,
                 "requests": totals.requests,
                 "connections": totals.connections,
+                "handed_over": totals.handed_over,
                 "bytes_out": totals.bytes_out,
                 "answers_5xx": server_errors,
             })

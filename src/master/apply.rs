@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
@@ -52,16 +53,11 @@ impl Master {
                 slot,
                 generation,
             } => self.spawn(worker, slot, generation, Image::Running),
-            Action::Drain(worker) => self.drain(worker),
+            Action::Drain(worker, idle) => self.drain(worker, idle),
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
-            Action::Adopt { slot, by } if self.can_be_adopted(slot) => {
-                self.tell(by, Message::Adopt(slot));
-            }
-            Action::Release { slot, by } if self.can_be_adopted(slot) => {
-                self.tell(by, Message::Release(slot));
-            }
-            Action::Adopt { .. } | Action::Release { .. } => {}
+            Action::Adopt { slot, by } => self.tell(by, Message::Adopt(slot)),
+            Action::Release { slot, by } => self.tell(by, Message::Release(slot)),
             Action::CloseListeners => self.listeners.close(),
             Action::StartCanary {
                 worker,
@@ -142,13 +138,7 @@ impl Master {
     ) -> Result<Process, NotSpawned> {
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
-        let listeners = self.listeners.numbers(slot);
-        let scoreboard = self.scoreboard.number();
-        let ticket_keys = self.secrets.as_ref().and_then(Secrets::keys_number);
-        let tls_files = self.secrets.as_ref().and_then(Secrets::files_number);
-        let mut fds = vec![theirs.as_raw_fd(), scoreboard];
-        fds.extend(ticket_keys.into_iter().chain(tls_files));
-        fds.extend(&listeners);
+        let inbox = self.listeners.inbox(slot).expect("the slot is seated");
         let marker = Marker {
             master: Pid::this(),
             slot,
@@ -156,11 +146,12 @@ impl Master {
             workers: self.workers,
             nesting: self.nesting,
             channel: theirs.as_raw_fd(),
-            scoreboard,
+            scoreboard: self.scoreboard.number(),
             row,
-            ticket_keys,
-            tls_files,
-            listeners,
+            inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
+            ticket_keys: self.secrets.as_ref().and_then(Secrets::keys_number),
+            tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
+            listeners: self.listeners.numbers(slot),
         };
         let mut asked = WorkerCommand {
             arguments: std::env::args_os().skip(1).collect(),
@@ -192,7 +183,7 @@ impl Master {
         Seat::hide_upgrade(&mut command);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
-            fds,
+            fds: marker.descriptors().collect(),
             limits,
             credentials: self.credentials,
         };
@@ -202,11 +193,11 @@ impl Master {
         Ok(Process::new(pid, slot, generation, ours))
     }
 
-    fn drain(&mut self, worker: WorkerId) {
+    fn drain(&mut self, worker: WorkerId, idle: Idle) {
         if let Some(process) = self.processes.get_mut(&worker) {
             process.asked = Asked::ToDrain;
         }
-        self.tell(worker, Message::Drain);
+        self.tell(worker, Message::Drain(idle));
     }
 
     fn abort(&mut self, worker: WorkerId) {
@@ -226,8 +217,9 @@ impl Master {
         }
     }
 
-    /// Whether the slot has a listener that no other has; a shared one needs no adoption.
-    fn can_be_adopted(&self, slot: Slot) -> bool {
+    /// Whether the slot has a listener that no other has. With shared ones alone there is but its
+    /// inbox to attend to, which is not worth a notice.
+    fn has_own_listeners(&self, slot: Slot) -> bool {
         !self.listeners.of_alone(slot).is_empty()
     }
 
@@ -290,7 +282,7 @@ impl Master {
                 });
             }
             Change::Adopted { slot, .. } | Change::Released { slot, .. }
-                if !self.can_be_adopted(slot) => {}
+                if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     self.notify(&Notice::Adopted { slot, by });

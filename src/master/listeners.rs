@@ -1,4 +1,5 @@
-//! The listeners of every (address, slot). They belong to the master and outlive every worker.
+//! The listeners of every (address, slot), and each slot's inbox. They belong to the master and
+//! outlive every worker.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,6 +12,7 @@ use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
+use crate::protocol::inbox::Inbox;
 use crate::record::record;
 use crate::sys::listener::{self, Reuse, UnixFile};
 
@@ -24,12 +26,23 @@ record!(Bound {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     bound: Vec<Bound>,
+    /// Slot `n` has inbox `n`. Both ends are kept until the server has ended.
+    inboxes: Vec<Inbox>,
     backlog: u32,
 }
 
+/// What the next image goes on with.
+#[derive(Debug)]
+pub(super) struct Left {
+    bound: Vec<Bound>,
+    inboxes: Vec<Inbox>,
+}
+
+record!(Left { bound, inboxes });
+
 /// One address.
 #[derive(Debug)]
-pub(super) struct Bound {
+struct Bound {
     /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
     /// manager's own unit.
     asked: Option<Address>,
@@ -61,14 +74,19 @@ impl Listeners {
     /// shared or not, and stays for good: to close one that is asked for no more would reset what
     /// waits in its queues. New ones are bound; one that cannot be is no reason to end a server
     /// that others serve well.
-    pub(super) fn resume(mut left: Vec<Bound>, config: &Config) -> (Self, News) {
+    pub(super) fn resume(left: Left, config: &Config) -> (Self, News) {
         let backlog = config.backlog;
+        let Left {
+            bound: mut left,
+            inboxes,
+        } = left;
         let (mut bound, mut news) = (Vec::new(), News::None);
         if left.iter().any(|bound| bound.asked.is_none()) {
             // The service manager's own win over what the settings say, as at the start.
             return (
                 Self {
                     bound: left,
+                    inboxes,
                     backlog,
                 },
                 news,
@@ -96,17 +114,25 @@ impl Listeners {
             tracing::warn!(%address, "served until the end, though no more asked for");
         }
         bound.extend(left);
-        (Self { bound, backlog }, news)
+        let resumed = Self {
+            bound,
+            inboxes,
+            backlog,
+        };
+        (resumed, news)
     }
 
     /// Gives all of them away, for the next image.
-    pub(super) fn leave(&mut self) -> Vec<Bound> {
-        std::mem::take(&mut self.bound)
+    pub(super) fn leave(&mut self) -> Left {
+        Left {
+            bound: std::mem::take(&mut self.bound),
+            inboxes: std::mem::take(&mut self.inboxes),
+        }
     }
 
     /// Takes back what the next image did not take over.
-    pub(super) fn stay(&mut self, bound: Vec<Bound>) {
-        self.bound = bound;
+    pub(super) fn stay(&mut self, left: Left) {
+        (self.bound, self.inboxes) = (left.bound, left.inboxes);
     }
 
     /// Opens every address for the first `slots` slots, or none at all: takes what is inherited,
@@ -144,6 +170,7 @@ impl Listeners {
         };
         let mut listeners = Self {
             bound,
+            inboxes: Vec::new(),
             backlog: config.backlog,
         };
         let last = slots.get().max(listeners.slots()) - 1;
@@ -192,8 +219,8 @@ impl Listeners {
             .collect()
     }
 
-    /// Makes the listeners of a slot that has none yet; a slot that had a worker once keeps its
-    /// own for life.
+    /// Makes the listeners and the inbox of a slot that has none yet; a slot that had a worker once
+    /// keeps its own for life.
     pub(crate) fn seat(&mut self, slot: Slot) -> Result<(), Error> {
         let backlog = self.backlog;
         for bound in &mut self.bound {
@@ -209,7 +236,16 @@ impl Listeners {
                 listeners.push(listener);
             }
         }
+        while self.inboxes.len() <= usize::from(slot.0) {
+            let inbox = Inbox::new().map_err(|error| Error::system("socketpair(2)", error))?;
+            self.inboxes.push(inbox);
+        }
         Ok(())
+    }
+
+    /// By which workers of the slot hand their connections over.
+    pub(crate) fn inbox(&self, slot: Slot) -> Option<&Inbox> {
+        self.inboxes.get(usize::from(slot.0))
     }
 
     /// The listeners of a slot; none once they are closed.
@@ -239,7 +275,7 @@ impl Listeners {
         self.of(slot).iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Lets go of all of them and removes the files of Unix ones.
+    /// Lets go of all of them, but for the inboxes, and removes the files of Unix ones.
     pub(crate) fn close(&mut self) {
         self.bound.clear();
     }

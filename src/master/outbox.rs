@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::drain::Idle;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
-use crate::protocol::channel::{Channel, ToWorker};
+use crate::protocol::channel::{Channel, Order};
 use crate::record::record;
 
 record!(Outbox { messages });
@@ -21,10 +22,10 @@ pub(crate) struct Outbox {
     messages: VecDeque<Message>,
 }
 
-/// A [`ToWorker`] without its descriptors.
+/// An [`Order`] without its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    Drain,
+    Drain(Idle),
     Adopt(Slot),
     Release(Slot),
     ReopenLogs,
@@ -37,7 +38,7 @@ impl Outbox {
         let undone = match message {
             Message::Adopt(slot) => Some(Message::Release(slot)),
             Message::Release(slot) => Some(Message::Adopt(slot)),
-            Message::Drain | Message::ReopenLogs | Message::Beat => None,
+            Message::Drain(_) | Message::ReopenLogs | Message::Beat => None,
         };
         let undone = |waiting: &Message| Some(*waiting) == undone;
         if let Some(at) = self.messages.iter().position(undone) {
@@ -67,7 +68,7 @@ impl Outbox {
 }
 
 record!(enum Message {
-    0 = Drain,
+    0 = Drain(idle),
     1 = Adopt(slot),
     2 = Release(slot),
     3 = ReopenLogs,
@@ -76,20 +77,23 @@ record!(enum Message {
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
-        let (message, listeners) = match self {
-            Self::Drain => (ToWorker::Drain, Vec::new()),
-            Self::Release(slot) => (ToWorker::Release(slot), Vec::new()),
-            Self::ReopenLogs => (ToWorker::ReopenLogs, Vec::new()),
-            Self::Beat => (ToWorker::Beat, Vec::new()),
+        channel.tell_worker(match self {
+            Self::Drain(idle) => Order::Drain(idle),
+            Self::Release(slot) => Order::Release(slot),
+            Self::ReopenLogs => Order::ReopenLogs,
+            Self::Beat => Order::Beat,
             Self::Adopt(slot) => {
-                let message = ToWorker::Adopt {
-                    slot,
-                    listeners: Vec::new(),
+                let Some(inbox) = listeners.inbox(slot) else {
+                    // It has never had a worker, so there is nothing to attend to.
+                    return Ok(());
                 };
-                (message, listeners.of_alone(slot))
+                Order::Adopt {
+                    slot,
+                    inbox: inbox.receiver(),
+                    listeners: listeners.of_alone(slot),
+                }
             }
-        };
-        channel.tell_worker(&message, &listeners)
+        })
     }
 }
 
@@ -106,12 +110,18 @@ mod tests {
             Message::ReopenLogs,
             Message::Release(Slot(1)),
             Message::ReopenLogs,
-            Message::Drain,
+            Message::Drain(Idle::HandOver),
             Message::Adopt(Slot(2)),
-            Message::Drain,
+            Message::Drain(Idle::HandOver),
+            Message::Drain(Idle::Close),
         ] {
             outbox.add(message);
         }
-        assert_eq!(outbox.messages, [Message::ReopenLogs, Message::Drain]);
+        let left = [
+            Message::ReopenLogs,
+            Message::Drain(Idle::HandOver),
+            Message::Drain(Idle::Close),
+        ];
+        assert_eq!(outbox.messages, left);
     }
 }

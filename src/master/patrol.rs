@@ -9,6 +9,7 @@ use crate::master::Master;
 use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
 use crate::master::outbox::Message;
 use crate::master::process::{Asked, Process};
+use crate::protocol::inbox::Inbox;
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
@@ -93,13 +94,14 @@ impl Master {
         Sample { heartbeat, work }
     }
 
-    /// Whether connections wait in a queue that is this worker's alone, be it an adopted one. Of a
-    /// shared listener nobody can say whose fault it is; of a Unix one the kernel does not tell.
+    /// Whether connections wait in a queue or an inbox that is this worker's alone, be it an
+    /// adopted one. Of a shared listener nobody can say whose fault it is; of a Unix one the kernel
+    /// does not tell.
     fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
-        self.supervisor
-            .adopted_by(worker)
-            .chain([own])
-            .flat_map(|slot| self.listeners.of_alone(slot))
-            .any(|one| listener::queued(one).is_some_and(|connections| connections > 0))
+        let waits = |one| listener::queued(one).is_some_and(|connections| connections > 0);
+        self.supervisor.adopted_by(worker).chain([own]).any(|slot| {
+            self.listeners.of_alone(slot).into_iter().any(waits)
+                || self.listeners.inbox(slot).is_some_and(Inbox::is_waited_in)
+        })
     }
 }

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use crate::handle::Command;
 use crate::hooks::{Core, ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
-use crate::master::listeners::Bound;
+use crate::master::listeners::Left;
 use crate::master::pid_file::PidFile;
 use crate::master::process::Process;
 use crate::master::program::Program;
@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
-    pub(super) listeners: Vec<Bound>,
+    pub(super) listeners: Left,
     pub(super) scoreboard: OwnedFd,
     /// If it speaks TLS: the keys of session tickets, and the files as they were read.
     pub(super) ticket_keys: Option<OwnedFd>,
@@ -224,8 +224,8 @@ mod tests {
         let (bytes, crossing) = written(&state);
         assert_eq!(
             crossing.len(),
-            6,
-            "two listeners, a scoreboard, keys, files and a channel"
+            10,
+            "two listeners, two inboxes, a scoreboard, keys, files and a channel"
         );
         let shown = format!(
             "{:?}",
@@ -283,7 +283,7 @@ mod tests {
         let mut later = state::seal(&bytes, Pid::this());
         later[8] += 1;
         let error = State::read(&later).expect_err("nobody reads that yet");
-        assert!(error.contains("is of version 2"), "{error}");
+        assert!(error.contains("is of version 3"), "{error}");
         // Closing a descriptor twice would end the test here.
         drop(state);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::io::unix::AsyncFd;
 
+use crate::drain::Idle;
 use crate::handle::Command;
 use crate::id::Slot;
 use crate::protocol::state::Versions;
@@ -25,15 +26,34 @@ pub(crate) struct Channel {
 /// What the master says.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
-    /// Finish what is open and leave.
-    Drain,
-    /// Accept from these listeners of a slot without a serving worker too.
-    Adopt { slot: Slot, listeners: Vec<OwnedFd> },
-    /// Stop accepting from the listeners adopted from that slot.
+    /// Finish what is open and leave. Heard again, it is [`Idle::Close`]: the heir is gone.
+    Drain(Idle),
+    /// Attend to a slot without a serving worker too: to what is handed over to it, and to these
+    /// listeners.
+    Adopt {
+        slot: Slot,
+        inbox: OwnedFd,
+        listeners: Vec<OwnedFd>,
+    },
+    /// Stop attending to that slot.
     Release(Slot),
     /// Call the hook that reopens logs.
     ReopenLogs,
     /// Stamp your heartbeat: you look as if you hung.
+    Beat,
+}
+
+/// A [`ToWorker`] as the master says it: descriptors are lent, it keeps its own.
+#[derive(Clone, Debug)]
+pub(crate) enum Order<'a> {
+    Drain(Idle),
+    Adopt {
+        slot: Slot,
+        inbox: BorrowedFd<'a>,
+        listeners: Vec<BorrowedFd<'a>>,
+    },
+    Release(Slot),
+    ReopenLogs,
     Beat,
 }
 
@@ -81,14 +101,9 @@ impl Channel {
         fds::watch_readable(Arc::clone(&self.fd))
     }
 
-    /// Tells the worker something. `listeners` travel with [`ToWorker::Adopt`] alone, borrowed:
-    /// the master keeps its own.
-    pub(crate) fn tell_worker(
-        &self,
-        message: &ToWorker,
-        listeners: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
-        let raw: Vec<RawFd> = listeners.iter().map(AsRawFd::as_raw_fd).collect();
+    /// Tells the worker something.
+    pub(crate) fn tell_worker(&self, message: Order<'_>) -> io::Result<()> {
+        let raw: Vec<RawFd> = message.fds().map(|fd| fd.as_raw_fd()).collect();
         fds::send(self, &message.encode(), &raw)
     }
 
@@ -149,10 +164,11 @@ impl AsRawFd for Channel {
     }
 }
 
-impl ToWorker {
+impl Order<'_> {
     fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Drain => vec![b'D'],
+            Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
+            Self::Drain(Idle::Close) => vec![b'D', b'C'],
             Self::Adopt { slot, .. } => with_slot(b'A', *slot),
             Self::Release(slot) => with_slot(b'R', *slot),
             Self::ReopenLogs => vec![b'L'],
@@ -160,14 +176,31 @@ impl ToWorker {
         }
     }
 
-    fn decode(bytes: &[u8], listeners: Vec<OwnedFd>) -> Option<Self> {
+    fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (inbox, listeners) = match self {
+            Self::Adopt {
+                inbox, listeners, ..
+            } => (Some(*inbox), listeners.as_slice()),
+            _ => (None, &[][..]),
+        };
+        inbox.into_iter().chain(listeners.iter().copied())
+    }
+}
+
+impl ToWorker {
+    fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Option<Self> {
         let slot = |low, high| Slot(u16::from_le_bytes([low, high]));
         match *bytes {
-            [b'D'] => Some(Self::Drain),
-            [b'A', low, high] => Some(Self::Adopt {
-                slot: slot(low, high),
-                listeners,
-            }),
+            [b'D', b'H'] => Some(Self::Drain(Idle::HandOver)),
+            [b'D', b'C'] => Some(Self::Drain(Idle::Close)),
+            [b'A', low, high] => {
+                let mut fds = fds.into_iter();
+                Some(Self::Adopt {
+                    slot: slot(low, high),
+                    inbox: fds.next()?,
+                    listeners: fds.collect(),
+                })
+            }
             [b'R', low, high] => Some(Self::Release(slot(low, high))),
             [b'L'] => Some(Self::ReopenLogs),
             [b'B'] => Some(Self::Beat),
@@ -227,8 +260,8 @@ mod tests {
     #[test]
     fn last_words_arrive_though_ours_were_not_read() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let drain = ToWorker::Drain;
-        master.tell_worker(&drain, &[]).expect("room for one");
+        let drain = Order::Drain(Idle::Close);
+        master.tell_worker(drain).expect("room for one");
         let words = ToMaster::Failed("no database".into());
         worker.tell_master(&words).expect("room for one");
         drop(worker);
@@ -271,34 +304,40 @@ mod tests {
     }
 
     #[test]
-    fn listeners_travel_with_an_adoption() {
+    fn inbox_and_listeners_travel_with_an_adoption() {
         let (master, worker) = Channel::pair().expect("a pair");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let adopt = ToWorker::Adopt {
+        let (inbox, _other) = fds::seqpacket_pair().expect("a pair");
+        let adopt = Order::Adopt {
             slot: Slot(300),
-            listeners: Vec::new(),
+            inbox: inbox.as_fd(),
+            listeners: vec![listener.as_fd()],
         };
-        master
-            .tell_worker(&adopt, &[listener.as_fd()])
-            .expect("room for one");
-        let Ok(Received::Message(ToWorker::Adopt { slot, listeners })) = worker.hear_master()
+        master.tell_worker(adopt).expect("room for one");
+        let Ok(Received::Message(ToWorker::Adopt {
+            slot,
+            inbox,
+            listeners,
+        })) = worker.hear_master()
         else {
             panic!("an adoption")
         };
         assert_eq!((slot, listeners.len()), (Slot(300), 1));
+        fds::seqpacket_maker(inbox.as_raw_fd()).expect("the inbox comes first");
     }
 
     #[test]
-    fn what_the_master_says_without_listeners_arrives() {
+    fn what_the_master_says_without_descriptors_arrives() {
         let (master, worker) = Channel::pair().expect("a pair");
         let said = [
-            ToWorker::Drain,
-            ToWorker::Release(Slot(300)),
-            ToWorker::ReopenLogs,
-            ToWorker::Beat,
+            Order::Drain(Idle::HandOver),
+            Order::Drain(Idle::Close),
+            Order::Release(Slot(300)),
+            Order::ReopenLogs,
+            Order::Beat,
         ];
-        for message in &said {
-            master.tell_worker(message, &[]).expect("room for one");
+        for message in said.clone() {
+            master.tell_worker(message).expect("room for one");
         }
         for message in said {
             let Received::Message(heard) = worker.hear_master().expect("heard") else {

@@ -14,6 +14,7 @@ use nix::unistd::{Pid, getppid};
 
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::Channel;
+use crate::protocol::inbox::Sender;
 use crate::protocol::scoreboard::RowNumber;
 use crate::protocol::state;
 use crate::sys::{exec, fds};
@@ -47,6 +48,8 @@ pub(crate) struct Marker {
     pub(crate) scoreboard: RawFd,
     /// The worker's own row there.
     pub(crate) row: RowNumber,
+    /// The slot's inbox: the end to send to, the end to receive from.
+    pub(crate) inbox: [RawFd; 2],
     /// If the server speaks TLS: the keys of session tickets, and the files as they were read.
     pub(crate) ticket_keys: Option<RawFd>,
     pub(crate) tls_files: Option<RawFd>,
@@ -73,6 +76,8 @@ pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
     pub(crate) scoreboard: OwnedFd,
+    pub(crate) outbound: Sender,
+    pub(crate) inbox: OwnedFd,
     pub(crate) ticket_keys: Option<OwnedFd>,
     pub(crate) tls_files: Option<OwnedFd>,
     pub(crate) listeners: Vec<OwnedFd>,
@@ -137,9 +142,19 @@ fn state_of_this_process(text: &str) -> Option<RawFd> {
 }
 
 impl Marker {
+    /// All that the worker inherits.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        [self.channel, self.scoreboard]
+            .into_iter()
+            .chain(self.inbox)
+            .chain(self.ticket_keys)
+            .chain(self.tls_files)
+            .chain(self.listeners.iter().copied())
+    }
+
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "1 {} {} {} {} {} {} {} {}",
+            "2 {} {} {} {} {} {} {} {} {} {}",
             self.master,
             self.slot,
             self.generation,
@@ -147,7 +162,9 @@ impl Marker {
             self.nesting,
             self.channel,
             self.scoreboard,
-            self.row.0
+            self.row.0,
+            self.inbox[0],
+            self.inbox[1],
         );
         for fd in [self.ticket_keys, self.tls_files] {
             match fd {
@@ -163,7 +180,8 @@ impl Marker {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.strip_prefix("1 ")?.split(' ');
+        let mut fields = text.strip_prefix("2 ")?.split(' ');
+        let descriptor = |field: &str| field.parse().ok().filter(|&fd| fd > 2);
         let marker = Self {
             master: Pid::from_raw(fields.next()?.parse().ok()?),
             slot: Slot(fields.next()?.parse().ok()?),
@@ -174,14 +192,13 @@ impl Marker {
                 .parse()
                 .ok()
                 .filter(|&nesting| nesting < u8::MAX)?,
-            channel: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
-            scoreboard: fields.next()?.parse().ok().filter(|&fd| fd > 2)?,
+            channel: descriptor(fields.next()?)?,
+            scoreboard: descriptor(fields.next()?)?,
             row: RowNumber(fields.next()?.parse().ok()?),
+            inbox: [descriptor(fields.next()?)?, descriptor(fields.next()?)?],
             ticket_keys: descriptor_or_none(fields.next()?)?,
             tls_files: descriptor_or_none(fields.next()?)?,
-            listeners: fields
-                .map(|fd| fd.parse().ok().filter(|&fd| fd > 2))
-                .collect::<Option<_>>()?,
+            listeners: fields.map(descriptor).collect::<Option<_>>()?,
         };
         Some(marker)
     }
@@ -190,6 +207,8 @@ impl Marker {
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let scoreboard = fds::adopt(self.scoreboard)?;
+        let [sender, receiver] = self.inbox;
+        let (outbound, inbox) = (Sender::new(fds::adopt(sender)?), fds::adopt(receiver)?);
         let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
         let tls_files = self.tls_files.map(fds::adopt).transpose()?;
         let listeners = self
@@ -201,6 +220,8 @@ impl Marker {
             marker: self,
             channel,
             scoreboard,
+            outbound,
+            inbox,
             ticket_keys,
             tls_files,
             listeners,
@@ -229,8 +250,9 @@ mod tests {
             channel: 9,
             scoreboard: 10,
             row: RowNumber(4000),
-            ticket_keys: Some(11),
-            tls_files: Some(12),
+            inbox: [11, 12],
+            ticket_keys: Some(13),
+            tls_files: Some(14),
             listeners: vec![5, 6],
         }
     }
@@ -250,15 +272,17 @@ mod tests {
     fn a_marker_that_is_none_is_not_believed() {
         for text in [
             "",
-            "1",
-            "2 100 3 7 4 0 9 10 4 - -",
-            "1 100 3 7 4 0 9 10",
-            "1 100 3 7 4 0 9 10 4 -",
-            "1 100 3 7 4 0 9 10 70000 - -",
-            "1 100 3 7 4 0 9 10 4 - - x",
-            "1 100 3 7 4 0 9 10 4 - 2",
-            "1 100 3 7 4 0 9 2 4 - -",
-            "1 1 1 1 1 1 2 10 4 - -",
+            "2",
+            "1 100 3 7 4 0 9 10 4 11 12 - -",
+            "2 100 3 7 4 0 9 10 4 11",
+            "2 100 3 7 4 0 9 10 4 11 12",
+            "2 100 3 7 4 0 9 10 4 11 12 -",
+            "2 100 3 7 4 0 9 10 70000 11 12 - -",
+            "2 100 3 7 4 0 9 10 4 11 12 - - x",
+            "2 100 3 7 4 0 9 10 4 11 12 - 2",
+            "2 100 3 7 4 0 9 10 4 2 12 - -",
+            "2 100 3 7 4 0 9 2 4 11 12 - -",
+            "2 1 1 1 1 1 2 10 4 11 12 - -",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

@@ -2,6 +2,7 @@
 //! each agreement stand side by side.
 
 pub(crate) mod channel;
+pub(crate) mod inbox;
 pub(crate) mod inheritance;
 pub(crate) mod scoreboard;
 pub(crate) mod state;

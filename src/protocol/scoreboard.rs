@@ -244,7 +244,7 @@ mod tests {
     fn the_master_reads_what_a_worker_writes() {
         let mut scoreboard = scoreboard();
         let (number, row) = take(&mut scoreboard, 3, 7);
-        row.connection_begins();
+        row.connection_begins(Count::Connections);
         row.request_begins();
         row.add(Count::BytesOut, 100);
         row.set(Gauge::HeartbeatMillis, 1500);

@@ -89,6 +89,9 @@ pub(crate) enum Count {
     /// TLS handshakes that failed, for whatever the client said. One that takes too long is a
     /// header timeout, and one without a word is none.
     TlsHandshakeFailures,
+    /// Connections that went to another worker, and those that came from one.
+    HandedOver,
+    TakenOver,
 }
 
 /// What goes up and down, or is of now.
@@ -162,9 +165,10 @@ impl Row {
         self.gauge_word(gauge).load(Relaxed)
     }
 
-    /// One connection more. As [`Row::add_shared`].
-    pub(crate) fn connection_begins(&self) {
-        self.add_shared(Count::Connections, 1);
+    /// One connection more, new here as [`Count::Connections`] or [`Count::TakenOver`] says. As
+    /// [`Row::add_shared`].
+    pub(crate) fn connection_begins(&self, origin: Count) {
+        self.add_shared(origin, 1);
         self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
     }
 
@@ -220,7 +224,7 @@ impl Row {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -242,6 +246,8 @@ impl Count {
         Self::TlsHandshakes,
         Self::TlsResumed,
         Self::TlsHandshakeFailures,
+        Self::HandedOver,
+        Self::TakenOver,
     ];
 }
 
@@ -307,7 +313,7 @@ mod tests {
         let row = Row::own();
         row.request_ends(Timing::Untimed);
         assert_eq!(row.gauge(Gauge::Requests), 0);
-        row.connection_begins();
+        row.connection_begins(Count::Connections);
         row.connection_ends();
         assert_eq!(row.gauge(Gauge::Connections), 0);
         assert_eq!(row.count(Count::Connections), 1);

@@ -42,6 +42,8 @@ pub struct Totals {
     pub latency_p50: Duration,
     /// As `latency_p50`, for 99 of 100.
     pub latency_p99: Duration,
+    /// Connections that went from one worker to another; `connections` has each of them once.
+    pub handed_over: u64,
     /// The longest time that a worker's event loop could not go round, within 0.1 s.
     pub longest_stall: Duration,
 }
@@ -109,6 +111,7 @@ impl Sum {
             tls_handshake_failures: self.of(&[Count::TlsHandshakeFailures]),
             latency_p50: self.latencies.quantile(50),
             latency_p99: self.latencies.quantile(99),
+            handed_over: self.of(&[Count::HandedOver]),
             longest_stall: Duration::from_millis(self.longest_stall_millis),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 
 /// One thing for the master to carry out, in the order given. Nothing else leaves the supervisor.
@@ -16,8 +17,10 @@ pub(crate) enum Action {
         slot: Slot,
         generation: Generation,
     },
-    /// Tell the worker to accept no more, to finish its open work and to exit.
-    Drain(WorkerId),
+    /// Tell the worker to accept no more, to finish its open work and to exit, and what becomes of
+    /// its connections. A second one, at the end of the server, takes the heir from a worker that
+    /// was to hand them over.
+    Drain(WorkerId, Idle),
     /// SIGABRT, so that a core tells where it stood still. Answered by `Exited`, or followed by
     /// `Kill`.
     Abort(WorkerId),

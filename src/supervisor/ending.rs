@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::drain::Idle;
 use crate::id::WorkerId;
 use crate::supervisor::worker::{State, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
@@ -76,7 +77,7 @@ impl Supervisor {
             }
         }
         self.actions.retain(|action| match action {
-            Action::Drain(worker) | Action::Abort(worker) | Action::Kill(worker) => {
+            Action::Drain(worker, _) | Action::Abort(worker) | Action::Kill(worker) => {
                 !unspawned.contains(worker)
             }
             Action::Notify(Change::WorkerDraining(worker, ..)) => !unspawned.contains(worker),
@@ -98,6 +99,11 @@ impl Supervisor {
     }
 
     fn drain_all(&mut self) {
+        // Whoever was to take over their connections drains now as well.
+        let leaving = self.seats.iter().flat_map(|seat| &seat.leaving);
+        let drains = leaving.chain(&self.canary).filter(|it| it.is_draining());
+        let told = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
+        self.actions.extend(told);
         for slot in self.slots() {
             self.vacate(slot);
         }

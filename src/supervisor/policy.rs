@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::id;
 
 /// The most slots, as the supervisor counts them. It bounds what a runaway `Resize` can ask for,
-/// and keeps a worker's descriptors (it may have to adopt every sibling's listeners) within a usual
-/// limit.
+/// and keeps a worker's descriptors (it may have to adopt every sibling's listeners and inbox)
+/// within a usual limit.
 pub(crate) const MAX_WORKERS: NonZeroU16 =
     NonZeroU16::new(id::MAX_WORKERS as u16).expect("a server may have slots");
 

@@ -1,5 +1,6 @@
 //! The life of a worker in its slot: the table of what each event means in each state.
 
+use crate::drain::Idle;
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
 use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX};
@@ -44,7 +45,9 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// slot lets go of it: until its process is gone no other is started in its place.
 ///
 /// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired)
-/// or from the end of the server.
+/// or from the end of the server. In the first two somebody attends to the slot from then on, and
+/// idle connections are handed over; at the end they are closed, as those who drain already are
+/// told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     pub(super) holder: Holder,
@@ -309,7 +312,11 @@ impl Supervisor {
     pub(super) fn drain(&mut self, slot: Slot, worker: &mut Worker) {
         let deadline = self.now + self.policy.drain_timeout + self.policy.kill_grace;
         worker.state = State::Draining { deadline };
-        self.actions.push_back(Action::Drain(worker.id));
+        let idle = match self.is_draining() {
+            true => Idle::Close,
+            false => Idle::HandOver,
+        };
+        self.actions.push_back(Action::Drain(worker.id, idle));
         self.notify(Change::WorkerDraining(worker.id, slot, worker.generation));
     }
 

@@ -55,7 +55,8 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
     Ok(())
 }
 
-/// Receives one message and the descriptors that came with it; length 0 is the other side's end.
+/// Receives one message and the descriptors that came with it; length 0 is the other side's end. A
+/// message that is longer than `bytes` is an error, and gone.
 pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = cmsg_space!([RawFd; MESSAGE_FDS_MAX]);
     let mut slices = [IoSliceMut::new(bytes)];
@@ -74,7 +75,16 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, V
             );
         }
     }
-    Ok((message.bytes, fds))
+    match message.flags.contains(MsgFlags::MSG_TRUNC) {
+        true => Err(io::ErrorKind::InvalidData.into()),
+        false => Ok((message.bytes, fds)),
+    }
+}
+
+/// Fails if there is no number for one descriptor more. The kernel would throw away what comes with
+/// a message then (unix(7), `MSG_CTRUNC`).
+pub(crate) fn has_room(for_one_beside: impl AsFd) -> io::Result<()> {
+    for_one_beside.as_fd().try_clone_to_owned().map(drop)
 }
 
 /// The pid that made the socket pair `fd` belongs to, if `fd` is an open `SOCK_SEQPACKET` socket
@@ -133,6 +143,18 @@ pub(crate) fn watch_readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
+/// Watches a descriptor for room to write, inside a tokio runtime.
+pub(crate) fn watch_writable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: as in `watch_readable`.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }?)
+}
+
+/// Whether a read would not have to wait.
+pub(crate) fn is_readable(fd: impl AsFd) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+}
+
 /// Whether a write(2) of up to `PIPE_BUF` bytes would go through without blocking.
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
     is_writable_within(fd, Duration::ZERO)
@@ -184,6 +206,18 @@ mod tests {
         write_all(&fds[0], b"hello").expect("the pipe is open");
         drop(fds);
         assert_eq!(io::read_to_string(&mut reader).expect("readable"), "hello");
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_no_message() {
+        let (here, there) = seqpacket_pair().expect("a pair");
+        send(&here, b"far too long", &[here.as_raw_fd()]).expect("room for one");
+        send(&here, b"next", &[]).expect("room for one");
+        let mut bytes = [0; 4];
+        let error = receive(&there, &mut bytes).expect_err("it does not fit");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let (len, _) = receive(&there, &mut bytes).expect("the next one fits");
+        assert_eq!(&bytes[..len], b"next");
     }
 
     #[test]

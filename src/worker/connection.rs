@@ -7,12 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
 use crate::http::{Closed, ConnectionInfo, Socket, Version};
+use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
 
@@ -26,7 +28,19 @@ pub struct Connection {
     local: Arc<Address>,
     /// If it comes from a balancer.
     proxied: Option<Box<Proxied>>,
+    /// Read before by whoever had it then; boxed, as there is hardly ever any.
+    read_ahead: Option<Box<Bytes>>,
+    past: Past,
     _admission: Admission,
+}
+
+/// What was before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Past {
+    /// The client has just connected.
+    None,
+    /// Another worker had it, and it was idle.
+    Elsewhere,
 }
 
 #[derive(Debug)]
@@ -77,13 +91,62 @@ impl Connection {
             peer,
             local,
             proxied: None,
+            read_ahead: None,
+            past: Past::None,
             _admission: admission,
         }
     }
 
-    /// A PROXY header comes before anything else.
+    /// A PROXY header comes before anything else, unless it was read elsewhere.
     pub(crate) fn expect_header(&mut self) {
-        self.proxied = Some(Box::default());
+        if self.past == Past::None {
+            self.proxied = Some(Box::default());
+        }
+    }
+
+    /// What a balancer has said of the client.
+    pub(crate) fn forwarded(&self) -> Option<Forwarded> {
+        self.proxied.as_deref().and_then(Proxied::forwarded)
+    }
+
+    /// It comes from another worker, with what that one knew.
+    pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
+        self.past = Past::Elsewhere;
+        self.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
+        self.put_back(read_ahead);
+    }
+
+    /// The next reads bring these bytes, before all others.
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
+        if bytes.is_empty() {
+            return;
+        }
+        let later = self.take_read_ahead();
+        let bytes = match later.is_empty() {
+            true => bytes,
+            false => [bytes, later].concat().into(),
+        };
+        self.read_ahead = Some(Box::new(bytes));
+    }
+
+    /// What was put back and not read again.
+    pub(crate) fn take_read_ahead(&mut self) -> Bytes {
+        self.read_ahead
+            .take()
+            .map_or_else(Bytes::new, |bytes| *bytes)
+    }
+
+    /// What was put back, as far as it fits.
+    fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+        let Some(bytes) = &mut self.read_ahead else {
+            return 0;
+        };
+        let len = bytes.len().min(buf.remaining());
+        buf.put_slice(&bytes.split_to(len));
+        if bytes.is_empty() {
+            self.read_ahead = None;
+        }
+        len
     }
 
     /// Who is at the other end.
@@ -119,12 +182,19 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+        let this = self.get_mut();
+        if this.read_again(buf) > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        each!(Pin::new(this), stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
+        if self.read_ahead.is_some() {
+            return true;
+        }
         // The sockets of a runtime do not block.
         SockRef::from(&self.stream)
             .peek(&mut [MaybeUninit::uninit()])
@@ -132,6 +202,9 @@ impl Socket for Connection {
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.read_ahead.is_some() {
+            return Poll::Ready(());
+        }
         // An error is for the next read to find.
         self.stream.poll_read_ready(cx).map(drop)
     }
@@ -144,10 +217,13 @@ impl Socket for Connection {
     }
 
     fn introduce(&self, info: &mut ConnectionInfo) {
-        let proxied = self.proxied.as_deref();
-        if let Some(forwarded) = proxied.and_then(Proxied::forwarded) {
+        if let Some(forwarded) = self.forwarded() {
             info.set_forwarded(forwarded);
         }
+    }
+
+    fn was_idle(&self) -> bool {
+        self.past == Past::Elsewhere
     }
 
     fn ends_with_close(&self) -> bool {
@@ -158,6 +234,15 @@ impl Socket for Connection {
         match &self.stream {
             Stream::Tcp(stream) => Closed::of(stream.ready(Closed::INTEREST)),
             Stream::Unix(stream) => Closed::of(stream.ready(Closed::INTEREST)),
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -16,8 +16,10 @@ use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::sleep;
 
 use crate::address::Address;
+use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
@@ -31,6 +33,10 @@ use crate::worker::pulse;
 
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
 const KILL_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which
+/// runs from the same moment.
+const MASTERS_WORD: Duration = Duration::from_millis(500);
 
 /// What the tasks of a worker with a master work on.
 pub(crate) struct Controls {
@@ -101,17 +107,23 @@ pub(crate) fn tell_ready(channel: &Channel) {
     }
 }
 
-/// `TERM` and `QUIT` drain. The others mean something to the master alone, but a terminal or a
-/// `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
+/// `TERM` and `QUIT` drain, which the master is told: it knows whether somebody comes after, and
+/// says so by a drain of its own. The others mean something to the master alone, but a terminal or
+/// a `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
 /// ignored, because a program started here would inherit being ignored.
 fn handle_signals(switch: &DrainSwitch, channel: &Channel) -> io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::quit()] {
         let (mut arrived, switch, channel) = (signal(kind)?, switch.clone(), channel.clone());
         spawn_local(async move {
             while arrived.recv().await.is_some() {
-                switch.turn();
-                if let Err(error) = channel.tell_master(&ToMaster::Leaving) {
-                    tracing::debug!(%error, "the master did not hear that the worker leaves");
+                match channel.tell_master(&ToMaster::Leaving) {
+                    Ok(()) => sleep(MASTERS_WORD).await,
+                    Err(error) => {
+                        tracing::debug!(%error, "the master did not hear that the worker leaves");
+                    }
+                }
+                if !switch.is_turned() {
+                    switch.turn(Idle::Close);
                 }
             }
         });
@@ -158,7 +170,7 @@ impl Ears {
                 Ok(Received::End) => {
                     tracing::warn!("the master is gone; draining");
                     call(|| self.hooks.master_died());
-                    self.switch.turn();
+                    self.switch.turn(Idle::Close);
                     return Lifeline::Cut;
                 }
                 Err(error) => tracing::error!(%error, "the control channel does not work"),
@@ -168,10 +180,14 @@ impl Ears {
 
     fn obey(&mut self, message: ToWorker) {
         match message {
-            ToWorker::Drain => self.switch.turn(),
-            ToWorker::Adopt { slot, listeners } => {
-                if let Err(error) = self.queue.adopt(slot, listeners) {
-                    tracing::error!(%slot, %error, "cannot accept from adopted listeners");
+            ToWorker::Drain(idle) => self.switch.turn(idle),
+            ToWorker::Adopt {
+                slot,
+                inbox,
+                listeners,
+            } => {
+                if let Err(error) = self.queue.adopt(slot, inbox, listeners) {
+                    tracing::error!(%slot, %error, "cannot attend to an adopted slot");
                 }
             }
             ToWorker::Release(slot) => self.queue.release(slot),
@@ -254,7 +270,7 @@ pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
     spawn_local(async move {
         while let Some(command) = asked(&asks).await {
             match command {
-                Command::Stop(Stop::Drain) => switch.turn(),
+                Command::Stop(Stop::Drain) => switch.turn(Idle::Close),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
                 Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
                 Command::Reload | Command::Upgrade | Command::Resize(_) => {

@@ -1,4 +1,5 @@
-//! The connections of a worker: from its own slot's listeners and from those it has adopted.
+//! The connections of a worker: from its own slot's listeners and inbox, and from those it has
+//! adopted.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,23 +11,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use nix::errno::Errno;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 
-use crate::address::{Address, Peer};
+use crate::address::Address;
+#[cfg(feature = "axum")]
+use crate::address::Peer;
+use crate::drain::Idle;
 use crate::id::Slot;
 use crate::row::Row;
-use crate::sys::listener;
-use crate::worker::connection::{Connection, Stream};
+use crate::worker::connection::Connection;
 use crate::worker::pulse;
+use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
 
 /// How long accepting rests when the process or the system has run out of descriptors or memory.
 /// A connection that closes ends the rest at once.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connections that come in to a worker.
+/// The connections that come in to a worker: new ones, and those that another worker of
+/// [`Prefork::serve`](crate::Prefork::serve) hands over, which are like any other.
 ///
 /// It ends when the worker drains and the queues are empty. It can be polled from one place only;
 /// the first poll tells the master that the worker is ready, so set up before it.
@@ -57,30 +60,13 @@ pub(crate) struct Queue {
 
 #[derive(Debug)]
 struct State {
-    listeners: Vec<Listener>,
-    /// Where the next round begins, so that no listener starves the others.
+    sources: Vec<Source>,
+    /// Where the next round begins, so that no source starves the others.
     next: usize,
     draining: bool,
     /// Runs while accepting rests after an error that is not [`is_of_connection`].
     pause: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
-}
-
-#[derive(Debug)]
-struct Listener {
-    source: Source,
-    address: Arc<Address>,
-    /// Whose it is, if it was adopted.
-    adopted: Option<Slot>,
-    /// How many connections waited when the drain began and have not been accepted since; more
-    /// than any number if that is not known.
-    waiting: usize,
-}
-
-#[derive(Debug)]
-enum Source {
-    Tcp(TcpListener),
-    Unix(UnixListener),
 }
 
 impl Incoming {
@@ -144,21 +130,17 @@ impl axum::serve::Listener for Incoming {
 }
 
 impl Queue {
-    /// Takes the slot's own listeners over. To be called inside the worker's runtime.
+    /// Takes over what is the slot's own. To be called inside the worker's runtime.
     pub(crate) fn new(
         listeners: Vec<OwnedFd>,
+        inbox: Option<OwnedFd>,
         max_connections: usize,
         row: Row,
     ) -> io::Result<Arc<Self>> {
-        let listeners: Vec<_> = listeners
-            .into_iter()
-            .map(|fd| Listener::new(fd, None))
-            .collect::<Result<_, _>>()?;
-        let address = listeners
-            .first()
-            .map(|listener| (*listener.address).clone());
+        let sources = sources(listeners, inbox, None)?;
+        let address = sources.iter().find_map(Source::address).cloned();
         let state = State {
-            listeners,
+            sources,
             next: 0,
             draining: false,
             pause: None,
@@ -187,30 +169,40 @@ impl Queue {
         self.accepting.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn adopt(&self, slot: Slot, listeners: Vec<OwnedFd>) -> io::Result<()> {
-        let adopted: Vec<_> = listeners
-            .into_iter()
-            .map(|fd| Listener::new(fd, Some(slot)))
-            .collect::<Result<_, _>>()?;
+    pub(crate) fn adopt(
+        &self,
+        slot: Slot,
+        inbox: OwnedFd,
+        listeners: Vec<OwnedFd>,
+    ) -> io::Result<()> {
+        let mut adopted = sources(listeners, Some(inbox), Some(slot))?;
         let mut state = self.state();
-        state.listeners.extend(adopted);
+        if state.draining {
+            // Too late for what would have to be closed again at once.
+            adopted.retain(|source| !source.is_inbox());
+        }
+        state.sources.extend(adopted);
         state.wake();
         Ok(())
     }
 
-    /// What still waits in the released listeners is its own worker's to accept.
+    /// What still waits in the released sources is its own worker's to take.
     pub(crate) fn release(&self, slot: Slot) {
         self.state()
-            .listeners
-            .retain(|listener| listener.adopted != Some(slot));
+            .sources
+            .retain(|source| source.adopted != Some(slot));
     }
 
-    /// From now on: what waits in the queues, then the end.
-    pub(crate) fn drain(&self) {
+    /// From now on: what waits in the queues, then the end. What is handed over to the slot is the
+    /// heir's, if there is one.
+    pub(crate) fn drain(&self, idle: Idle) {
         let mut state = self.state();
         if !state.draining {
             state.draining = true;
-            state.listeners.iter_mut().for_each(Listener::count);
+            state
+                .sources
+                .retain(|source| idle == Idle::Close || !source.is_inbox());
+            state.sources.iter_mut().for_each(Source::count);
         }
         state.wake();
     }
@@ -256,26 +248,33 @@ impl Queue {
             return queued.map(|accepted| accepted.map(|accepted| self.admit(accepted)));
         }
         state
-            .poll_listeners(cx)
+            .poll_sources(cx)
             .map(|accepted| Some(self.admit(accepted)))
     }
 
     fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
-        self.row.connection_begins();
+        let Accepted {
+            stream,
+            peer,
+            local,
+            read_ahead,
+            forwarded,
+            origin,
+        } = accepted;
+        self.row.connection_begins(origin.count());
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
             // Its handler may block before the heartbeat's task has had a turn.
             pulse::stamp(&self.row);
             self.first_came.notify_one();
         }
-        let (stream, peer, local) = accepted;
-        Connection::new(
-            stream,
-            peer,
-            local,
-            Admission {
-                queue: Arc::clone(self),
-            },
-        )
+        let admission = Admission {
+            queue: Arc::clone(self),
+        };
+        let mut connection = Connection::new(stream, peer, local, admission);
+        if origin == Origin::Worker {
+            connection.take_over(forwarded, read_ahead);
+        }
+        connection
     }
 }
 
@@ -300,9 +299,6 @@ impl Drop for Admission {
     }
 }
 
-/// A connection before it is counted.
-type Accepted = (Stream, Peer, Arc<Address>);
-
 impl State {
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
@@ -310,12 +306,12 @@ impl State {
         }
     }
 
-    fn poll_listeners(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
-        let count = self.listeners.len();
+    fn poll_sources(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
+        let count = self.sources.len();
         for turn in 0..count {
             let at = (self.next + turn) % count;
             loop {
-                match self.listeners[at].poll_accept(cx) {
+                match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(accepted)) => {
                         self.next = at + 1;
@@ -341,29 +337,29 @@ impl State {
         Poll::Pending
     }
 
-    /// For a worker that drains and may accept no more for now: lets go of the listeners whose
-    /// queues it has emptied once, and tells whether that was all. A busy server's queue is never
-    /// empty; what came after the drain began is for others, or came too late.
+    /// For a worker that drains and may accept no more for now: lets go of the sources that it has
+    /// emptied once, and tells whether that was all. A busy server's queue is never empty; what
+    /// came after the drain began is for others, or came too late.
     fn is_emptied(&mut self) -> bool {
-        self.listeners.retain(|listener| listener.waiting > 0);
-        self.listeners.is_empty()
+        self.sources.retain(|source| source.waiting > 0);
+        self.sources.is_empty()
     }
 
     /// Asks the kernel itself: the runtime may not yet have seen what came in a moment ago.
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Option<Accepted>> {
-        while let Some(listener) = self.listeners.last_mut() {
-            match listener.accept_queued() {
+        while let Some(source) = self.sources.last_mut() {
+            match source.accept_queued() {
                 Ok(Some(accepted)) => {
-                    listener.waiting = listener.waiting.saturating_sub(1);
+                    source.waiting = source.waiting.saturating_sub(1);
                     return Poll::Ready(Some(accepted));
                 }
                 Err(error) if is_of_connection(&error) => {}
-                Ok(None) => drop(self.listeners.pop()),
+                Ok(None) => drop(self.sources.pop()),
                 // What is being finished will give some back.
                 Err(error) if is_exhausted(&error) => return self.rest(&error, cx),
                 Err(error) => {
                     tracing::warn!(%error, "connections in the queue could not be accepted");
-                    self.listeners.pop();
+                    self.sources.pop();
                 }
             }
         }
@@ -371,94 +367,18 @@ impl State {
     }
 }
 
-impl Listener {
-    fn new(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
-        let address = Arc::new(listener::address(&fd)?);
-        let source = match *address {
-            Address::Tcp(_) => Source::Tcp(TcpListener::from_std(fd.into())?),
-            Address::Unix(_) => Source::Unix(UnixListener::from_std(fd.into())?),
-        };
-        Ok(Self {
-            source,
-            address,
-            adopted,
-            waiting: usize::MAX,
-        })
-    }
-
-    fn count(&mut self) {
-        let queued = match &self.source {
-            Source::Tcp(source) => listener::queued(source),
-            Source::Unix(source) => listener::queued(source),
-        };
-        self.waiting = queued.unwrap_or(usize::MAX);
-    }
-
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-        let local = || Arc::clone(&self.address);
-        match &self.source {
-            Source::Tcp(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, peer)| (Stream::Tcp(stream), Peer::Tcp(peer), local())),
-            Source::Unix(listener) => listener
-                .poll_accept(cx)
-                .map_ok(|(stream, _)| (Stream::Unix(stream), Peer::Unix, local())),
-        }
-    }
-
-    fn accept_queued(&self) -> io::Result<Option<Accepted>> {
-        let fd = match &self.source {
-            Source::Tcp(listener) => listener::accept_queued(listener)?,
-            Source::Unix(listener) => listener::accept_queued(listener)?,
-        };
-        let Some(fd) = fd else { return Ok(None) };
-        let local = Arc::clone(&self.address);
-        Ok(Some(match self.source {
-            Source::Tcp(_) => {
-                let stream = std::net::TcpStream::from(fd);
-                let peer = Peer::Tcp(stream.peer_addr()?);
-                (Stream::Tcp(TcpStream::from_std(stream)?), peer, local)
-            }
-            Source::Unix(_) => (
-                Stream::Unix(UnixStream::from_std(fd.into())?),
-                Peer::Unix,
-                local,
-            ),
-        }))
-    }
-}
-
-/// Whether an error of accept(2) is about the one connection that was next, and is gone with it
-/// (accept(2), "Error handling"). Any other is about this process, the system or the listener, or
-/// may be: trying again at once would spin.
-fn is_of_connection(error: &io::Error) -> bool {
-    let of_connection = [
-        Errno::ECONNABORTED,
-        Errno::EHOSTDOWN,
-        Errno::EHOSTUNREACH,
-        Errno::EINTR,
-        Errno::ENETDOWN,
-        Errno::ENETUNREACH,
-        Errno::ENONET,
-        Errno::ENOPROTOOPT,
-        Errno::EPROTO,
-        Errno::ETIMEDOUT,
-    ];
-    is_one_of(error, &of_connection)
-}
-
-/// Whether the process or the system has run out of something that it may get back.
-fn is_exhausted(error: &io::Error) -> bool {
-    is_one_of(
-        error,
-        &[Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM],
-    )
-}
-
-fn is_one_of(error: &io::Error, numbers: &[Errno]) -> bool {
-    error
-        .raw_os_error()
-        .is_some_and(|raw| numbers.contains(&Errno::from_raw(raw)))
+fn sources(
+    listeners: Vec<OwnedFd>,
+    inbox: Option<OwnedFd>,
+    adopted: Option<Slot>,
+) -> io::Result<Vec<Source>> {
+    let listeners = listeners
+        .into_iter()
+        .map(|fd| Source::listener(fd, adopted));
+    let inbox = inbox.map(|fd| Source::inbox(fd, adopted));
+    // A drain begins at the end of the list: others may be about to hand something over, which they
+    // will not any more a moment later.
+    inbox.into_iter().chain(listeners).collect()
 }
 
 #[cfg(test)]
@@ -473,12 +393,12 @@ mod tests {
         socket2::SockRef::from(&fd)
             .shutdown(std::net::Shutdown::Both)
             .expect("it listens");
-        let queue = Queue::new(vec![fd.into()], 8, Row::own()).expect("a runtime");
+        let queue = Queue::new(vec![fd.into()], None, 8, Row::own()).expect("a runtime");
         let mut incoming = Incoming::new(Arc::clone(&queue));
         let pause = EXHAUSTED_PAUSE * 3;
         let ended = tokio::time::timeout(pause, incoming.accept()).await;
         assert!(ended.is_err(), "it waits");
-        queue.drain();
+        queue.drain(Idle::Close);
         assert!(incoming.accept().await.is_none());
     }
 }

@@ -5,9 +5,11 @@ pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
 pub(crate) mod incoming;
+pub(crate) mod outgoing;
 mod proxied;
 mod pulse;
 pub(crate) mod recycle;
+mod source;
 mod tls;
 
 use std::ffi::CString;
@@ -30,12 +32,14 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
+use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::Marker;
-use crate::protocol::scoreboard;
+use crate::protocol::scoreboard::{self, RowNumber};
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
+use crate::worker::outgoing::Outgoing;
 
 /// The exit code of a program that panicked, as `main` would give it.
 const EXIT_PANICKED: i32 = 101;
@@ -58,6 +62,9 @@ pub struct Worker {
     handle: Handle,
     /// To the master, if there is one.
     channel: Option<Channel>,
+    /// By which connections go to the slot's next worker, if there can be one.
+    outbound: Option<Sender>,
+    drain_timeout: Duration,
     row: Row,
     tls: tls::Inherited,
 }
@@ -84,7 +91,10 @@ impl Worker {
     /// Resolves when this worker has been asked to drain: stop taking on work, finish what is
     /// open. What is not finished within the drain timeout is cut.
     pub fn drain(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        self.drain.clone().asked()
+        let drain = self.drain.clone();
+        async move {
+            drain.asked().await;
+        }
     }
 
     /// Whether this worker has been asked to drain.
@@ -109,6 +119,19 @@ impl Worker {
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// The drain with all that is told of it.
+    pub(crate) fn drain_asked(&self) -> Drain {
+        self.drain.clone()
+    }
+
+    /// Where idle connections go when it drains.
+    pub(crate) fn outgoing(&self) -> Option<Outgoing> {
+        let sender = self.outbound.clone()?;
+        let drain = self.drain.clone();
+        let row = self.row.clone();
+        Some(Outgoing::new(sender, drain, self.drain_timeout, row))
     }
 
     /// Where it counts.
@@ -188,15 +211,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let row = match scoreboard::join(inheritance.scoreboard, inheritance.marker.row) {
-        Ok(row) => row,
-        Err(error) => {
-            tracing::warn!(%error, "what this worker counts will not be seen");
-            Row::own()
-        }
-    };
-    row.set(Gauge::Pid, std::process::id().into());
-    row.set_state(State::Starting);
+    let row = take_row(inheritance.scoreboard, inheritance.marker.row);
     let (switch, drain) = DrainSwitch::new();
     // Nobody will tell it here where the server serves.
     handle.set_ended();
@@ -207,6 +222,8 @@ where
         drain,
         handle,
         channel: Some(inheritance.channel.clone()),
+        outbound: Some(inheritance.outbound),
+        drain_timeout: config.drain_timeout,
         row: row.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
@@ -214,7 +231,8 @@ where
     let unheard = asks.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
-            let queue = queue(inheritance.listeners, &config, row.clone())?;
+            let inbox = Some(inheritance.inbox);
+            let queue = queue(inheritance.listeners, inbox, &config, row.clone())?;
             let ready = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
@@ -240,6 +258,16 @@ where
         control::forward_rest(&unheard, &channel);
     }
     report(&channel, result)
+}
+
+fn take_row(scoreboard: OwnedFd, number: RowNumber) -> Row {
+    let row = scoreboard::join(scoreboard, number).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what this worker counts will not be seen");
+        Row::own()
+    });
+    row.set(Gauge::Pid, std::process::id().into());
+    row.set_state(State::Starting);
+    row
 }
 
 /// Tells the master how it went and turns it into an exit code.
@@ -285,11 +313,11 @@ async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
-    let (drain, row) = (worker.drain(), worker.row.clone());
+    let (drain, row) = (worker.drain.clone(), worker.row.clone());
     let deadline = async {
-        drain.await;
+        let idle = drain.asked().await;
         row.set_state(State::Draining);
-        queue.drain();
+        queue.drain(idle);
         tokio::time::sleep(timeout).await;
     };
     let app = app(worker, Incoming::new(Arc::clone(queue)));
@@ -340,13 +368,15 @@ where
         drain,
         handle: handle.clone(),
         channel: None,
+        outbound: None,
+        drain_timeout: config.drain_timeout,
         row: Row::own(),
         tls: tls::Inherited::default(),
     };
     let row = worker.row.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
-        let queue = queue(listeners, &config, row)?;
+        let queue = queue(listeners, None, &config, row)?;
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
             switch,
@@ -384,7 +414,12 @@ fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
     end.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Queue>> {
+fn queue(
+    listeners: Vec<OwnedFd>,
+    inbox: Option<OwnedFd>,
+    config: &Config,
+    row: Row,
+) -> io::Result<Arc<Queue>> {
     let cap = match config.max_connections {
         Some(cap) => cap,
         None => {
@@ -392,5 +427,5 @@ fn queue(listeners: Vec<OwnedFd>, config: &Config, row: Row) -> io::Result<Arc<Q
             usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
-    Queue::new(listeners, cap, row)
+    Queue::new(listeners, inbox, cap, row)
 }

@@ -23,6 +23,15 @@ pub(crate) struct Proxied {
 }
 
 impl Proxied {
+    /// One whose header was read before.
+    pub(crate) fn known(forwarded: Forwarded) -> Self {
+        Self {
+            taken: Vec::new(),
+            is_whole: true,
+            forwarded: Some(forwarded),
+        }
+    }
+
     /// Whom the balancer speaks for, if it said so.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
         self.forwarded

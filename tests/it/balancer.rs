@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use nix::sys::signal::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::client::Client;
@@ -33,6 +34,18 @@ pub(crate) fn its_word_is_taken_for_who_the_client_is() {
         format!("Tcp({local})"),
         "nobody named"
     );
+}
+
+pub(crate) fn its_word_goes_with_a_connection_that_is_handed_over() {
+    let mut server = Server::start_app("balanced");
+    let mut client = Client::connect(server.address());
+    client.send(LINE);
+    assert_eq!(client.get("/").body, NAMED);
+    for _ in 0..2 {
+        server.signal(Signal::SIGHUP);
+        server.wait("reload_finished");
+        assert_eq!(client.get("/").body, NAMED, "in other hands");
+    }
 }
 
 pub(crate) fn without_a_header_it_is_hung_up_on() {

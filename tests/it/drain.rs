@@ -32,19 +32,23 @@ pub(crate) fn term_answers_what_is_open() {
 }
 
 pub(crate) fn an_idle_connection_gets_one_more_answer() {
-    // One worker, drained by a signal of its own: the master spawns another beside it.
     let mut server = Server::start(&["--workers", "1", "--respond", "hi"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
-    let mut idle = Client::connect(address);
-    assert_eq!(idle.get("/").header("connection"), None);
-    // The request that keeps the worker from ending is the fact that it drains.
-    let mut other = Client::connect(address);
-    assert_eq!(other.get("/").body, "hi");
-    kill(pid, Signal::SIGTERM).expect("it lives");
-    other.expect_end();
-    server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+    let [mut asking, mut idle] = [Client::connect(address), Client::connect(address)];
+    for client in [&mut asking, &mut idle] {
+        assert_eq!(client.get("/").header("connection"), None);
+    }
+    // The request is on its way while the worker is told to drain.
+    kill(pid, Signal::SIGSTOP).expect("it lives");
+    server.signal(Signal::SIGTERM);
+    server.wait("worker_draining");
+    asking.ask("/");
+    kill(pid, Signal::SIGCONT).expect("it lives");
+    assert_eq!(asking.answer().body, "hi");
+    asking.expect_end();
     idle.expect_end();
+    assert_eq!(server.end().code, Some(0));
 }
 
 pub(crate) fn a_worker_that_is_told_to_leave_is_followed_at_once() {

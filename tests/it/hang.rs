@@ -82,6 +82,30 @@ pub(crate) fn one_that_stands_still_is_found_by_what_it_has_adopted() {
     assert_eq!(client.answer().body, "hi");
 }
 
+/// Nobody waits in a queue of its own or one that it has adopted, only in an inbox.
+pub(crate) fn one_that_stands_still_is_found_by_what_is_handed_over_to_it() {
+    let mut server = Server::start_app("hangs");
+    let mut ready = [(); 2].map(|()| server.wait("worker_ready"));
+    ready.sort_by_key(|ready| ready["slot"].as_u64());
+    let [stays, retires] = ready.map(|ready| pid_of(&ready));
+    let address = server.address();
+    let mut clients = Vec::new();
+    while clients.len() < 3 {
+        let mut client = Client::connect(address);
+        if pid_in(&client.get("/")) == retires {
+            clients.push(client);
+        }
+    }
+    kill(stays, Signal::SIGSTOP).expect("it lives");
+    server.signal(Signal::SIGTTOU);
+    server.wait_for("worker_exited", |exited| pid_of(exited) == retires);
+    assert_eq!(pid_of(&server.wait("worker_hung")), stays);
+    let next = pid_of(&server.wait("worker_ready"));
+    for client in &mut clients {
+        assert_eq!(pid_in(&client.get("/")), next);
+    }
+}
+
 pub(crate) fn a_stopped_worker_is_left_alone_until_work_waits() {
     let mut server = Server::start_app("hangs");
     let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));

@@ -11,6 +11,7 @@ mod client;
 mod control;
 mod crash;
 mod drain;
+mod handover;
 mod hang;
 #[cfg(feature = "http2")]
 mod http2;
@@ -84,6 +85,7 @@ tests! {
         notices_go_to_any_descriptor;
     balancer:
         its_word_is_taken_for_who_the_client_is,
+        its_word_goes_with_a_connection_that_is_handed_over,
         without_a_header_it_is_hung_up_on,
         others_are_not_believed;
     crash:
@@ -111,11 +113,29 @@ tests! {
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
+    handover:
+        reloads_close_no_connection,
+        twenty_reloads_leave_nothing_behind,
+        a_request_that_has_begun_is_answered_before_its_connection_moves,
+        an_upgrade_takes_the_connections_along,
+        a_canary_gives_its_connections_back,
+        fewer_slots_keep_every_connection,
+        a_worker_that_is_told_to_leave_hands_its_connections_over,
+        recycling_closes_no_connection,
+        what_waits_in_an_inbox_outlives_sender_and_receiver,
+        a_full_worker_takes_over_as_others_leave,
+        nothing_is_taken_over_without_a_descriptor_for_it,
+        a_server_of_others_takes_what_comes,
+        a_thousand_connections_move_at_once,
+        connections_to_a_unix_address_move_too,
+        the_end_of_the_server_hands_nothing_over,
+        a_server_may_end_in_the_middle;
     hang:
         a_worker_that_stands_still_is_replaced_and_its_queue_answered,
         a_worker_that_waits_for_others_is_left_alone,
         an_app_that_does_not_accept_is_left_alone,
         one_that_stands_still_is_found_by_what_it_has_adopted,
+        one_that_stands_still_is_found_by_what_is_handed_over_to_it,
         a_stopped_worker_is_left_alone_until_work_waits;
     scoreboard:
         totals_outlive_crash_and_reload;

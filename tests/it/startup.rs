@@ -78,11 +78,11 @@ pub(crate) fn a_worker_inherits_nothing_else() {
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     for pid in workers {
-        // Its listener, its channel, and what it made itself: its handle's pair and the pair by
-        // which its runtime learns of signals, one end of each twice. The one that was ready first
-        // has adopted the other's listener, and lets go of it when it hears so.
+        // Its listener, both ends of its inbox, its channel, and what it made itself: its handle's
+        // pair and the pair by which its runtime learns of signals, one end of each twice. The one
+        // that was ready first has adopted what is the other's, and lets go of it when it hears so.
         let is_socket = |file: &&String| file.starts_with("socket:");
-        until(|| open(pid).iter().filter(is_socket).count() == 8);
+        until(|| open(pid).iter().filter(is_socket).count() == 10);
         let files = open(pid);
         assert!(!leaked(&files), "{files:?}");
         assert!(

@@ -7,6 +7,7 @@ mod counting;
 mod deadlines;
 mod draining;
 mod failures;
+mod handover;
 #[cfg(feature = "http2")]
 mod http2;
 mod limits;
@@ -41,7 +42,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
 use super::socket::Version;
-use super::{Closed, ConnectionInfo, DateHeader, Http, Request, Server, Socket};
+use super::{Closed, ConnectionInfo, DateHeader, Front, Heir, Http, Request, Server, Socket};
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -106,6 +107,26 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
+        Self::start_front(version, http, |server| server.front(service)).await
+    }
+
+    async fn start_with_heir<H, S>(http: Http, heir: &Rc<H>, service: S) -> Self
+    where
+        H: Heir<Counted> + 'static,
+        S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
+        S: 'static,
+        S::Error: Into<BoxError>,
+    {
+        let heir = Rc::clone(heir);
+        let front = |server: &Server| server.front(service).with_heir(heir);
+        Self::start_front(Version::Http1, http, front).await
+    }
+
+    async fn start_front(
+        version: Version,
+        http: Http,
+        front: impl FnOnce(&Server) -> Front<Counted>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
             server: Server::new(http, crate::row::Row::own()),
@@ -116,7 +137,7 @@ impl Host {
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
-        let front = host.server.front(service);
+        let front = front(&host.server);
         let sends = Arc::clone(&host.sends);
         let looks = Arc::clone(&host.looks);
         let last_moment = Arc::clone(&host.last_moment);

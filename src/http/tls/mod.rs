@@ -226,8 +226,8 @@ impl Tls {
             .collect()
     }
 
-    /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and `row` is
-    /// where handshakes are counted.
+    /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and
+    /// `row` is where handshakes are counted.
     pub(crate) fn acceptor(
         &self,
         http: &Http,

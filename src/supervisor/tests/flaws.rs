@@ -1,5 +1,6 @@
 //! Machines that are broken on purpose, and the proof that the checks notice.
 
+use crate::drain::Idle;
 use crate::id::WorkerId;
 use crate::supervisor::slot::Seat;
 use crate::supervisor::tests::exhaustive::{self, Depth};
@@ -84,8 +85,9 @@ impl Machine for Flawed {
                 return self.next_action();
             }
             (Flaw::DrainsBeforeReady, Action::Spawn { worker, .. }) => {
+                let early = self.predecessor(worker);
                 self.queued
-                    .extend(self.predecessor(worker).map(Action::Drain));
+                    .extend(early.map(|worker| Action::Drain(worker, Idle::HandOver)));
             }
             (Flaw::ClosesListenersEarly, Action::Notify(Change::WorkerDraining(..))) => {
                 self.queued.push(Action::CloseListeners);

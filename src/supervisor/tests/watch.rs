@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::supervisor::policy::DRAINING_MAX;
 use crate::supervisor::*;
@@ -27,6 +28,8 @@ pub(super) struct Watch {
     spent: BTreeSet<WorkerId>,
     /// Those who said that they leave.
     leaving: BTreeSet<WorkerId>,
+    /// Those who drained already and were told of the end.
+    disinherited: BTreeSet<WorkerId>,
     /// Until when those that were aborted may take to die.
     aborted: BTreeMap<WorkerId, Time>,
     newest_worker: WorkerId,
@@ -97,6 +100,7 @@ impl Watch {
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            disinherited: BTreeSet::new(),
             aborted: BTreeMap::new(),
             newest_worker: WorkerId(0),
             given_up: None,
@@ -229,6 +233,7 @@ impl Watch {
         self.hung.remove(&id);
         self.spent.remove(&id);
         self.leaving.remove(&id);
+        self.disinherited.remove(&id);
         self.aborted.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;
@@ -262,7 +267,7 @@ impl Watch {
                 rule(self.canary().is_none(), || "a second canary".into())?;
                 self.started(worker, slot, generation, Role::Canary)
             }
-            Action::Drain(id) => self.told_to_drain(id),
+            Action::Drain(id, idle) => self.told_to_drain(id, idle),
             Action::Abort(id) => {
                 rule(self.hung.contains(&id), || format!("worker {id} aborted"))?;
                 self.killed(id)?;
@@ -355,7 +360,10 @@ impl Watch {
         Ok(())
     }
 
-    fn told_to_drain(&mut self, id: WorkerId) -> Result<(), Breach> {
+    fn told_to_drain(&mut self, id: WorkerId, idle: Idle) -> Result<(), Breach> {
+        rule((idle == Idle::Close) == self.is_ending(), || {
+            format!("worker {id} drained with {idle:?}, which is wrong at this time")
+        })?;
         let Some(seen) = self.seen.get(&id) else {
             return Err(format!("drained worker {id}, who is not there"));
         };
@@ -368,7 +376,12 @@ impl Watch {
         let may = match seen.life {
             Life::Serving => other(Life::Serving) || self.leaving.contains(&id),
             Life::Starting => other(Life::Serving) || other(Life::Killed),
-            Life::Draining | Life::Killed | Life::KilledLeaving => false,
+            Life::Draining => {
+                return rule(self.disinherited.insert(id), || {
+                    format!("worker {id} told twice that nobody comes after it")
+                });
+            }
+            Life::Killed | Life::KilledLeaving => false,
         };
         rule(may || retired || canary || self.is_ending(), || {
             format!("worker {id} drained in slot {slot}, which has no other ready")

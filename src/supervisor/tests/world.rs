@@ -240,7 +240,7 @@ impl<M: Machine> World<M> {
             match action {
                 Action::Spawn { worker, .. } => self.plan_start(worker),
                 Action::StartCanary { worker, .. } => self.plan_canary(worker),
-                Action::Drain(worker) => self.plan_drain(worker),
+                Action::Drain(worker, _) => self.plan_drain(worker),
                 // One that is stopped does not hear it.
                 Action::Abort(worker) if self.chance.percent() < 80 => {
                     let after = self.chance.millis(1, 1_500);

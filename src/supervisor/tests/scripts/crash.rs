@@ -107,7 +107,7 @@ fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
     world.hung(2).ready(2).expect([]);
     world
         .exited(2, Exit::Crash)
-        .expect([drain(1), Action::CloseListeners]);
+        .expect([drain_last(1), Action::CloseListeners]);
 }
 
 #[test]
@@ -124,7 +124,9 @@ fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
         .event(Event::Reload)
         .hung(1)
         .expect([spawn(2, 0, 2), abort(1)]);
-    world.ready(2).expect([drain(2), Action::CloseListeners]);
+    world
+        .ready(2)
+        .expect([drain_last(2), Action::CloseListeners]);
 }
 
 #[test]

@@ -4,9 +4,11 @@ use super::*;
 fn stop_drains_everyone_then_closes_the_listeners_and_waits() {
     let mut world = World::new(2);
     world.ready(1).forget();
-    world
-        .event(Event::Stop(Stop::Drain))
-        .expect([drain(1), drain(2), Action::CloseListeners]);
+    world.event(Event::Stop(Stop::Drain)).expect([
+        drain_last(1),
+        drain_last(2),
+        Action::CloseListeners,
+    ]);
     world.told([Change::Draining]);
     world.ready(2).exited(2, Exit::Crash).expect([]);
     world
@@ -63,7 +65,7 @@ fn a_server_that_ends_of_its_own_accord_keeps_its_reason_when_hastened() {
     let mut world = World::serving(1);
     world
         .event(Event::HookRefused)
-        .expect([drain(1), Action::CloseListeners]);
+        .expect([drain_last(1), Action::CloseListeners]);
     // It drains already: being asked to is nothing new. Being asked once more is impatience.
     world
         .event(Event::Stop(Stop::Drain))
@@ -104,9 +106,11 @@ fn a_slot_that_rests_is_not_respawned_at_the_end() {
 fn a_reload_ends_with_the_server_and_both_its_workers_drain() {
     let mut world = World::serving(1);
     world.event(Event::Reload).forget();
-    world
-        .event(Event::Stop(Stop::Drain))
-        .expect([drain(1), drain(2), Action::CloseListeners]);
+    world.event(Event::Stop(Stop::Drain)).expect([
+        drain_last(1),
+        drain_last(2),
+        Action::CloseListeners,
+    ]);
     let (generation, why) = (Generation(2), Abandoned::Stopping);
     world.told([
         Change::ReloadAbandoned { generation, why },
@@ -123,9 +127,12 @@ fn the_end_lets_more_workers_drain_than_a_reload_would() {
         .event(Event::Reload)
         .ready(3)
         .forget();
-    world
-        .event(Event::Stop(Stop::Drain))
-        .expect([drain(3), Action::CloseListeners]);
+    world.event(Event::Stop(Stop::Drain)).expect([
+        drain_last(1),
+        drain_last(2),
+        drain_last(3),
+        Action::CloseListeners,
+    ]);
     let drains = |worker: &&worker::Worker| worker.is_draining();
     assert_eq!(world.watched.machine.workers().filter(drains).count(), 3);
 }

@@ -12,6 +12,7 @@ mod upgrade;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::supervisor::tests::machine::Watched;
 use crate::supervisor::*;
@@ -191,7 +192,12 @@ fn spawn(worker: u64, slot: u16, generation: u32) -> Action {
 }
 
 fn drain(worker: u64) -> Action {
-    Action::Drain(WorkerId(worker))
+    Action::Drain(WorkerId(worker), Idle::HandOver)
+}
+
+/// As the server ends, or has been told to.
+fn drain_last(worker: u64) -> Action {
+    Action::Drain(WorkerId(worker), Idle::Close)
 }
 
 fn abort(worker: u64) -> Action {

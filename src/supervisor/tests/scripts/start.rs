@@ -22,7 +22,7 @@ fn a_server_none_of_whose_slots_becomes_ready_ends_at_once() {
     world.at(1).exited(1, Exit::Crash).forget();
     world.spawn_failed(2);
     // The first slot's second worker is on its way and has to leave first.
-    world.expect([drain(3), Action::CloseListeners]);
+    world.expect([drain_last(3), Action::CloseListeners]);
     world
         .exited(3, Exit::Clean)
         .expect([finish(Outcome::NeverReady)]);
@@ -84,7 +84,7 @@ fn a_worker_that_says_its_configuration_is_wrong_ends_the_server() {
     world.ready(1).forget();
     world
         .exited(2, Exit::Misconfigured)
-        .expect([drain(1), Action::CloseListeners]);
+        .expect([drain_last(1), Action::CloseListeners]);
     world
         .exited(1, Exit::Clean)
         .expect([finish(Outcome::Misconfigured)]);

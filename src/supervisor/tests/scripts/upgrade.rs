@@ -221,9 +221,11 @@ fn crashes_and_resizes_go_on_during_an_upgrade() {
 fn the_end_of_the_server_drains_the_canary_and_abandons_the_upgrade() {
     let mut world = World::serving(1);
     world.event(Event::Upgrade).forget();
-    world
-        .event(Event::Stop(Stop::Drain))
-        .expect([drain(1), drain(2), Action::CloseListeners]);
+    world.event(Event::Stop(Stop::Drain)).expect([
+        drain_last(1),
+        drain_last(2),
+        Action::CloseListeners,
+    ]);
     world.told([abandoned(Abandoned::Stopping), Change::Draining]);
     world.exited(1, Exit::Clean).ready(2).expect([]);
     world

@@ -1,0 +1,183 @@
+//! How the connections of a worker end: drained, handed over, or cut.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::task::Waker;
+
+use tokio::time::sleep;
+
+use super::{Member, Members, Registry};
+use crate::http::activity::Activity;
+use crate::http::timeouts::Order;
+use crate::http::wheel::Tick;
+
+/// What is to become of the connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Serving,
+    /// Those that may leave go to their heirs, and the others as in `Draining`.
+    HandingOver {
+        since: Tick,
+    },
+    /// They end.
+    Draining {
+        since: Tick,
+    },
+}
+
+/// As many connections are on their way to an heir at a time, at the most. Each costs some hundred
+/// bytes more then, and nobody hears it; the others are served until it is their turn.
+pub(in crate::http) const LEAVING_MAX: usize = 64;
+
+/// Who is on the way to an heir.
+#[derive(Debug, Default)]
+pub(super) struct Exit {
+    leaving: Cell<usize>,
+    /// The key from which on nobody has been called.
+    next: Cell<usize>,
+}
+
+/// One place among those that are on their way.
+pub(in crate::http) struct Leave(Rc<Registry>);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let leaving = &self.0.exit.leaving;
+        leaving.set(leaving.get() - 1);
+        self.0.call(1);
+    }
+}
+
+impl Member {
+    /// A place, if the connection is to go to its heir and can now.
+    pub(in crate::http) fn try_leave(&self) -> Option<Leave> {
+        let Registry { phase, exit, .. } = &*self.registry;
+        let leaves = matches!(phase.get(), Phase::HandingOver { .. })
+            && self.activity.may_leave()
+            && self.activity.is_idle()
+            && exit.leaving.get() < LEAVING_MAX;
+        leaves.then(|| {
+            exit.leaving.set(exit.leaving.get() + 1);
+            Leave(Rc::clone(&self.registry))
+        })
+    }
+}
+
+impl Registry {
+    /// Whether the connection's next answer is to be its last.
+    pub(in crate::http) fn is_draining(&self, activity: &Activity) -> bool {
+        self.draining_since(activity).is_some()
+    }
+
+    pub(super) fn draining_since(&self, activity: &Activity) -> Option<Tick> {
+        match self.phase.get() {
+            Phase::Serving => None,
+            Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
+            Phase::Draining { since } => Some(since),
+        }
+    }
+
+    /// From now on each answer is its connection's last.
+    pub(in crate::http) fn drain(&self) {
+        if !matches!(self.phase.get(), Phase::Draining { .. }) {
+            let since = self.clock.now();
+            self.begin(Phase::Draining { since });
+        }
+    }
+
+    /// From now on idle connections go to their heirs, some at a time. Each sees to that itself
+    /// when it becomes idle; those that are idle already are called.
+    pub(in crate::http) fn hand_over(&self) {
+        if self.phase.get() == Phase::Serving {
+            let since = self.clock.now();
+            self.begin(Phase::HandingOver { since });
+            self.call(LEAVING_MAX);
+        }
+    }
+
+    /// Calls those that became idle while too many others were on their way.
+    pub(super) fn call_again(&self) {
+        self.exit.next.set(0);
+        self.call(LEAVING_MAX - self.exit.leaving.get());
+    }
+
+    /// Wakes the next few that could leave.
+    fn call(&self, count: usize) {
+        if !matches!(self.phase.get(), Phase::HandingOver { .. }) {
+            return;
+        }
+        let mut wakers = Vec::new();
+        let mut members = self.members.borrow_mut();
+        let next = self.exit.next.get();
+        // A key is a number below the slab's capacity, be there somebody or not.
+        for key in next..members.entries.capacity() {
+            if wakers.len() == count {
+                break;
+            }
+            self.exit.next.set(key + 1);
+            if let Some(entry) = members.entries.get_mut(key)
+                && entry.activity.may_leave()
+                && entry.activity.is_idle()
+            {
+                wakers.extend(entry.task.take());
+            }
+        }
+        drop(members);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn begin(&self, phase: Phase) {
+        self.phase.set(phase);
+        {
+            // Idle connections got their next turn for a deadline that has just moved closer.
+            let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
+            for (key, entry) in entries.iter() {
+                wheel.put(key, self.turn(entry));
+            }
+        }
+        #[cfg(feature = "http2")]
+        self.rouse_http2();
+        self.drain_asked.notify_one();
+    }
+
+    /// Orders every connection to end, and says how many there were.
+    pub(in crate::http) fn cut(&self) -> usize {
+        let (count, wakers) = {
+            let mut members = self.members.borrow_mut();
+            let mut wakers = Vec::new();
+            let mut count = 0;
+            for (_, entry) in &mut members.entries {
+                if entry.order != Some(Order::Cut) {
+                    count += 1;
+                    wakers.extend(entry.give(Order::Cut));
+                }
+            }
+            (count, wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        self.counters.cut(count);
+        count
+    }
+
+    /// The moment for which idle connections are left open is shorter than most ticks, and the
+    /// whole drain waits for it: it gets a timer of its own.
+    pub(super) async fn close_idle_after_grace(&self) {
+        loop {
+            self.drain_asked.notified().await;
+            sleep(self.http.linger).await;
+            let ends = |activity: &Activity| {
+                let since = self.draining_since(activity);
+                activity.is_idle() && since.is_some_and(|since| activity.stamp() <= since)
+            };
+            let wakers: Vec<_> = {
+                let mut members = self.members.borrow_mut();
+                let entries = members.entries.iter_mut().map(|(_, entry)| entry);
+                entries
+                    .filter(|entry| ends(&entry.activity))
+                    .filter_map(|entry| entry.give(Order::CloseIdle))
+                    .collect()
+            };
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}

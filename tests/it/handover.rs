@@ -1,0 +1,437 @@
+//! Connections that go from worker to worker: their clients notice nothing.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::apps;
+use crate::client::Client;
+use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, until};
+use crate::upgrade::Installed;
+
+/// Answers a request and stays open.
+fn ask(client: &mut Client) -> u32 {
+    let answer = client.get("/");
+    assert_eq!(answer.body, "hi");
+    assert_eq!(answer.header("connection"), None, "it is to stay open");
+    answer.worker("pid")
+}
+
+fn connect(address: SocketAddr, count: usize) -> Vec<Client> {
+    let mut clients: Vec<_> = (0..count).map(|_| Client::connect(address)).collect();
+    pids(&mut clients);
+    clients
+}
+
+fn pids(clients: &mut [Client]) -> BTreeSet<u32> {
+    clients.iter_mut().map(ask).collect()
+}
+
+/// One request after another on one connection, until it is over; how many workers answered.
+fn keep_busy(address: SocketAddr, over: &AtomicBool) -> usize {
+    let mut client = Client::connect(address);
+    let mut workers = BTreeSet::new();
+    while !over.load(Ordering::Relaxed) {
+        workers.insert(ask(&mut client));
+    }
+    workers.len()
+}
+
+/// Sets the flag when it goes, however it goes: the load must not outlive a test that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the workers are these many, and tells their pids.
+fn settled(server: &Server, count: usize) -> BTreeSet<u32> {
+    until(|| server.workers().len() == count);
+    let workers = server.workers().into_iter();
+    workers.map(|pid| pid.as_raw().unsigned_abs()).collect()
+}
+
+pub(crate) fn reloads_close_no_connection() {
+    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let before = descriptors(server.pid);
+    let mut idle = connect(address, 50);
+    let mut silent: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads = [0; 4].map(|_| scope.spawn(|| keep_busy(address, &over)));
+        let over = Over(&over);
+        for generation in 2..7 {
+            server.signal(Signal::SIGHUP);
+            let finished = server.wait("reload_finished");
+            assert_eq!(finished["generation"], generation);
+            let workers = settled(&server, 2);
+            assert!(pids(&mut idle).is_subset(&workers), "{workers:?}");
+            assert_eq!(descriptors(server.pid), before);
+        }
+        drop(over);
+        for load in loads {
+            let workers = load.join().expect("no request failed");
+            assert!(workers > 5, "{workers} workers have had the connection");
+        }
+    });
+    let workers = settled(&server, 2);
+    assert!(pids(&mut silent).is_subset(&workers));
+    server.signal(Signal::SIGTERM);
+    for client in idle.iter_mut().chain(&mut silent) {
+        client.expect_end();
+    }
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    // Each connection was accepted once, however often it has moved.
+    let finished = ended.notices.last().expect("some");
+    assert_eq!(finished["connections"], 50 + 10 + 4);
+    assert!(
+        finished["handed_over"].as_u64() >= Some(5 * 60),
+        "{finished}"
+    );
+    let cut = |notice: &&serde_json::Value| notice["cut"].as_u64() > Some(0);
+    assert_eq!(ended.notices.iter().find(cut), None);
+}
+
+pub(crate) fn twenty_reloads_leave_nothing_behind() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let of_worker = |server: &Server| descriptors(server.workers()[0]);
+    let mut clients = connect(address, 5);
+    let before = (descriptors(server.pid), of_worker(&server));
+    for _ in 0..20 {
+        server.signal(Signal::SIGHUP);
+        server.wait("reload_finished");
+        server.wait("worker_exited");
+    }
+    assert_eq!(pids(&mut clients).len(), 1);
+    assert_eq!((descriptors(server.pid), of_worker(&server)), before);
+}
+
+pub(crate) fn a_request_that_has_begun_is_answered_before_its_connection_moves() {
+    let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
+    let mut server = Server::start(&[&arguments[..], &["--delay", "500ms"]].concat());
+    let address = server.address();
+    let old = server.workers()[0].as_raw().unsigned_abs();
+    let mut busy = Client::connect(address);
+    let mut half = Client::connect(address);
+    let mut pipelined = Client::connect(address);
+    busy.ask("/");
+    // The answer to the first says that the half of the second has been read as well.
+    half.send("GET / HTTP/1.1\r\nHost: test\r\n\r\nGET / HT");
+    assert_eq!(half.answer().worker("pid"), old);
+    busy.answer();
+    busy.ask("/");
+    pipelined.ask("/");
+    pipelined.ask("/");
+    server.signal(Signal::SIGHUP);
+    server.wait("worker_draining");
+    half.send("TP/1.1\r\nHost: test\r\n\r\n");
+    for client in [&mut busy, &mut pipelined] {
+        let answer = client.answer();
+        assert_eq!(answer.header("connection"), None);
+        assert_eq!(answer.worker("pid"), old);
+    }
+    let new = settled(&server, 1);
+    assert!(!new.contains(&old));
+    pipelined.answer();
+    assert_eq!(half.answer().header("connection"), None);
+    for client in [busy, half, pipelined] {
+        assert!(pids(&mut [client]).is_subset(&new));
+    }
+}
+
+pub(crate) fn an_upgrade_takes_the_connections_along() {
+    let installed = Installed::new(BINARY);
+    let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut idle = connect(address, 30);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| keep_busy(address, &over));
+        let over = Over(&over);
+        for _ in 0..2 {
+            installed.replace(BINARY);
+            server.signal(Signal::SIGUSR2);
+            server.wait("upgrade_finished");
+            server.wait("reload_finished");
+            let workers = settled(&server, 2);
+            assert!(pids(&mut idle).is_subset(&workers), "{workers:?}");
+        }
+        drop(over);
+        assert!(load.join().expect("no request failed") > 2);
+    });
+}
+
+/// It becomes ready, and then its file is gone.
+pub(crate) fn a_canary_gives_its_connections_back() {
+    let (installed, mut server) = Installed::app("fickle");
+    let address = server.address();
+    let before = server.workers();
+    std::fs::write(installed.beside("whim"), "vanish").expect("writable");
+    let hello = |client: &mut Client| {
+        let answer = client.get("/");
+        assert_eq!(
+            (answer.body.as_str(), answer.header("connection")),
+            ("hello", None)
+        );
+    };
+    let over = AtomicBool::new(false);
+    let mut clients = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut clients = Vec::new();
+            while !over.load(Ordering::Relaxed) && clients.len() < 500 {
+                let mut client = Client::connect(address);
+                hello(&mut client);
+                clients.push(client);
+            }
+            clients
+        });
+        let over = Over(&over);
+        server.signal(Signal::SIGUSR2);
+        server.wait("upgrade_abandoned");
+        until(|| server.workers() == before);
+        drop(over);
+        load.join().expect("no request failed")
+    });
+    clients.iter_mut().for_each(hello);
+}
+
+pub(crate) fn fewer_slots_keep_every_connection() {
+    let mut server = Server::start(&["--workers", "3", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut clients = Vec::new();
+    // Until each slot has some.
+    while pids(&mut clients).len() < 3 {
+        clients.extend(connect(address, 20));
+    }
+    for workers in [2, 1] {
+        server.signal(Signal::SIGTTOU);
+        assert_eq!(server.wait("resized")["workers"], workers);
+    }
+    let last = settled(&server, 1);
+    assert_eq!(pids(&mut clients), last);
+}
+
+pub(crate) fn a_worker_that_is_told_to_leave_hands_its_connections_over() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut clients = connect(address, 20);
+    for signal in [Signal::SIGTERM, Signal::SIGQUIT] {
+        let pid = server.workers()[0];
+        kill(pid, signal).expect("it lives");
+        server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
+        let next = settled(&server, 1);
+        assert_eq!(pids(&mut clients), next);
+    }
+}
+
+pub(crate) fn recycling_closes_no_connection() {
+    let arguments = ["--max-requests", "40", "--respond", "hi", "--worker-header"];
+    let mut server = Server::start(&arguments);
+    let address = server.address();
+    let mut idle = connect(address, 10);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let loads = [0; 2].map(|_| scope.spawn(|| keep_busy(address, &over)));
+        let over = Over(&over);
+        for _ in 0..4 {
+            server.wait("worker_draining");
+        }
+        drop(over);
+        for load in loads {
+            load.join().expect("no request failed");
+        }
+    });
+    pids(&mut idle);
+}
+
+/// They wait in the inbox, where the worker that had them has left and the one that would take them
+/// is full; and it dies.
+pub(crate) fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
+    let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
+    let mut server = Server::start(&[&arguments[..], &["--max-connections", "3"]].concat());
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut clients = connect(address, 3);
+    let full = descriptors(first);
+    // These wait in the queue, until there is another worker.
+    clients.extend((0..3).map(|_| Client::connect(address)));
+    server.signal(Signal::SIGHUP);
+    server.wait_for("worker_exited", |exited| pid_of(exited) == first);
+    let second = server.workers()[0];
+    until(|| descriptors(second) == full);
+    kill(second, Signal::SIGKILL).expect("it lives");
+    let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == second);
+    assert_eq!(exited["cut"], 3, "it has taken no more than it may");
+    let third = pid_of(&server.wait("worker_ready")).as_raw().unsigned_abs();
+    let mut lost = 0;
+    for client in &mut clients {
+        client.ask("/");
+        match client.try_answer() {
+            Ok(answer) => assert_eq!(answer.worker("pid"), third),
+            Err(_) => lost += 1,
+        }
+    }
+    assert_eq!(lost, 3, "those whose worker was killed");
+}
+
+/// Asks on each connection. Each that is answered is dropped, and makes room for another.
+fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
+    std::thread::scope(|scope| {
+        let answers = clients.into_iter().map(|mut client| {
+            client.ask("/");
+            scope.spawn(move || {
+                let answer = client.answer();
+                assert_eq!(answer.header("connection"), None);
+                answer.worker("pid")
+            })
+        });
+        let answers: Vec<_> = answers.collect();
+        let pids = answers.into_iter().map(|answer| answer.join());
+        pids.map(|pid| pid.expect("an answer")).collect()
+    })
+}
+
+pub(crate) fn a_full_worker_takes_over_as_others_leave() {
+    let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
+    let mut server = Server::start(&[&arguments[..], &["--max-connections", "2"]].concat());
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut clients = connect(address, 2);
+    clients.extend((0..2).map(|_| Client::connect(address)));
+    server.signal(Signal::SIGHUP);
+    server.wait_for("worker_exited", |exited| pid_of(exited) == first);
+    assert_eq!(ask_all(clients), settled(&server, 1));
+}
+
+/// The kernel would throw a connection away that is taken without a number for it.
+pub(crate) fn nothing_is_taken_over_without_a_descriptor_for_it() {
+    let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
+                  --worker-header --max-connections 100 --announce-fd 1";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(binary().get_program());
+    let mut server = Server::spawn(&mut command);
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    // Some are open, and the others wait in the queue, also for the next worker.
+    let clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
+    until(|| descriptors(first) == 40);
+    server.signal(Signal::SIGHUP);
+    server.wait("worker_draining");
+    assert!(!ask_all(clients).is_empty());
+    assert!(server.log().contains("accepting rests"), "{}", server.log());
+}
+
+/// More than an inbox holds.
+pub(crate) fn a_thousand_connections_move_at_once() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut clients = connect(address, 1000);
+    for _ in 0..3 {
+        server.signal(Signal::SIGHUP);
+        server.wait("worker_exited");
+        let worker = settled(&server, 1);
+        assert_eq!(pids(&mut clients), worker);
+    }
+}
+
+/// The next program serves with axum.
+pub(crate) fn a_server_of_others_takes_what_comes() {
+    let (installed, mut server) = Installed::app("hello");
+    let address = server.address();
+    let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").body, "hello");
+    }
+    let this = std::env::current_exe().expect("a path");
+    let other = format!("{}=axum exec {}", apps::VARIABLE, this.display());
+    installed.replace_by_script("/bin/sh", &other);
+    server.signal(Signal::SIGUSR2);
+    server.wait("reload_finished");
+    let workers = settled(&server, 2);
+    for client in &mut clients {
+        let pid: u32 = client.get("/").body.parse().expect("it answers its pid");
+        assert!(workers.contains(&pid), "{pid}");
+    }
+}
+
+pub(crate) fn connections_to_a_unix_address_move_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("app.sock");
+    let listen = format!("unix:{}", path.display());
+    let arguments = ["--listen", &listen, "--workers", "2", "--respond", "hi"];
+    let mut server = Server::start(&arguments);
+    server.addresses();
+    let mut clients: Vec<_> = (0..20)
+        .map(|_| UnixStream::connect(&path).expect("it listens"))
+        .collect();
+    clients.iter_mut().for_each(ask_unix);
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    settled(&server, 2);
+    clients.iter_mut().for_each(ask_unix);
+    server.signal(Signal::SIGTTOU);
+    server.wait("resized");
+    settled(&server, 1);
+    clients.iter_mut().for_each(ask_unix);
+}
+
+fn ask_unix(stream: &mut UnixStream) {
+    stream
+        .set_read_timeout(Some(CEILING))
+        .expect("a sane timeout");
+    let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
+    stream.write_all(request).expect("it reads");
+    let (mut answer, mut bytes) = (String::new(), [0; 512]);
+    while !answer.ends_with("\r\n\r\nhi") {
+        let len = stream.read(&mut bytes).expect("it answers");
+        assert!(len > 0, "it is open: {answer:?}");
+        answer.push_str(std::str::from_utf8(&bytes[..len]).expect("text"));
+    }
+    assert!(!answer.contains("connection: close"), "{answer}");
+}
+
+pub(crate) fn the_end_of_the_server_hands_nothing_over() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut clients = connect(address, 10);
+    let worker = server.workers()[0];
+    // So that it hears both at once.
+    kill(worker, Signal::SIGSTOP).expect("it lives");
+    server.signal(Signal::SIGTERM);
+    server.wait("worker_draining");
+    clients
+        .iter_mut()
+        .take(5)
+        .for_each(|client| client.ask("/"));
+    kill(worker, Signal::SIGCONT).expect("it lives");
+    for client in clients.iter_mut().take(5) {
+        let pid = client.answer().worker("pid");
+        assert_eq!(pid, worker.as_raw().unsigned_abs());
+    }
+    clients.iter_mut().for_each(Client::expect_end);
+    let ended = server.end();
+    assert_eq!((ended.code, ended.count("worker_spawned")), (Some(0), 0));
+}
+
+/// The end comes while connections are on their way.
+pub(crate) fn a_server_may_end_in_the_middle() {
+    let mut server = Server::start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let mut clients = connect(address, 200);
+    server.signal(Signal::SIGHUP);
+    server.wait("worker_draining");
+    server.signal(Signal::SIGTERM);
+    clients.iter_mut().for_each(Client::expect_end);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
