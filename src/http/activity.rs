@@ -9,27 +9,13 @@
 //! none of them guards another.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
+use super::clock::{Clock, Since};
 use super::info::ConnectionInfo;
 use super::wheel::Tick;
-
-/// The coarse clock. It counts ticks of the registry, not time: while a worker is stuck in a
-/// handler it reads nobody's bytes, and no client is to be blamed for that.
-#[derive(Debug, Default)]
-pub(super) struct Clock(AtomicU64);
-
-impl Clock {
-    pub(super) fn now(&self) -> Tick {
-        Tick(self.0.load(Relaxed))
-    }
-
-    pub(super) fn advance(&self) -> Tick {
-        Tick(self.0.fetch_add(1, Relaxed) + 1)
-    }
-}
 
 /// What a connection is doing. What its deadline is follows from that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +97,9 @@ pub(super) struct Activity {
     may_hold: AtomicBool,
     may_leave: AtomicBool,
     looked_for: AtomicBool,
+    /// Whether the next answer ends the connection, for its age or its requests.
+    is_spent: AtomicBool,
+    requests: AtomicU32,
     cut: AtomicBool,
     stream_gone: AtomicBool,
     wakers: Mutex<Option<Box<Wakers>>>,
@@ -143,6 +132,8 @@ impl Activity {
             may_hold: AtomicBool::new(true),
             may_leave: AtomicBool::new(false),
             looked_for: AtomicBool::new(false),
+            is_spent: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             stream_gone: AtomicBool::new(false),
             wakers: Mutex::default(),
@@ -203,6 +194,22 @@ impl Activity {
 
     pub(super) fn may_leave(&self) -> bool {
         self.may_leave.load(Relaxed)
+    }
+
+    /// Counts a request, and says the how manieth it is.
+    pub(super) fn count_request(&self) -> u32 {
+        let requests = self.requests.load(Relaxed).saturating_add(1);
+        self.requests.store(requests, Relaxed);
+        requests
+    }
+
+    /// Has the next answer be the connection's last; says whether that is news.
+    pub(super) fn spend(&self) -> bool {
+        !self.is_spent.swap(true, Relaxed)
+    }
+
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_spent.load(Relaxed)
     }
 
     /// Has the stream look, at its next flush, whether the client is still there. It stays asked
@@ -340,6 +347,11 @@ impl Activity {
         }
     }
 
+    /// Of a stream: that of its connection.
+    pub(super) fn of_connection(&self) -> &Self {
+        self.connection.as_deref().unwrap_or(self)
+    }
+
     /// Whether it is that of a stream, which can end without its connection.
     pub(super) fn is_of_stream(&self) -> bool {
         self.connection.is_some()
@@ -435,26 +447,6 @@ fn store(slot: &mut Option<Waker>, waker: &Waker) {
     match slot {
         Some(known) => known.clone_from(waker),
         None => *slot = Some(waker.clone()),
-    }
-}
-
-/// The tick at which something began to be in the way, kept as tick + 1; 0 is "nothing is".
-#[derive(Debug, Default)]
-struct Since(AtomicU64);
-
-impl Since {
-    fn begin(&self, now: Tick) {
-        if self.0.load(Relaxed) == 0 {
-            self.0.store(now.0 + 1, Relaxed);
-        }
-    }
-
-    fn end(&self) {
-        self.0.store(0, Relaxed);
-    }
-
-    fn get(&self) -> Option<Tick> {
-        self.0.load(Relaxed).checked_sub(1).map(Tick)
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     pub(crate) idle_timeouts: u64,
     /// Connections that were still live when time was up.
     pub(crate) cut: u64,
+    /// Connections that were ended for their age, or for the number of their requests.
+    pub(crate) spent: u64,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,7 @@ impl Counters {
             write_timeouts: count(Count::WriteTimeouts),
             idle_timeouts: count(Count::IdleTimeouts),
             cut: count(Count::Cut),
+            spent: count(Count::Spent),
         }
     }
 
@@ -102,6 +105,10 @@ impl Counters {
             Deadline::Idle => Count::IdleTimeouts,
         };
         self.row.add(count, 1);
+    }
+
+    pub(super) fn spent(&self) {
+        self.row.add(Count::Spent, 1);
     }
 
     pub(super) fn cut(&self, connections: usize) {

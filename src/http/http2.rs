@@ -212,7 +212,7 @@ where
         if self.course == Course::Over {
             return Poll::Ready(Ok(()));
         }
-        if self.registry.is_draining(&self.activity) {
+        if self.registry.is_draining(&self.activity) || self.activity.is_spent() {
             self.go_away();
         }
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {

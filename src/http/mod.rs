@@ -10,6 +10,7 @@
 
 mod activity;
 mod body;
+mod clock;
 mod connection;
 mod counters;
 mod farewell;

@@ -1,5 +1,6 @@
 //! The HTTP options.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -15,6 +16,8 @@ pub struct Http {
     pub(super) write_timeout: Duration,
     pub(super) idle_timeout: Duration,
     pub(super) linger: Duration,
+    pub(super) max_connection_age: Option<Duration>,
+    pub(super) max_connection_requests: Option<NonZeroU32>,
     pub(super) max_warm: usize,
     pub(super) max_target_size: usize,
     pub(super) max_header_size: usize,
@@ -65,6 +68,8 @@ impl Default for Http {
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             linger: Duration::from_millis(100),
+            max_connection_age: None,
+            max_connection_requests: None,
             max_warm: 1024,
             max_target_size: 8 * 1024,
             max_header_size: 16 * 1024,
@@ -176,6 +181,27 @@ impl Http {
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// How old a connection may become, or up to a quarter older so that those of one moment do not
+    /// all come back in another. From then on the next answer is its last: `Connection: close` in
+    /// HTTP/1, GOAWAY in HTTP/2. So nothing is lost; one on which nothing comes has
+    /// [`Http::idle_timeout`]. It has balancers, and clients that never leave, look for a server
+    /// anew now and then. A connection that another worker takes over begins anew.
+    ///
+    /// Default: `None`, which is for ever.
+    pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.max_connection_age = age.into();
+        self
+    }
+
+    /// How many requests a connection may carry; the answer to the last one ends it, as
+    /// [`Http::max_connection_age`] does.
+    ///
+    /// Default: `None`, which is any number.
+    pub fn max_connection_requests(mut self, requests: impl Into<Option<NonZeroU32>>) -> Self {
+        self.max_connection_requests = requests.into();
         self
     }
 

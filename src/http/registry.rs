@@ -24,7 +24,8 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) use self::drain::LEAVING_MAX;
 pub(super) use self::drain::Leave;
 use self::drain::{Exit, Phase};
-use super::activity::{Activity, Clock, Stage};
+use super::activity::{Activity, Stage};
+use super::clock::Clock;
 use super::counters::Counters;
 use super::options::Http;
 use super::preface::Preface;
@@ -60,6 +61,8 @@ struct Entry {
     order: Option<Order>,
     /// Nowhere while it is at rest.
     place: Place,
+    /// When it is old.
+    end_of_life: Option<Tick>,
     task: Option<Waker>,
 }
 
@@ -87,14 +90,17 @@ impl Registry {
     pub(super) fn join(self: &Rc<Self>) -> Member {
         let activity = Arc::new(Activity::new(Arc::clone(&self.clock)));
         let mut members = self.members.borrow_mut();
+        let vacant = members.entries.vacant_entry();
+        let key = vacant.key();
         let entry = Entry {
             activity: Arc::clone(&activity),
             order: None,
             place: Place::NOWHERE,
+            end_of_life: self.timeouts.end_of_life(self.clock.now(), key),
             task: None,
         };
         let turn = self.turn(&entry);
-        let key = members.entries.insert(entry);
+        vacant.insert(entry);
         members.wheel.put(key, turn);
         if members.entries.len() == 1 {
             self.first_came.notify_one();
@@ -108,7 +114,13 @@ impl Registry {
     }
 
     /// A request has begun; `Counters::request_ends` is told what this returns.
-    pub(super) fn request_begins(&self) -> Timing {
+    pub(super) fn request_begins(&self, activity: &Activity) -> Timing {
+        if let Some(max) = self.http.max_connection_requests
+            && activity.of_connection().count_request() >= max.get()
+            && activity.of_connection().spend()
+        {
+            self.counters.spent();
+        }
         self.counters.request_begins(self.clock.now())
     }
 
@@ -176,6 +188,11 @@ impl Registry {
             .get_mut(key)
             .expect("who leaves the slab leaves the wheel");
         wheel.put(key, self.turn(entry));
+        if entry.end_of_life.is_some_and(|end| end <= now) && entry.activity.spend() {
+            self.counters.spent();
+            // In HTTP/2 the client can be told now.
+            return entry.task.take();
+        }
         let due = self.deadline(&entry.activity);
         let Some((due, order)) = due.filter(|(due, _)| *due <= now) else {
             return self.look_after(entry, now);
@@ -221,7 +238,10 @@ impl Registry {
             (Phase::Serving, false) => Wheel::REACH,
         };
         let due = self.deadline(&entry.activity);
-        let latest = now.after(ahead);
+        let latest = match entry.end_of_life {
+            Some(end) if end > now => end.min(now.after(ahead)),
+            _ => now.after(ahead),
+        };
         due.map_or(latest, |(due, _)| due.clamp(now.after(1), latest))
     }
 

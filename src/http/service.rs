@@ -50,7 +50,7 @@ where
         let exchange = Exchange {
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&self.activity),
-            timing: self.registry.request_begins(),
+            timing: self.registry.request_begins(&self.activity),
             tunnel,
         };
         if request.extensions().get::<OnUpgrade>().is_some() {
@@ -215,6 +215,7 @@ impl Exchange {
             return false;
         }
         self.registry.is_draining(&self.activity)
+            || self.activity.is_spent()
             || self.activity.body_failure().is_some()
             || (author == Author::Server && self.activity.is_body_unread())
     }

@@ -16,6 +16,8 @@ pub(super) struct Timeouts {
     write: u64,
     idle: u64,
     linger: u64,
+    /// How old a connection may become.
+    age: Option<u64>,
     /// How long a client of HTTP/2 may take to acknowledge that it is to go.
     goodbye: u64,
     /// How long a connection is idle before it is put to rest, and how long a handler works before
@@ -56,10 +58,20 @@ impl Timeouts {
             write: ticks(http.write_timeout),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
+            age: http.max_connection_age.map(ticks),
             goodbye: ticks(http.header_timeout.min(Self::GOODBYE)),
             watch: ticks(Self::WATCH),
             horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
         }
+    }
+
+    /// When a connection that begins now is old: with a spread of a quarter, by its key.
+    pub(super) fn end_of_life(&self, now: Tick, key: usize) -> Option<Tick> {
+        let age = self.age?;
+        // Neighbours are far apart: the golden ratio's share of the quarter, again and again.
+        let share = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let spread = (u128::from(age / 4) * u128::from(share)) >> 32;
+        Some(now.after(age.saturating_add(u64::try_from(spread).unwrap_or(u64::MAX))))
     }
 
     /// Whether a connection has done what it does for long enough to be looked after.
@@ -159,7 +171,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::super::activity::Clock;
+    use super::super::clock::Clock;
     use super::*;
 
     /// At the shortest timeout of 2 s a tick is 250 ms.
@@ -281,6 +293,21 @@ mod tests {
         assert_eq!(deadline(), expire(9, Deadline::Header));
         activity.begin_request();
         assert_eq!(deadline(), None);
+    }
+
+    #[test]
+    fn those_of_one_moment_do_not_grow_old_together() {
+        let timeouts = Timeouts::new(&Http::new().max_connection_age(Duration::from_secs(100)));
+        let age = timeouts.age.expect("it is set");
+        let mut ends: Vec<_> = (0..100)
+            .filter_map(|key| timeouts.end_of_life(Tick(7), key))
+            .map(|Tick(end)| end - 7)
+            .collect();
+        ends.sort_unstable();
+        assert!(ends[0] >= age && ends[99] <= age + age / 4, "{ends:?}");
+        ends.dedup();
+        assert!(ends.len() > 60, "{ends:?}");
+        assert_eq!(self::timeouts().end_of_life(Tick(7), 1), None);
     }
 
     #[test]

@@ -84,6 +84,8 @@ fn server(options: &Options) -> Prefork {
         .body_timeout(limits.body_timeout)
         .write_timeout(limits.write_timeout)
         .idle_timeout(limits.idle_timeout)
+        .max_connection_age(limits.max_connection_age)
+        .max_connection_requests(limits.max_connection_requests)
         .max_warm(limits.max_warm)
         .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)

@@ -15,6 +15,7 @@ mod pipelines;
 mod presence;
 mod protocol;
 mod rest;
+mod spent;
 
 use std::cell::RefCell;
 use std::convert::Infallible;

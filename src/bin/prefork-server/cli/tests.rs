@@ -145,7 +145,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(limits.header_timeout, Duration::from_millis(1));
     assert_eq!(limits.max_target_size, 1 << 10);
     assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));
-    assert_eq!(limits.max_connections, NonZeroUsize::new(7));
+    assert_eq!(limits.max_connections, std::num::NonZeroUsize::new(7));
     assert_eq!(
         (logs.announce_fd, logs.access_log),
         (Some(2), Some(LogTarget::Stdout))
