@@ -17,7 +17,7 @@ use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
-use crate::http::{Acceptor, ConnectionInfo, Http, Request, Server, Tls};
+use crate::http::{Acceptor, Http, Request, Server, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
@@ -381,14 +381,13 @@ struct Connections {
 
 impl Connections {
     /// Until the drain.
-    async fn each(mut self, begin: impl Fn(Connection, ConnectionInfo)) {
+    async fn each(mut self, begin: impl Fn(Connection)) {
         while let Some(mut connection) = self.incoming.accept().await {
             let peer = connection.peer();
             if self.balancers.iter().any(|from| from.contains(peer)) {
                 connection.expect_header();
             }
-            let info = ConnectionInfo::new(peer, connection.shared_local());
-            begin(connection, info);
+            begin(connection);
         }
     }
 }
@@ -417,8 +416,8 @@ async fn serve_incoming<S, B>(
     });
     if let Some(acceptor) = connections.acceptor.take() {
         let front = server.front(service);
-        let begin = |connection, info| {
-            spawn_local(front.serve(acceptor.accept(connection), info));
+        let begin = |connection| {
+            spawn_local(front.serve(acceptor.accept(connection)));
         };
         connections.each(begin).await;
     } else {
@@ -426,8 +425,8 @@ async fn serve_incoming<S, B>(
         if let Some(outgoing) = worker.outgoing() {
             front = front.with_heir(Rc::new(outgoing));
         }
-        let begin = |connection, info| {
-            spawn_local(front.serve(connection, info));
+        let begin = |connection| {
+            spawn_local(front.serve(connection));
         };
         connections.each(begin).await;
     }

@@ -13,7 +13,6 @@ use bytes::Bytes;
 
 use super::activity::{Activity, Stage};
 use super::farewell::{Farewell, Manner, TOO_SLOW};
-use super::info::ConnectionInfo;
 use super::registry::{Leave, Member};
 use super::socket::{Socket, Version};
 use super::stream::Stream;
@@ -61,7 +60,7 @@ pub(super) struct Connection<I> {
 
 enum Phase<I> {
     /// Something comes before HTTP.
-    Opening(I, ConnectionInfo),
+    Opening(I),
     /// Not one byte has come since the last answer, or at all.
     AtRest(I),
     Served(Box<dyn Protocol<I>>),
@@ -78,14 +77,14 @@ enum Phase<I> {
 type Last<I> = Option<Farewell<I>>;
 
 impl<I: Socket> Life<I> {
-    pub(super) fn new(member: Member, means: Rc<Means<I>>, io: I, info: ConnectionInfo) -> Self {
+    pub(super) fn new(member: Member, means: Rc<Means<I>>, io: I) -> Self {
         if means.heir.is_some() {
             member.activity.let_leave();
         }
         Self::Lives(Connection {
             member,
             means,
-            phase: Phase::Opening(io, info),
+            phase: Phase::Opening(io),
         })
     }
 }
@@ -121,7 +120,7 @@ impl<I: Socket> Connection<I> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last<I>> {
         loop {
             let outcome = match &mut self.phase {
-                Phase::Opening(..) => self.poll_open(cx),
+                Phase::Opening(_) => self.poll_open(cx),
                 Phase::AtRest(_) => self.poll_rest(cx),
                 Phase::Served(_) => self.poll_served(cx),
                 Phase::HandedOver { .. } => self.poll_handed_over(cx),
@@ -137,14 +136,13 @@ impl<I: Socket> Connection<I> {
 
     /// `None` is "go on, in another phase"; as with the next two.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        let Phase::Opening(io, info) = &mut self.phase else {
+        let Phase::Opening(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
         match io.poll_open(cx) {
             Poll::Ready(Ok(version)) => {
-                if let Phase::Opening(io, mut info) = mem::replace(&mut self.phase, Phase::Moving) {
-                    io.introduce(&mut info);
-                    self.member.activity.introduce(info);
+                if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
+                    self.member.activity.introduce(io.info());
                     self.member.activity.enter(match io.was_idle() {
                         true => Stage::Idle,
                         false => Stage::Fresh,
@@ -158,12 +156,12 @@ impl<I: Socket> Connection<I> {
                 Poll::Ready(None)
             }
             Poll::Ready(Err(error)) => {
-                tracing::debug!(peer = ?info.peer, %error, "connection did not open");
+                tracing::debug!(%error, "connection did not open");
                 Poll::Ready(Some(None))
             }
             Poll::Pending => match self.member.take_order(cx) {
                 Some(order) => {
-                    tracing::debug!(peer = ?info.peer, "connection did not open in time");
+                    tracing::debug!("connection did not open in time");
                     self.member.count(order);
                     Poll::Ready(Some(None))
                 }

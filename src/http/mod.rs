@@ -107,8 +107,8 @@ pub(crate) type Taken<I> = Pin<Box<dyn Future<Output = Result<(), I>>>>;
 impl<I: Socket> Front<I> {
     /// Serves one connection to its end. It counts as live from this call on; the future is to be
     /// spawned on this thread, and [`Server::clock`] is to run beside it.
-    pub(crate) fn serve(&self, io: I, info: ConnectionInfo) -> impl Future<Output = ()> + use<I> {
-        Life::new(self.registry.join(), Rc::clone(&self.means), io, info)
+    pub(crate) fn serve(&self, io: I) -> impl Future<Output = ()> + use<I> {
+        Life::new(self.registry.join(), Rc::clone(&self.means), io)
     }
 
     /// With somebody who takes these streams over in [`Server::hand_over`]. Without, they stay.

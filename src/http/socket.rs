@@ -38,8 +38,8 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         false
     }
 
-    /// Adds what was learnt of the client in that.
-    fn introduce(&self, _info: &mut ConnectionInfo) {}
+    /// Whose it is, with what was learnt of the client when it opened.
+    fn info(&self) -> ConnectionInfo;
 }
 
 /// How much of a connection the client has closed.

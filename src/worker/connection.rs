@@ -26,18 +26,26 @@ pub struct Connection {
     stream: Stream,
     peer: Peer,
     local: Arc<Address>,
-    /// If it comes from a balancer.
-    proxied: Option<Box<Proxied>>,
-    /// Read before by whoever had it then; boxed, as there is hardly ever any.
-    read_ahead: Option<Box<Bytes>>,
-    past: Past,
+    /// Boxed, as hardly any connection has it.
+    luggage: Option<Box<Luggage>>,
     _admission: Admission,
 }
 
+/// What a connection may bring along, until it is read from.
+#[derive(Debug, Default)]
+struct Luggage {
+    past: Past,
+    /// If it comes from a balancer.
+    proxied: Option<Box<Proxied>>,
+    /// Read before by whoever had it then.
+    read_ahead: Bytes,
+}
+
 /// What was before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Past {
     /// The client has just connected.
+    #[default]
     None,
     /// Another worker had it, and it was idle.
     Elsewhere,
@@ -90,29 +98,29 @@ impl Connection {
             stream,
             peer,
             local,
-            proxied: None,
-            read_ahead: None,
-            past: Past::None,
+            luggage: None,
             _admission: admission,
         }
     }
 
     /// A PROXY header comes before anything else, unless it was read elsewhere.
     pub(crate) fn expect_header(&mut self) {
-        if self.past == Past::None {
-            self.proxied = Some(Box::default());
+        let luggage = self.luggage();
+        if luggage.past == Past::None {
+            luggage.proxied = Some(Box::default());
         }
     }
 
     /// What a balancer has said of the client.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
-        self.proxied.as_deref().and_then(Proxied::forwarded)
+        self.luggage.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
     /// It comes from another worker, with what that one knew.
     pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
-        self.past = Past::Elsewhere;
-        self.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
+        let luggage = self.luggage();
+        luggage.past = Past::Elsewhere;
+        luggage.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
         self.put_back(read_ahead);
     }
 
@@ -126,25 +134,36 @@ impl Connection {
             true => bytes,
             false => [bytes, later].concat().into(),
         };
-        self.read_ahead = Some(Box::new(bytes));
+        self.luggage().read_ahead = bytes;
     }
 
     /// What was put back and not read again.
     pub(crate) fn take_read_ahead(&mut self) -> Bytes {
-        self.read_ahead
-            .take()
-            .map_or_else(Bytes::new, |bytes| *bytes)
+        match &mut self.luggage {
+            Some(luggage) => std::mem::take(&mut luggage.read_ahead),
+            None => Bytes::new(),
+        }
+    }
+
+    fn luggage(&mut self) -> &mut Luggage {
+        self.luggage.get_or_insert_default()
+    }
+
+    fn has_read_ahead(&self) -> bool {
+        let luggage = self.luggage.as_deref();
+        luggage.is_some_and(|luggage| !luggage.read_ahead.is_empty())
     }
 
     /// What was put back, as far as it fits.
     fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
-        let Some(bytes) = &mut self.read_ahead else {
+        let Some(luggage) = &mut self.luggage else {
             return 0;
         };
+        let bytes = &mut luggage.read_ahead;
         let len = bytes.len().min(buf.remaining());
         buf.put_slice(&bytes.split_to(len));
-        if bytes.is_empty() {
-            self.read_ahead = None;
+        if bytes.is_empty() && luggage.proxied.is_none() {
+            self.luggage = None;
         }
         len
     }
@@ -159,10 +178,6 @@ impl Connection {
     #[must_use]
     pub fn local(&self) -> &Address {
         &self.local
-    }
-
-    pub(crate) fn shared_local(&self) -> Arc<Address> {
-        Arc::clone(&self.local)
     }
 }
 
@@ -192,7 +207,7 @@ impl AsyncRead for Connection {
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
-        if self.read_ahead.is_some() {
+        if self.has_read_ahead() {
             return true;
         }
         // The sockets of a runtime do not block.
@@ -202,7 +217,7 @@ impl Socket for Connection {
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.read_ahead.is_some() {
+        if self.has_read_ahead() {
             return Poll::Ready(());
         }
         // An error is for the next read to find.
@@ -210,20 +225,25 @@ impl Socket for Connection {
     }
 
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
-        if let Some(proxied) = &mut self.proxied {
+        if let Some(luggage) = &mut self.luggage
+            && let Some(proxied) = &mut luggage.proxied
+        {
             ready!(proxied.poll_header(&self.stream, cx))?;
         }
         Poll::Ready(Ok(Version::Http1))
     }
 
-    fn introduce(&self, info: &mut ConnectionInfo) {
+    fn info(&self) -> ConnectionInfo {
+        let mut info = ConnectionInfo::new(self.peer, Arc::clone(&self.local));
         if let Some(forwarded) = self.forwarded() {
             info.set_forwarded(forwarded);
         }
+        info
     }
 
     fn was_idle(&self) -> bool {
-        self.past == Past::Elsewhere
+        let luggage = self.luggage.as_deref();
+        luggage.is_some_and(|luggage| luggage.past == Past::Elsewhere)
     }
 
     fn ends_with_close(&self) -> bool {

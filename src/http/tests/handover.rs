@@ -66,10 +66,8 @@ impl Heir<Counted> for Successor {
             if self.mood.get() == Mood::Refuses {
                 return Err(io);
             }
-            let address = io.stream.peer_addr().expect("its client is there");
-            let info = ConnectionInfo::new(Peer::Tcp(address), Address::Tcp(address));
             self.read_ahead.borrow_mut().push(read_ahead);
-            spawn_local(self.front.serve(io, info));
+            spawn_local(self.front.serve(io));
             Ok(())
         })
     }

@@ -144,11 +144,7 @@ impl Host {
         let last_moment = Arc::clone(&host.last_moment);
         let connections = Rc::clone(&host.connections);
         spawn_local(async move {
-            while let Ok((stream, peer)) = listener.accept().await {
-                let info = ConnectionInfo::new(
-                    Peer::Tcp(peer),
-                    Address::Tcp(stream.local_addr().expect("an address")),
-                );
+            while let Ok((stream, _)) = listener.accept().await {
                 let stream = Counted {
                     stream,
                     version,
@@ -156,7 +152,7 @@ impl Host {
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
                 };
-                let life = front.serve(stream, info);
+                let life = front.serve(stream);
                 connections.borrow_mut().push(spawn_local(life));
             }
         });
@@ -277,6 +273,15 @@ struct Counted {
 type LastMoment = Arc<Mutex<Vec<std::net::TcpStream>>>;
 
 impl Socket for Counted {
+    fn info(&self) -> ConnectionInfo {
+        let ends = (self.stream.peer_addr(), self.stream.local_addr());
+        let (Ok(peer), Ok(local)) = ends else {
+            // It was reset at once.
+            return ConnectionInfo::new(Peer::Unix, Address::Unix("/".into()));
+        };
+        ConnectionInfo::new(Peer::Tcp(peer), Address::Tcp(local))
+    }
+
     fn has_unread(&self) -> bool {
         let socket = SockRef::from(&self.stream);
         socket

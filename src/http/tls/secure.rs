@@ -154,12 +154,14 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
-    fn introduce(&self, info: &mut ConnectionInfo) {
-        if let State::Open(stream) = &*self.state {
-            let (wire, session) = stream.get_ref();
-            wire.io.introduce(info);
-            info.set_tls(TlsInfo::of(session));
-        }
+    fn info(&self) -> ConnectionInfo {
+        let State::Open(stream) = &*self.state else {
+            unreachable!("nobody asks before it is open");
+        };
+        let (wire, session) = stream.get_ref();
+        let mut info = wire.io.info();
+        info.set_tls(TlsInfo::of(session));
+        info
     }
 }
 

@@ -23,6 +23,11 @@ const CEILING: Duration = Duration::from_secs(10);
 struct Tcp(TcpStream);
 
 impl Socket for Tcp {
+    fn info(&self) -> ConnectionInfo {
+        let local = crate::address::Address::Unix("/".into());
+        ConnectionInfo::new(crate::address::Peer::Unix, local)
+    }
+
     fn has_unread(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         SockRef::from(&self.0)
@@ -163,10 +168,10 @@ fn is_readable(secure: &Secure<Tcp>) -> bool {
 }
 
 fn told(secure: &Secure<Tcp>) -> Option<TlsInfo> {
-    let local = crate::address::Address::Unix("/".into());
-    let mut info = ConnectionInfo::new(crate::address::Peer::Unix, local);
-    secure.introduce(&mut info);
-    info.tls().cloned()
+    match &*secure.state {
+        State::Open(_) => secure.info().tls().cloned(),
+        _ => None,
+    }
 }
 
 #[tokio::test]
