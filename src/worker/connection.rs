@@ -296,3 +296,27 @@ impl AsyncWrite for Connection {
         each!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Http, Request, Response, Server};
+    use crate::row::Row;
+
+    fn size_of_output<T>(_: impl Fn(Connection) -> T) -> usize {
+        size_of::<T>()
+    }
+
+    /// What a connection at rest costs is this, in a task of the runtime's, which takes multiples
+    /// of 128 bytes.
+    #[test]
+    fn its_life_fits_into_a_small_task() {
+        let server = Server::new(Http::new(), Row::own());
+        let front =
+            server.front::<Connection, _, _>(hyper::service::service_fn(async |_: Request| {
+                Ok::<Response, std::convert::Infallible>(Response::default())
+            }));
+        let size = size_of_output(|connection| front.serve(connection));
+        assert!(size <= 144, "{size} bytes");
+    }
+}

@@ -161,10 +161,3 @@ fn a_cut_ends_a_connection_at_rest() {
         host.emptied().await;
     });
 }
-
-/// With what the runtime adds, a task is a multiple of 128 bytes.
-#[test]
-fn a_life_is_small() {
-    let size = size_of::<super::super::connection::Life<crate::worker::connection::Connection>>();
-    assert!(size <= 144, "{size} bytes");
-}
