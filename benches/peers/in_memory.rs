@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::process::Trouble;
 use crate::programs::Program;
-use crate::series::{Series, Unit};
+use crate::series::{self, Series, Unit};
 use crate::session::{Session, Taken, Turn};
 
 /// What a browser sends, more or less.
@@ -35,13 +35,14 @@ struct Requests(u64);
 
 #[derive(Clone, Copy)]
 enum Contender {
-    Ours,
+    Here(ours::Path),
     /// What the Go program calls it.
     Go(&'static str),
 }
 
-const CONTENDERS: [(&str, Contender); 3] = [
-    (ours::NAME, Contender::Ours),
+const CONTENDERS: [(&str, Contender); 4] = [
+    (series::OURS, Contender::Here(ours::Path::Ours)),
+    ("hyper", Contender::Here(ours::Path::Hyper)),
     ("fasthttp", Contender::Go("fasthttp")),
     ("net/http", Contender::Go("net-http")),
 ];
@@ -75,7 +76,7 @@ fn turn(session: &Session, contender: Contender, requests: Requests) -> Result<T
     let mut figures = Vec::new();
     for length in LENGTHS {
         let nanos = session.cpus.on_server(|| match contender {
-            Contender::Ours => ours::ours_in_memory(length, requests),
+            Contender::Here(path) => ours::in_this_process(path, length, requests),
             Contender::Go(which) => {
                 let program = session.programs.path(Program::InMemory)?;
                 go(program, which, length, requests)

@@ -8,6 +8,79 @@
 //! Not measured: more than one worker (balance between them has a bench of its own), a network,
 //! TLS, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
 
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "the library does not show its rooms; the row in memory has its own copy"
+)]
+#[path = "../../src/address.rs"]
+mod address;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/error.rs"]
+mod error;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/http/mod.rs"]
+mod http;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/id.rs"]
+mod id;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/keyring.rs"]
+mod keyring;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/proxy/mod.rs"]
+mod proxy;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/record.rs"]
+mod record;
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    unused_macros,
+    reason = "as above"
+)]
+#[path = "../../src/row/mod.rs"]
+mod row;
+
 mod command_line;
 mod cost;
 #[expect(

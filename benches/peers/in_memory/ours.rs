@@ -1,10 +1,12 @@
-//! The row in this process. It is plain hyper as long as our connection path has no way in from
-//! outside that takes a stream from memory; [`ours_in_memory`] is where that belongs, and [`NAME`]
-//! then says so.
+//! The rows in this process: our connection path, and plain hyper on the same stream.
 
 use std::convert::Infallible;
 use std::io;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,56 +15,104 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{self, ReadBufCursor};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use nix::sys::resource::{UsageWho, getrusage};
-use tokio::runtime::Builder;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::spawn_local;
 
 use super::{PerConnection, REQUEST, Requests};
+use crate::address::{Address, Peer};
+use crate::http::{Closed, ConnectionInfo, Front, Http, Server, Socket, reply};
 use crate::peer::BODY;
 use crate::process::Trouble;
+use crate::row::Row;
 
-/// What is measured here.
-pub(super) const NAME: &str = "hyper";
+/// Who serves.
+#[derive(Clone, Copy)]
+pub(super) enum Path {
+    Ours,
+    Hyper,
+}
 
 /// Nanoseconds of user and system time per request.
-pub(super) fn ours_in_memory(length: PerConnection, requests: Requests) -> Result<f64, Trouble> {
-    let runtime = Builder::new_current_thread().build()?;
+pub(super) fn in_this_process(
+    path: Path,
+    length: PerConnection,
+    requests: Requests,
+) -> Result<f64, Trouble> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build_local(LocalOptions::default())?;
     runtime.block_on(async {
-        let answer = AnswerLength(serve_one(Requests(1), AnswerLength(1)).await?);
+        let host = Host::new(path);
+        let answer = AnswerLength(host.serve_one(Requests(1), AnswerLength(1)).await?);
         // A tenth of it first, so that pools are filled.
-        serve(length, Requests(requests.0 / 10 + 1), answer).await?;
+        host.serve(length, Requests(requests.0 / 10 + 1), answer)
+            .await?;
         let before = used()?;
-        serve(length, requests, answer).await?;
+        host.serve(length, requests, answer).await?;
         let used = used()? - before;
         Ok(used.as_nanos() as f64 / requests.0 as f64)
     })
 }
 
-/// Answers `requests`, so many on each connection.
-async fn serve(
-    length: PerConnection,
-    requests: Requests,
-    answer: AnswerLength,
-) -> Result<(), Trouble> {
-    let mut left = requests.0;
-    while left > 0 {
-        let of_this_one = length.0.min(left);
-        left -= of_this_one;
-        serve_one(Requests(of_this_one), answer).await?;
-    }
-    Ok(())
+enum Host {
+    Ours(Front<Memory>),
+    Hyper,
 }
 
-/// Gives the bytes of all answers.
-async fn serve_one(requests: Requests, answer: AnswerLength) -> Result<u64, Trouble> {
-    let mut stream = Memory::new(requests, answer);
-    let served = http1::Builder::new()
-        .serve_connection(&mut stream, service_fn(hello))
-        .await;
-    served.map_err(|error| Trouble::Stuck(error.to_string()))?;
-    Ok(stream.answered)
+impl Host {
+    fn new(path: Path) -> Self {
+        match path {
+            Path::Hyper => Self::Hyper,
+            Path::Ours => {
+                let server = Server::new(Http::new(), Row::own());
+                spawn_local(server.clock());
+                Self::Ours(server.front(service_fn(greet)))
+            }
+        }
+    }
+
+    /// Answers `requests`, so many on each connection.
+    async fn serve(
+        &self,
+        length: PerConnection,
+        requests: Requests,
+        answer: AnswerLength,
+    ) -> Result<(), Trouble> {
+        let mut left = requests.0;
+        while left > 0 {
+            let of_this_one = length.0.min(left);
+            left -= of_this_one;
+            self.serve_one(Requests(of_this_one), answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the bytes of all answers.
+    async fn serve_one(&self, requests: Requests, answer: AnswerLength) -> Result<u64, Trouble> {
+        let answered = Arc::default();
+        let stream = Memory::new(requests, answer, Arc::clone(&answered));
+        match self {
+            Self::Ours(front) => front.serve(stream).await,
+            Self::Hyper => http1::Builder::new()
+                .serve_connection(stream, service_fn(hello))
+                .await
+                .map_err(|error| Trouble::Stuck(error.to_string()))?,
+        }
+        Ok(answered.load(Relaxed))
+    }
+}
+
+/// As a user of the crate who cares would write it.
+async fn greet(request: crate::http::Request) -> Result<Response<Full<Bytes>>, http::Error> {
+    let (head, _unread) = request.into_parts();
+    reply(head)
+        .header(CONTENT_TYPE, HeaderValue::from_static("text/plain"))
+        .body(Full::new(Bytes::from_static(BODY.as_bytes())))
 }
 
 async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -91,62 +141,132 @@ struct Memory {
     /// How much of the next request has been read.
     at: usize,
     /// In bytes, as is what all answers come to.
-    answered: u64,
+    answered: Arc<AtomicU64>,
     expected: u64,
     /// Who waits for another request.
     reader: Option<Waker>,
 }
 
 impl Memory {
-    fn new(requests: Requests, answer: AnswerLength) -> Self {
+    fn new(requests: Requests, answer: AnswerLength, answered: Arc<AtomicU64>) -> Self {
         Self {
             left: requests.0,
             at: 0,
-            answered: 0,
+            answered,
             expected: requests.0 * answer.0,
             reader: None,
         }
     }
-}
 
-impl Read for Memory {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut room: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.left == 0 && self.answered < self.expected {
+    fn read(&mut self, cx: &Context<'_>, mut room: impl FnMut(&[u8]) -> usize) -> Poll<()> {
+        if self.left == 0 && self.answered.load(Relaxed) < self.expected {
             // To leave before the last answer would cut it off.
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        while room.remaining() > 0 && self.left > 0 {
-            let rest = &REQUEST.as_bytes()[self.at..];
-            let count = rest.len().min(room.remaining());
-            room.put_slice(&rest[..count]);
+        while self.left > 0 {
+            let count = room(&REQUEST.as_bytes()[self.at..]);
+            if count == 0 {
+                break;
+            }
             self.at += count;
             if self.at == REQUEST.len() {
                 self.at = 0;
                 self.left -= 1;
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
+    }
+
+    fn write(&mut self, len: usize) -> Poll<io::Result<usize>> {
+        let before = self.answered.fetch_add(len as u64, Relaxed);
+        if before + len as u64 >= self.expected
+            && let Some(reader) = self.reader.take()
+        {
+            reader.wake();
+        }
+        Poll::Ready(Ok(len))
     }
 }
 
-impl Write for Memory {
+impl Socket for Memory {
+    fn info(&self) -> ConnectionInfo {
+        let local = Address::Tcp((Ipv4Addr::LOCALHOST, 80).into());
+        ConnectionInfo::new(Peer::Unix, local)
+    }
+
+    fn has_unread(&self) -> bool {
+        self.left > 0
+    }
+
+    fn poll_readable(&self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn closed(&self) -> Closed {
+        Closed::Nothing
+    }
+
+    fn ends_with_close(&self) -> bool {
+        true
+    }
+}
+
+impl AsyncRead for Memory {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = |bytes: &[u8]| {
+            let count = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..count]);
+            count
+        };
+        self.read(cx, room).map(Ok)
+    }
+}
+
+impl rt::Read for Memory {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = |bytes: &[u8]| {
+            let count = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..count]);
+            count
+        };
+        self.read(cx, room).map(Ok)
+    }
+}
+
+impl AsyncWrite for Memory {
     fn poll_write(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.answered += bytes.len() as u64;
-        if self.answered >= self.expected
-            && let Some(reader) = self.reader.take()
-        {
-            reader.wake();
-        }
-        Poll::Ready(Ok(bytes.len()))
+        self.write(bytes.len())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl rt::Write for Memory {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.write(bytes.len())
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -112,7 +112,7 @@ impl Used {
         let lives = |thread| self.threads.contains_key(thread);
         if earlier.threads.keys().all(lives) {
             let now: Duration = self.threads.values().sum();
-            now - earlier.threads.values().sum()
+            now - earlier.threads.values().sum::<Duration>()
         } else {
             self.ended_included - earlier.ended_included
         }
