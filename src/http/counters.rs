@@ -25,6 +25,8 @@ pub(crate) struct Counts {
     pub(crate) idle_timeouts: u64,
     /// Connections that were still live when time was up.
     pub(crate) cut: u64,
+    /// Upgraded connections that a drain has ended after their grace.
+    pub(crate) upgrades_cut: u64,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,7 @@ impl Counters {
             write_timeouts: count(Count::WriteTimeouts),
             idle_timeouts: count(Count::IdleTimeouts),
             cut: count(Count::Cut),
+            upgrades_cut: count(Count::UpgradesCut),
         }
     }
 
@@ -102,6 +105,10 @@ impl Counters {
             Deadline::Idle => Count::IdleTimeouts,
         };
         self.row.add(count, 1);
+    }
+
+    pub(super) fn upgrade_cut(&self) {
+        self.row.add(Count::UpgradesCut, 1);
     }
 
     pub(super) fn cut(&self, connections: usize) {

@@ -15,6 +15,7 @@ pub struct Http {
     pub(super) write_timeout: Duration,
     pub(super) idle_timeout: Duration,
     pub(super) linger: Duration,
+    pub(super) upgrade_grace: Duration,
     pub(super) max_warm: usize,
     pub(super) max_target_size: usize,
     pub(super) max_header_size: usize,
@@ -65,6 +66,7 @@ impl Default for Http {
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             linger: Duration::from_millis(100),
+            upgrade_grace: Duration::from_secs(10),
             max_warm: 1024,
             max_target_size: 8 * 1024,
             max_header_size: 16 * 1024,
@@ -176,6 +178,24 @@ impl Http {
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// How long a connection that was upgraded, to WebSocket or by CONNECT, may go on in a drain, a
+    /// reload's included: such connections are not handed over. The task that has one hears of the
+    /// drain by [`Worker::drain`](crate::Worker::drain) and has this long to say goodbye. Then its
+    /// reads and writes fail ([`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted)), and
+    /// [`Totals::upgrades_cut`](crate::Totals::upgrades_cut) counts it. It is counted from the
+    /// drain's begin, also for who is upgraded after that; the drain timeout comes first if it is
+    /// shorter. Zero leaves no time for a goodbye.
+    ///
+    /// Until the drain an upgraded connection has no deadline at all: none of the timeouts is for
+    /// it, and one whose client says nothing and reads nothing stays until its task lets go of it.
+    /// A tunnel of HTTP/2 (CONNECT) is a stream among others, and ends by the drain timeout.
+    ///
+    /// Default: 10 s.
+    pub fn upgrade_grace(mut self, grace: Duration) -> Self {
+        self.upgrade_grace = grace;
         self
     }
 

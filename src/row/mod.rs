@@ -92,6 +92,8 @@ pub(crate) enum Count {
     /// Connections that went to another worker, and those that came from one.
     HandedOver,
     TakenOver,
+    /// Upgraded connections that a drain has ended after their grace.
+    UpgradesCut,
 }
 
 /// What goes up and down, or is of now.
@@ -224,7 +226,7 @@ impl Row {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -248,6 +250,7 @@ impl Count {
         Self::TlsHandshakeFailures,
         Self::HandedOver,
         Self::TakenOver,
+        Self::UpgradesCut,
     ];
 }
 
