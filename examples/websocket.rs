@@ -1,6 +1,6 @@
 //! WebSockets, and their goodbye. `cargo run --example websocket`
 //!
-//! Open <http://127.0.0.1:8080/> and type: what you say comes back. Then `kill -HUP` the master's pid:
+//! Open <http://127.0.0.1:8080/> and type: what you say comes back. Then `kill -HUP` the master:
 //! the page is told to go (close code 1001) and connects again, to the next worker.
 
 use std::convert::Infallible;

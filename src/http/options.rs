@@ -187,7 +187,7 @@ impl Http {
     /// reads and writes fail ([`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted)), and
     /// [`Totals::upgrades_cut`](crate::Totals::upgrades_cut) counts it. It is counted from the
     /// drain's begin, also for who is upgraded after that; the drain timeout comes first if it is
-    /// shorter. Zero leaves no time for a goodbye.
+    /// shorter. Zero ends them as soon as they are told.
     ///
     /// Until the drain an upgraded connection has no deadline at all: none of the timeouts is for
     /// it, and one whose client says nothing and reads nothing stays until its task lets go of it.

@@ -45,8 +45,8 @@ pub struct Totals {
     /// Connections that went from one worker to another; `connections` has each of them once.
     pub handed_over: u64,
     /// Upgraded connections that a drain has ended after
-    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace). What is open at the drain timeout is not
-    /// among them: [`Notice::WorkerExited`](crate::Notice::WorkerExited) tells it.
+    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace). What is open at the drain timeout is
+    /// not among them: [`Notice::WorkerExited`](crate::Notice::WorkerExited) tells it.
     pub upgrades_cut: u64,
     /// The longest time that a worker's event loop could not go round, within 0.1 s.
     pub longest_stall: Duration,
