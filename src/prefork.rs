@@ -157,6 +157,8 @@ impl Prefork {
     /// A worker that leaves while its slot lives on (in a reload, an upgrade, a resize, a recycling
     /// or for a `TERM` of its own) hands its idle connections over to the next one, whose service
     /// answers what comes on them. What a service keeps for a connection has to allow for that.
+    /// Connections that were upgraded to another protocol stay, and end within
+    /// [`Http::upgrade_grace`]; [`Worker::drain`] shows how they say goodbye.
     ///
     /// # Errors
     /// In the master: a setting that cannot work, an address that cannot be bound, no worker that

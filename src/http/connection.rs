@@ -191,7 +191,7 @@ impl<I: Socket> Connection<I> {
             return Poll::Ready(None);
         }
         let last = match order {
-            Order::Rest | Order::Streams => return Poll::Ready(None),
+            Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
             Order::Cut => None,
             Order::CloseIdle | Order::Expire(_) => self.take_stream().map(Farewell::silent),
         };

@@ -27,6 +27,8 @@ pub(crate) struct Counts {
     pub(crate) cut: u64,
     /// Connections that were ended for their age, or for the number of their requests.
     pub(crate) spent: u64,
+    /// Upgraded connections that a drain has ended after their grace.
+    pub(crate) upgrades_cut: u64,
 }
 
 #[derive(Debug)]
@@ -59,6 +61,7 @@ impl Counters {
             idle_timeouts: count(Count::IdleTimeouts),
             cut: count(Count::Cut),
             spent: count(Count::Spent),
+            upgrades_cut: count(Count::UpgradesCut),
         }
     }
 
@@ -109,6 +112,10 @@ impl Counters {
 
     pub(super) fn spent(&self) {
         self.row.add(Count::Spent, 1);
+    }
+
+    pub(super) fn upgrade_cut(&self) {
+        self.row.add(Count::UpgradesCut, 1);
     }
 
     pub(super) fn cut(&self, connections: usize) {

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::activity::{Activity, Stage};
 use super::registry::Member;
 use super::stream::Stream;
+use super::timeouts::Order;
 
 /// What a client is told whose request's head does not come to its end.
 pub(super) const TOO_SLOW: &[u8] =
@@ -133,7 +134,7 @@ where
 }
 
 /// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a
-/// drain waits for it and a cut ends it.
+/// drain waits for it, for its grace, and a cut ends it.
 async fn outlive_upgrade(member: &Member) {
     let activity: &Arc<Activity> = &member.activity;
     activity.enter(Stage::Upgraded);
@@ -143,6 +144,13 @@ async fn outlive_upgrade(member: &Member) {
             return Poll::Ready(());
         }
         match member.take_order(cx) {
+            // Whoever has the stream is to find that out and to drop it. The order comes again with
+            // the next tick, and by then nobody is waited for.
+            Some(order @ Order::EndUpgrade) if !activity.is_cut() => {
+                member.note(order);
+                activity.cut();
+                Poll::Pending
+            }
             Some(_) => {
                 activity.cut();
                 Poll::Ready(())

@@ -242,7 +242,7 @@ where
                 None
             }
             // They are about what the connection was before.
-            Order::Rest | Order::CloseIdle => None,
+            Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
             Order::Cut | Order::Expire(_) => Some(order),
         }
     }

@@ -18,6 +18,7 @@ pub struct Http {
     pub(super) linger: Duration,
     pub(super) max_connection_age: Option<Duration>,
     pub(super) max_connection_requests: Option<NonZeroU32>,
+    pub(super) upgrade_grace: Duration,
     pub(super) max_warm: usize,
     pub(super) max_target_size: usize,
     pub(super) max_header_size: usize,
@@ -70,6 +71,7 @@ impl Default for Http {
             linger: Duration::from_millis(100),
             max_connection_age: None,
             max_connection_requests: None,
+            upgrade_grace: Duration::from_secs(10),
             max_warm: 1024,
             max_target_size: 8 * 1024,
             max_header_size: 16 * 1024,
@@ -202,6 +204,24 @@ impl Http {
     /// Default: `None`, which is any number.
     pub fn max_connection_requests(mut self, requests: impl Into<Option<NonZeroU32>>) -> Self {
         self.max_connection_requests = requests.into();
+        self
+    }
+
+    /// How long a connection that was upgraded, to WebSocket or by CONNECT, may go on in a drain, a
+    /// reload's included: such connections are not handed over. The task that has one hears of the
+    /// drain by [`Worker::drain`](crate::Worker::drain) and has this long to say goodbye. Then its
+    /// reads and writes fail ([`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted)), and
+    /// [`Totals::upgrades_cut`](crate::Totals::upgrades_cut) counts it. It is counted from the
+    /// drain's begin, also for who is upgraded after that; the drain timeout comes first if it is
+    /// shorter. Zero ends them as soon as they are told.
+    ///
+    /// Until the drain an upgraded connection has no deadline at all: none of the timeouts is for
+    /// it, and one whose client says nothing and reads nothing stays until its task lets go of it.
+    /// A tunnel of HTTP/2 (CONNECT) is a stream among others, and ends by the drain timeout.
+    ///
+    /// Default: 10 s.
+    pub fn upgrade_grace(mut self, grace: Duration) -> Self {
+        self.upgrade_grace = grace;
         self
     }
 

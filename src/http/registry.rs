@@ -350,8 +350,10 @@ impl Member {
     }
 
     pub(super) fn count(&self, order: Order) {
-        if let Order::Expire(deadline) = order {
-            self.registry.counters.timeout(deadline);
+        match order {
+            Order::Expire(deadline) => self.registry.counters.timeout(deadline),
+            Order::EndUpgrade => self.registry.counters.upgrade_cut(),
+            Order::CloseIdle | Order::Streams | Order::Rest | Order::Cut => {}
         }
     }
 
@@ -391,7 +393,7 @@ impl Member {
                 }
                 holds
             }
-            Order::Expire(_) | Order::Streams => self
+            Order::Expire(_) | Order::Streams | Order::EndUpgrade => self
                 .registry
                 .deadline(&self.activity)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),

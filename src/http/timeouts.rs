@@ -18,6 +18,7 @@ pub(super) struct Timeouts {
     linger: u64,
     /// How old a connection may become.
     age: Option<u64>,
+    upgrade_grace: u64,
     /// How long a client of HTTP/2 may take to acknowledge that it is to go.
     goodbye: u64,
     /// How long a connection is idle before it is put to rest, and how long a handler works before
@@ -59,6 +60,7 @@ impl Timeouts {
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
             age: http.max_connection_age.map(ticks),
+            upgrade_grace: ticks(http.upgrade_grace),
             goodbye: ticks(http.header_timeout.min(Self::GOODBYE)),
             watch: ticks(Self::WATCH),
             horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
@@ -106,6 +108,9 @@ impl Timeouts {
                 .streams_wait_since()
                 .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
             (Stage::Handling | Stage::Answering, _) => None,
+            (Stage::Upgraded, Some(drain)) => {
+                Some((drain.after(self.upgrade_grace), Order::EndUpgrade))
+            }
             (Stage::Upgraded | Stage::HandedOver, _) => None,
         };
         let of_write = blocked
@@ -142,6 +147,8 @@ pub(super) enum Order {
     Expire(Deadline),
     /// The drain's grace for idle connections is over.
     CloseIdle,
+    /// The drain's grace for upgraded connections is over.
+    EndUpgrade,
     /// Look for streams whose client has taken too long.
     Streams,
     /// Give up all but the socket, until something comes.
@@ -308,6 +315,19 @@ mod tests {
         ends.dedup();
         assert!(ends.len() > 60, "{ends:?}");
         assert_eq!(self::timeouts().end_of_life(Tick(7), 1), None);
+    }
+
+    #[test]
+    fn an_upgraded_connection_has_a_deadline_in_a_drain_alone() {
+        let (clock, activity) = activity();
+        let timeouts = Timeouts::new(&Http::new().upgrade_grace(Duration::from_secs(3)));
+        clock.advance();
+        activity.enter(Stage::Upgraded);
+        activity.write_blocked();
+        assert_eq!(timeouts.deadline(&activity, None), None);
+        // 3 s are 12 ticks of 250 ms, and one; from the drain on, not from the upgrade.
+        let due = Some((Tick(7 + 13), Order::EndUpgrade));
+        assert_eq!(timeouts.deadline(&activity, Some(Tick(7))), due);
     }
 
     #[test]

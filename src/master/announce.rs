@@ -93,6 +93,7 @@ fn fields(notice: &Notice) -> Value {
                 "requests": totals.requests,
                 "connections": totals.connections,
                 "handed_over": totals.handed_over,
+                "upgrades_cut": totals.upgrades_cut,
                 "bytes_out": totals.bytes_out,
                 "answers_5xx": server_errors,
             })

@@ -94,6 +94,8 @@ pub(crate) enum Count {
     TakenOver,
     /// Connections that were ended for their age, or for the number of their requests.
     Spent,
+    /// Upgraded connections that a drain has ended after their grace.
+    UpgradesCut,
 }
 
 /// What goes up and down, or is of now.
@@ -226,7 +228,7 @@ impl Row {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -251,6 +253,7 @@ impl Count {
         Self::HandedOver,
         Self::TakenOver,
         Self::Spent,
+        Self::UpgradesCut,
     ];
 }
 

@@ -44,6 +44,10 @@ pub struct Totals {
     pub latency_p99: Duration,
     /// Connections that went from one worker to another; `connections` has each of them once.
     pub handed_over: u64,
+    /// Upgraded connections that a drain has ended after
+    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace). What is open at the drain timeout is
+    /// not among them: [`Notice::WorkerExited`](crate::Notice::WorkerExited) tells it.
+    pub upgrades_cut: u64,
     /// The longest time that a worker's event loop could not go round, within 0.1 s.
     pub longest_stall: Duration,
 }
@@ -112,6 +116,7 @@ impl Sum {
             latency_p50: self.latencies.quantile(50),
             latency_p99: self.latencies.quantile(99),
             handed_over: self.of(&[Count::HandedOver]),
+            upgrades_cut: self.of(&[Count::UpgradesCut]),
             longest_stall: Duration::from_millis(self.longest_stall_millis),
         }
     }

@@ -90,6 +90,37 @@ impl Worker {
 
     /// Resolves when this worker has been asked to drain: stop taking on work, finish what is
     /// open. What is not finished within the drain timeout is cut.
+    ///
+    /// The future is for any task, on any thread. What needs it are connections that were upgraded
+    /// to another protocol: HTTP answers and closes for itself, but only their task knows how to
+    /// say goodbye there. It has [`Http::upgrade_grace`](crate::Http::upgrade_grace) for that,
+    /// then its reads and writes fail.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use hyper::upgrade::Upgraded;
+    /// use prefork_server::{BoxError, Request, Response, Worker};
+    ///
+    /// async fn answer(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
+    ///     let upgrade = hyper::upgrade::on(&mut request);
+    ///     tokio::spawn(async move {
+    ///         let mut stream = upgrade.await?;
+    ///         tokio::select! {
+    ///             () = worker.drain() => {}
+    ///             end = talk(&mut stream) => return end,
+    ///         }
+    ///         // WebSocket: a close frame with 1001, then read until the client's.
+    ///         say_goodbye(stream).await
+    ///     });
+    ///     let mut response = Response::default();
+    ///     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
+    ///     // With the fields `Connection` and `Upgrade`, and those of the protocol.
+    ///     Ok(response)
+    /// }
+    /// # async fn talk(_stream: &mut Upgraded) -> Result<(), BoxError> { Ok(()) }
+    /// # async fn say_goodbye(_stream: Upgraded) -> Result<(), BoxError> { Ok(()) }
+    /// ```
     pub fn drain(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let drain = self.drain.clone();
         async move {

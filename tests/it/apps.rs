@@ -19,6 +19,9 @@ use prefork_server::{
 };
 use serde_json::json;
 
+use crate::support::CEILING;
+use crate::websocket;
+
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
 
@@ -59,6 +62,8 @@ pub(crate) fn run(app: &OsStr) {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
+        Some("websocket") => websocket::app(CEILING),
+        Some("hasty_websocket") => websocket::app(websocket::HASTY),
         #[cfg(feature = "tls")]
         Some("short_tickets") => server()
             .tls(tls().ticket_lifetime(Duration::from_secs(3)))
@@ -74,7 +79,7 @@ pub(crate) fn run(app: &OsStr) {
     }
 }
 
-fn server() -> Prefork {
+pub(crate) fn server() -> Prefork {
     Prefork::bind("127.0.0.1:0").workers(2).announce_fd(1)
 }
 

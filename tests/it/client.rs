@@ -53,13 +53,14 @@ impl Client {
         self.stream.write_all(bytes).expect("the server reads");
     }
 
-    /// Sends a body that is never read back, until neither side's buffers take more.
-    pub(crate) fn send_until_blocked(&mut self) {
+    /// Sends pieces whose answer is never read, until neither side's buffers take more.
+    pub(crate) fn send_until_blocked(&mut self, piece: &[u8]) {
         let pause = std::time::Duration::from_millis(200);
         self.stream
             .set_write_timeout(Some(pause))
             .expect("a sane timeout");
-        while self.stream.write(&[b'x'; 65536]).is_ok() {}
+        let sends = |mut stream: &TcpStream| stream.write(piece).ok() == Some(piece.len());
+        while sends(&self.stream) {}
     }
 
     /// Asks for a path; the connection stays.
@@ -89,6 +90,29 @@ impl Client {
                 len => self.rest.extend_from_slice(&bytes[..len]),
             }
         }
+    }
+
+    /// The next answer, which must have no body.
+    pub(crate) fn answer_without_body(&mut self) -> Answer {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.extend(self.take(1));
+        }
+        Answer {
+            head: String::from_utf8(head).expect("a head is text"),
+            body: String::new(),
+        }
+    }
+
+    /// The next so many bytes.
+    pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
+        while self.rest.len() < len {
+            let mut bytes = [0; 4096];
+            let read = self.stream.read(&mut bytes).expect("the server talks");
+            assert!(read > 0, "the end, after {:?}", self.rest);
+            self.rest.extend_from_slice(&bytes[..read]);
+        }
+        self.rest.drain(..len).collect()
     }
 
     /// Waits for the server to close the connection without a word, be it by a reset.

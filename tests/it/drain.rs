@@ -80,7 +80,7 @@ pub(crate) fn a_client_that_never_reads_is_cut_at_the_deadline() {
     client.send(&format!(
         "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {size}\r\n\r\n"
     ));
-    client.send_until_blocked();
+    client.send_until_blocked(&[b'x'; 65536]);
     let asked = Instant::now();
     server.signal(Signal::SIGTERM);
     let exited = server.wait("worker_exited");

@@ -28,6 +28,7 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod upgrade;
+mod websocket;
 mod wire;
 
 use libtest_mimic::{Arguments, Trial};
@@ -184,6 +185,11 @@ tests! {
         a_hook_that_refuses_ends_the_server,
         a_handle_works_in_master_and_worker,
         an_axum_router_runs_and_drains;
+    websocket:
+        what_is_said_comes_back_and_nothing_is_left_of_it,
+        an_offer_that_is_not_taken_up_costs_nothing,
+        a_reload_says_goodbye_to_websockets_and_to_nobody_else,
+        who_does_not_hear_the_goodbye_is_cut_after_the_grace;
     wire:
         request_line,
         host,

@@ -7,7 +7,7 @@ use std::task::Waker;
 use tokio::time::sleep;
 
 use super::{Member, Members, Registry};
-use crate::http::activity::Activity;
+use crate::http::activity::{Activity, Stage};
 use crate::http::timeouts::Order;
 use crate::http::wheel::Tick;
 
@@ -29,9 +29,11 @@ pub(super) enum Phase {
 /// bytes more then, and nobody hears it; the others are served until it is their turn.
 pub(in crate::http) const LEAVING_MAX: usize = 64;
 
-/// Who is on the way to an heir.
+/// Since when connections end, and who is on the way to an heir.
 #[derive(Debug, Default)]
 pub(super) struct Exit {
+    /// When the first phase after `Serving` began, however many follow.
+    begun: Cell<Option<Tick>>,
     leaving: Cell<usize>,
     /// The key from which on nobody has been called.
     next: Cell<usize>,
@@ -72,6 +74,8 @@ impl Registry {
     pub(super) fn draining_since(&self, activity: &Activity) -> Option<Tick> {
         match self.phase.get() {
             Phase::Serving => None,
+            // Nobody takes it over, and its task was told at the very begin.
+            _ if activity.stage() == Stage::Upgraded => self.exit.begun.get(),
             Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
             Phase::Draining { since } => Some(since),
         }
@@ -128,6 +132,8 @@ impl Registry {
 
     fn begin(&self, phase: Phase) {
         self.phase.set(phase);
+        let begun = self.exit.begun.get().unwrap_or(self.clock.now());
+        self.exit.begun.set(Some(begun));
         {
             // Idle connections got their next turn for a deadline that has just moved closer.
             let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
@@ -179,5 +185,35 @@ impl Registry {
             };
             wakers.into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::http::Http;
+    use crate::row::Row;
+
+    #[test]
+    fn an_upgraded_connection_has_one_grace_whatever_becomes_of_the_others() {
+        let http = Http::new().upgrade_grace(Duration::from_secs(1));
+        let registry = Registry::new(http, Row::own());
+        let [member, other] = [registry.join(), registry.join()];
+        member.activity.let_leave();
+        other.activity.let_leave();
+        member.activity.enter(Stage::Upgraded);
+        other.activity.enter(Stage::Idle);
+        assert_eq!(registry.deadline(&member.activity), None);
+        registry.clock.advance();
+        registry.hand_over();
+        let due = registry.deadline(&member.activity);
+        assert_eq!(due, Some((Tick(1 + 5), Order::EndUpgrade)));
+        registry.clock.advance();
+        registry.drain();
+        assert_eq!(registry.deadline(&member.activity), due, "not anew");
+        let idle = registry.deadline(&other.activity);
+        assert_eq!(idle, Some((Tick(2 + 2), Order::CloseIdle)));
     }
 }

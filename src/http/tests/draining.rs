@@ -2,10 +2,11 @@
 
 use std::future::pending;
 use std::io::Read;
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
+use super::protocol::{UPGRADE, UPGRADED, switching, upgrade_to_echo};
 use super::*;
 
 #[test]
@@ -206,6 +207,59 @@ fn an_upgraded_connection_outlives_the_drain_and_not_the_cut() {
         client.expect("still there?").await;
         assert_eq!(host.server.cut(), 1);
         host.emptied().await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn an_upgraded_connection_ends_after_its_grace() {
+    run(async {
+        let host = Host::start(options().upgrade_grace(SHORT), upgrade_to_echo).await;
+        let [mut stays, mut leaves] = [host.connect().await, host.connect().await];
+        for client in [&mut stays, &mut leaves] {
+            client.send(UPGRADE).await;
+            client.expect(UPGRADED).await;
+        }
+        let begun = Instant::now();
+        host.server.drain();
+        drop(leaves);
+        host.emptied().await;
+        assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
+        stays.expect_end().await;
+        let counts = host.server.counts();
+        assert_eq!((counts.upgrades_cut, counts.cut), (1, 0));
+        assert_eq!(host.server.cut(), 0, "nobody is left");
+    });
+}
+
+#[test]
+fn who_does_not_let_go_of_an_upgraded_stream_keeps_nobody_waiting() {
+    run(async {
+        let kept = Rc::<RefCell<Option<hyper::upgrade::Upgraded>>>::default();
+        let keeps = Rc::clone(&kept);
+        let app = move |mut request: Request| {
+            let keeps = Rc::clone(&keeps);
+            let upgrade = hyper::upgrade::on(&mut request);
+            spawn_local(async move {
+                *keeps.borrow_mut() = Some(upgrade.await.expect("the response switches"));
+            });
+            async { switching() }
+        };
+        let host = Host::start(options().upgrade_grace(SHORT), app).await;
+        let mut client = host.connect().await;
+        client.send(UPGRADE).await;
+        client.expect(UPGRADED).await;
+        host.server.drain();
+        host.emptied().await;
+        assert_eq!(host.server.counts().upgrades_cut, 1);
+        let mut stream = kept.take().expect("upgraded");
+        let write = |cx: &mut Context<'_>| {
+            hyper::rt::Write::poll_write(Pin::new(&mut stream), cx, b"too late")
+        };
+        let written = std::future::poll_fn(write).await;
+        let error = written.expect_err("it was cut");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted);
+        drop(stream);
         client.expect_end().await;
     });
 }

@@ -210,6 +210,11 @@ pub(super) async fn upgrade_to_echo(mut request: Request) -> Answer {
             }
         }
     });
+    switching()
+}
+
+/// The answer that grants [`UPGRADE`].
+pub(super) fn switching() -> Answer {
     let mut response = text("");
     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
     response

@@ -1,0 +1,86 @@
+//! WebSockets, and their goodbye. `cargo run --example websocket`
+//!
+//! Open <http://127.0.0.1:8080/> and type: what you say comes back. Then `kill -HUP` the master:
+//! the page is told to go (close code 1001) and connects again, to the next worker.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::{Html, IntoResponse, Response};
+use prefork_server::{Http, Prefork, Request, Worker, service_fn};
+
+const PAGE: &str = r#"<!doctype html>
+<title>Echo</title>
+<form><input autofocus> <button>Say</button></form>
+<pre></pre>
+<script>
+  const [form, log] = [document.forms[0], document.querySelector("pre")];
+  const tell = (line) => log.append(line + "\n");
+  let socket;
+  const connect = () => {
+    socket = new WebSocket("ws://" + location.host + "/ws");
+    socket.onopen = () => tell("connected");
+    socket.onmessage = (message) => tell("> " + message.data);
+    socket.onclose = (end) => { tell("closed: " + end.code); setTimeout(connect, 1000); };
+  };
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    socket.send(form[0].value);
+    form.reset();
+  };
+  connect();
+</script>
+"#;
+
+/// Says everything back until the client leaves or the worker drains.
+async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
+    let mut drain = pin!(drain);
+    loop {
+        let message = tokio::select! {
+            () = &mut drain => break,
+            message = socket.recv() => message,
+        };
+        match message {
+            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
+                if socket.send(message).await.is_err() {
+                    return;
+                }
+            }
+            // A ping is answered already, and so is the client's own goodbye.
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+    let goodbye = CloseFrame {
+        code: close_code::AWAY,
+        reason: "this worker leaves".into(),
+    };
+    if socket.send(Message::Close(Some(goodbye))).await.is_ok() {
+        // The client says goodbye too. If it does not, this ends with the grace.
+        while let Some(Ok(_)) = socket.recv().await {}
+    }
+}
+
+async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+    if request.uri().path() != "/ws" {
+        return Ok(Html(PAGE).into_response());
+    }
+    let (mut head, _body) = request.into_parts();
+    Ok(
+        match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
+            Ok(upgrade) => upgrade.on_upgrade(move |socket| echo(socket, worker.drain())),
+            Err(refusal) => refusal.into_response(),
+        },
+    )
+}
+
+fn main() -> Result<(), prefork_server::Error> {
+    Prefork::bind("127.0.0.1:8080")
+        .http(Http::new().upgrade_grace(Duration::from_secs(5)))
+        .serve(async |worker: Worker| {
+            Ok(service_fn(move |request| answer(worker.clone(), request)))
+        })
+}

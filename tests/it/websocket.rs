@@ -1,0 +1,249 @@
+//! Connections that leave HTTP for WebSocket (RFC 6455): what a drain says to them, and what
+//! becomes of those that do not listen.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use axum::extract::FromRequestParts;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::response::{IntoResponse, Response};
+use nix::sys::signal::Signal;
+use prefork_server::{Error, Http, Request, Worker, service_fn};
+
+use crate::apps;
+use crate::client::{Client, get};
+use crate::support::{CEILING, Server, descriptors, pid_of, until};
+
+/// The grace of the app `hasty_websocket`.
+pub(crate) const HASTY: Duration = Duration::from_secs(1);
+
+/// Echoes at `/ws`, and tells its pid elsewhere. Its drain timeout is no test's to see.
+pub(crate) fn app(grace: Duration) -> Result<(), Error> {
+    apps::server()
+        .workers(1)
+        .drain_timeout(CEILING * 3)
+        .http(Http::new().upgrade_grace(grace))
+        .serve(async |worker: Worker| {
+            Ok(service_fn(move |request| answer(worker.clone(), request)))
+        })
+}
+
+async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+    if request.uri().path() != "/ws" {
+        return Ok(std::process::id().to_string().into_response());
+    }
+    let (mut head, _body) = request.into_parts();
+    Ok(
+        match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
+            Ok(upgrade) => upgrade.on_upgrade(move |socket| echo(socket, worker.drain())),
+            Err(refusal) => refusal.into_response(),
+        },
+    )
+}
+
+async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
+    let mut drain = pin!(drain);
+    loop {
+        let message = tokio::select! {
+            () = &mut drain => break,
+            message = socket.recv() => message,
+        };
+        match message {
+            Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => {
+                if socket.send(message).await.is_err() {
+                    return;
+                }
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+    let goodbye = CloseFrame {
+        code: close_code::AWAY,
+        reason: "".into(),
+    };
+    if socket.send(Message::Close(Some(goodbye))).await.is_ok() {
+        while let Some(Ok(_)) = socket.recv().await {}
+    }
+}
+
+/// The handshake of RFC 6455 1.3.
+const OFFER: &str = "Host: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                     Sec-WebSocket-Version: 13\r\n\
+                     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+
+/// What a frame is (RFC 6455 11.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Text = 1,
+    Binary = 2,
+    Close = 8,
+    Ping = 9,
+    Pong = 10,
+}
+
+/// A client of ours, frame by frame.
+struct Talk(Client);
+
+impl Talk {
+    fn begin(address: SocketAddr) -> Self {
+        let mut client = Client::connect(address);
+        client.send(&format!("GET /ws HTTP/1.1\r\n{OFFER}"));
+        let answer = client.answer_without_body();
+        assert!(answer.head.starts_with("HTTP/1.1 101 "), "{}", answer.head);
+        assert_eq!(answer.header("sec-websocket-accept"), Some(ACCEPT));
+        Self(client)
+    }
+
+    fn say(&mut self, kind: Kind, payload: &[u8]) {
+        self.0.send_bytes(&frame(kind, payload));
+    }
+
+    /// The server's next frame is this one.
+    fn expect(&mut self, kind: Kind, payload: &[u8]) {
+        let head = self.0.take(2);
+        assert_eq!(head[0], 0x80 | kind as u8, "whole, and of this kind");
+        assert_eq!(usize::from(head[1]), payload.len(), "short and not masked");
+        assert_eq!(self.0.take(payload.len()), payload);
+    }
+
+    fn is_echoed(&mut self) {
+        self.say(Kind::Text, b"still there?");
+        self.expect(Kind::Text, b"still there?");
+    }
+
+    fn expect_goodbye(&mut self) {
+        self.expect(Kind::Close, &AWAY);
+    }
+
+    /// Says goodbye, having heard it.
+    fn leave(mut self) {
+        self.say(Kind::Close, &AWAY);
+        self.0.expect_end();
+    }
+}
+
+/// 1001, going away (RFC 6455 7.4.1).
+const AWAY: [u8; 2] = 1001_u16.to_be_bytes();
+
+/// As a client sends it: masked.
+fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    const MASK: [u8; 4] = [0x5a, 0xc3, 0x0f, 0x96];
+    let mut frame = vec![0x80 | kind as u8];
+    match u16::try_from(payload.len()).expect("not that long") {
+        len @ ..126 => frame.push(0x80 | u8::try_from(len).expect("below 126")),
+        len => {
+            frame.push(0x80 | 126);
+            frame.extend(len.to_be_bytes());
+        }
+    }
+    frame.extend(MASK);
+    let masked = payload.iter().zip(MASK.iter().cycle());
+    frame.extend(masked.map(|(byte, mask)| byte ^ mask));
+    frame
+}
+
+pub(crate) fn what_is_said_comes_back_and_nothing_is_left_of_it() {
+    let mut server = Server::start_app("websocket");
+    let worker = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut plain = Client::connect(address);
+    plain.get("/");
+    let before = descriptors(worker);
+    let mut talks = [0; 3].map(|_| Talk::begin(address));
+    for talk in &mut talks {
+        talk.is_echoed();
+        talk.say(Kind::Binary, &[0, 255, 7]);
+        talk.expect(Kind::Binary, &[0, 255, 7]);
+        talk.say(Kind::Ping, b"tick");
+        talk.expect(Kind::Pong, b"tick");
+    }
+    assert_eq!(descriptors(worker), before + 3);
+    let [mut polite, rude, _stays] = talks;
+    polite.say(Kind::Close, &AWAY);
+    polite.expect(Kind::Close, &AWAY);
+    polite.0.expect_end();
+    drop(rude);
+    until(|| descriptors(worker) == before + 1);
+    assert_eq!(plain.get("/").body, worker.to_string());
+}
+
+pub(crate) fn an_offer_that_is_not_taken_up_costs_nothing() {
+    let mut server = Server::start_app("websocket");
+    let mut client = Client::connect(server.address());
+    for _ in 0..3 {
+        client.send(&format!("GET / HTTP/1.1\r\n{OFFER}"));
+        assert!(client.answer().head.starts_with("HTTP/1.1 200 "));
+        // No handshake, and so refused.
+        assert!(client.get("/ws").head.starts_with("HTTP/1.1 4"));
+    }
+}
+
+pub(crate) fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
+    let mut server = Server::start_app("websocket");
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut plain = Client::connect(address);
+    assert_eq!(plain.get("/").body, first.to_string());
+    let mut talks = [0; 2].map(|_| Talk::begin(address));
+    talks.iter_mut().for_each(Talk::is_echoed);
+    server.signal(Signal::SIGHUP);
+    let next = pid_of(&server.wait("worker_ready"));
+    talks.iter_mut().for_each(Talk::expect_goodbye);
+    let [left, stays] = talks;
+    left.leave();
+    // The others are served by the next worker while one takes its time.
+    assert_eq!(plain.get("/").body, next.to_string());
+    let mut later = Talk::begin(address);
+    later.is_echoed();
+    assert!(server.workers().contains(&first), "it waits for the other");
+    stays.leave();
+    let exited = server.wait("worker_exited");
+    assert_eq!(pid_of(&exited), first);
+    assert_eq!(
+        (&exited["status"], &exited["cut"]),
+        (&"exit 0".into(), &0.into())
+    );
+    later.is_echoed();
+    server.signal(Signal::SIGTERM);
+    later.expect_goodbye();
+    later.leave();
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 0);
+}
+
+pub(crate) fn who_does_not_hear_the_goodbye_is_cut_after_the_grace() {
+    let mut server = Server::start_app("hasty_websocket");
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut deaf = Talk::begin(address);
+    let mut polite = Talk::begin(address);
+    let mut stuck = Talk::begin(address);
+    // It talks and does not listen, so that the server's task is held up in its answer.
+    stuck
+        .0
+        .send_until_blocked(&frame(Kind::Binary, &[0; 60_000]));
+    let asked = Instant::now();
+    server.signal(Signal::SIGHUP);
+    polite.expect_goodbye();
+    polite.leave();
+    deaf.expect_goodbye();
+    deaf.0.expect_end();
+    assert!(asked.elapsed() >= HASTY, "{:?}", asked.elapsed());
+    let exited = server.wait("worker_exited");
+    assert_eq!(
+        (pid_of(&exited), &exited["status"]),
+        (first, &"exit 0".into())
+    );
+    assert_eq!(exited["cut"], 0, "nobody was left at its end");
+    assert_ne!(get(address, "/").body, first.to_string());
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 2);
+}
