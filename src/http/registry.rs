@@ -245,8 +245,12 @@ impl Registry {
             }
             wheel.put(key, self.turn(entry));
             let now = self.clock.now();
-            let surplus = warm.surplus(|other| claim(&entries[other].activity, now));
-            surplus.filter(|other| *other != key).and_then(|other| {
+            let surplus = warm.surplus(|other| match other == key {
+                // What it is served for has not begun.
+                true => Claim::None,
+                false => claim(&entries[other].activity, now),
+            });
+            surplus.and_then(|other| {
                 members.cool_down(other);
                 members.entries[other].give(Order::Rest)
             })
