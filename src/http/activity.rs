@@ -107,6 +107,7 @@ pub(super) struct Activity {
     body_failure: AtomicU8,
     body_open: AtomicBool,
     body_unread: AtomicBool,
+    unsettled: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
     may_leave: AtomicBool,
@@ -139,6 +140,7 @@ impl Activity {
             body_failure: AtomicU8::new(0),
             body_open: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
             may_leave: AtomicBool::new(false),
@@ -189,6 +191,16 @@ impl Activity {
             && self.write_blocked_since().is_none()
             && !self.is_body_open()
             && !self.holds_back()
+    }
+
+    /// hyper is polled, which reads what was left of a body or has the connection end.
+    pub(super) fn settle(&self) {
+        self.unsettled.store(false, Relaxed);
+    }
+
+    /// Whether the next byte is a request's first.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.unsettled.load(Relaxed)
     }
 
     /// There is an heir to whom the connection may go.
@@ -316,6 +328,7 @@ impl Activity {
     pub(super) fn leave_body_unread(&self) {
         self.body_awaited.end();
         self.body_unread.store(true, Relaxed);
+        self.unsettled.store(true, Relaxed);
         self.close_body();
     }
 
@@ -465,11 +478,8 @@ mod tests {
     /// Part of what an idle connection costs.
     #[test]
     fn it_is_small() {
-        assert!(
-            size_of::<Activity>() <= 128,
-            "{} bytes",
-            size_of::<Activity>()
-        );
+        let bytes = size_of::<Activity>();
+        assert!(bytes <= 128, "{bytes} bytes");
     }
 
     #[test]

@@ -368,7 +368,7 @@ impl Member {
                 self.activity.is_idle() && self.registry.is_draining(&self.activity)
             }
             Order::Rest => {
-                let holds = self.activity.is_idle();
+                let holds = self.activity.is_idle() && self.activity.is_settled();
                 if !holds {
                     // It may have been counted as one at rest already.
                     self.warm_up();

@@ -201,6 +201,36 @@ fn what_was_read_with_an_earlier_request_goes_along() {
     });
 }
 
+/// It is not the next request, whoever has the connection.
+#[test]
+fn what_nobody_read_of_a_body_does_not_go_along() {
+    run(async {
+        let successor = Successor::new(Mood::Takes);
+        let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
+        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
+        let app = move |request: Request| {
+            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
+            async move {
+                begin.notify_one();
+                gate.notified().await;
+                drop(request);
+                Ok::<_, BoxError>(text("x".repeat(LONG)))
+            }
+        };
+        let host = Host::start_with_heir(options(), &successor, service_fn(app)).await;
+        let mut client = host.connect().await;
+        client.send(request_within_a_body()).await;
+        begun.notified().await;
+        host.server.hand_over();
+        go.notify_one();
+        client.expect(&long_answer()).await;
+        client.expect_end().await;
+        drop(client);
+        host.emptied().await;
+        assert_eq!(successor.asked.get(), 0);
+    });
+}
+
 #[test]
 fn what_an_heir_gives_back_lingers_and_answers_one_more() {
     run(async {

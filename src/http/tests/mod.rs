@@ -53,6 +53,28 @@ const HELLO_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 const HELLO_LAST_ANSWER: &str =
     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
 
+/// So long that an answer is sent at once and not held back for the next one.
+const LONG: usize = 20_000;
+
+/// A request whose body, which is in two chunks, looks like another one.
+fn request_within_a_body() -> Vec<u8> {
+    let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+    let end = "0\r\n\r\n";
+    let tail = [
+        format!("{:x}\r\n", HELLO.len()).as_bytes(),
+        HELLO,
+        b"\r\n",
+        end.as_bytes(),
+    ]
+    .concat();
+    [head.as_bytes(), b"1\r\nx\r\n", &tail].concat()
+}
+
+fn long_answer() -> String {
+    let body = "x".repeat(LONG);
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {LONG}\r\n\r\n{body}")
+}
+
 /// A timeout that is to pass.
 const SHORT: Duration = Duration::from_millis(30);
 
