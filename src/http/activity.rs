@@ -108,6 +108,7 @@ pub(super) struct Activity {
     body_open: AtomicBool,
     body_unread: AtomicBool,
     unsettled: AtomicBool,
+    spoke: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
     may_leave: AtomicBool,
@@ -141,6 +142,7 @@ impl Activity {
             body_open: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
+            spoke: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
             may_leave: AtomicBool::new(false),
@@ -203,6 +205,11 @@ impl Activity {
         !self.unsettled.load(Relaxed)
     }
 
+    /// Whether a request has come to this server.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.spoke.load(Relaxed)
+    }
+
     /// There is an heir to whom the connection may go.
     pub(super) fn let_leave(&self) {
         self.may_leave.store(true, Relaxed);
@@ -230,6 +237,7 @@ impl Activity {
     /// A head is complete and its request begins.
     pub(super) fn begin_request(&self) {
         self.enter(Stage::Handling);
+        self.spoke.store(true, Relaxed);
         self.body_failure.store(0, Relaxed);
         self.body_unread.store(false, Relaxed);
         self.looked_for.store(false, Relaxed);

@@ -57,7 +57,7 @@ impl Successor {
 }
 
 impl Heir<Counted> for Successor {
-    fn take(self: Rc<Self>, io: Counted, read_ahead: Bytes) -> Taken<Counted> {
+    fn take(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> Taken<Counted> {
         self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
             while self.mood.get() == Mood::Waits {
@@ -69,6 +69,7 @@ impl Heir<Counted> for Successor {
             let address = io.stream.peer_addr().expect("its client is there");
             let info = ConnectionInfo::new(Peer::Tcp(address), Address::Tcp(address));
             self.read_ahead.borrow_mut().push(read_ahead);
+            io.past = Past::Elsewhere;
             spawn_local(self.front.serve(io, info));
             Ok(())
         })
@@ -228,6 +229,33 @@ fn what_nobody_read_of_a_body_does_not_go_along() {
         drop(client);
         host.emptied().await;
         assert_eq!(successor.asked.get(), 0);
+    });
+}
+
+#[cfg(feature = "http2")]
+#[test]
+fn a_client_that_has_not_spoken_yet_may_still_speak_http2() {
+    run(async {
+        for mood in [Mood::Takes, Mood::Refuses] {
+            let successor = Successor::new(mood);
+            let host = Host::start_with_heir(options(), &successor, service_fn(hello)).await;
+            let client = host.connect().await;
+            accepted(&host, 1).await;
+            host.server.hand_over();
+            while successor.asked.get() == 0 {
+                yield_now().await;
+            }
+            let (requests, connection) = h2::client::handshake(client.stream).await.expect("sent");
+            let connection = spawn_local(connection);
+            let mut requests = requests.ready().await.expect("it lives");
+            let request = http::Request::get("http://test/")
+                .body(())
+                .expect("a request");
+            let (answer, _) = requests.send_request(request, true).expect("it lives");
+            assert_eq!(answer.await.expect("an answer").status(), 200, "{mood:?}");
+            drop(requests);
+            connection.abort();
+        }
     });
 }
 

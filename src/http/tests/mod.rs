@@ -173,6 +173,7 @@ impl Host {
                 let stream = Counted {
                     stream,
                     version,
+                    past: Past::None,
                     sends: Arc::clone(&sends),
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
@@ -289,9 +290,17 @@ fn never(error: Infallible) -> BoxError {
 struct Counted {
     stream: TcpStream,
     version: Version,
+    past: Past,
     sends: Arc<AtomicUsize>,
     looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Past {
+    None,
+    /// Another server had it, and it was idle.
+    Elsewhere,
 }
 
 /// Client's ends that send a request in the moment in which the first connection is closed.
@@ -316,6 +325,10 @@ impl Socket for Counted {
 
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<std::io::Result<Version>> {
         Poll::Ready(Ok(self.version))
+    }
+
+    fn was_idle(&self) -> bool {
+        self.past == Past::Elsewhere
     }
 }
 
