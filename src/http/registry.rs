@@ -369,7 +369,8 @@ impl Member {
             }
             Order::Rest => {
                 let holds = self.activity.is_idle() && self.activity.is_settled();
-                if !holds {
+                let is_over = matches!(self.activity.stage(), Stage::HandedOver | Stage::Upgraded);
+                if !holds && !is_over {
                     // It may have been counted as one at rest already.
                     self.warm_up();
                 }
@@ -413,6 +414,24 @@ mod tests {
             assert_eq!(registry.len(), 2);
         }
         assert_eq!(registry.len(), 0);
+    }
+
+    /// What has left its protocol before it obeyed is not served again.
+    #[test]
+    fn an_order_to_rest_may_come_too_late() {
+        let registry = Registry::new(Http::new(), Row::own());
+        for (stage, served) in [
+            (Stage::Handling, 1),
+            (Stage::Upgraded, 0),
+            (Stage::HandedOver, 0),
+        ] {
+            let member = registry.join();
+            let order = registry.members.borrow_mut().entries[member.key].give(Order::Rest);
+            assert!(order.is_none(), "nobody waits yet");
+            member.activity.enter(stage);
+            let order = member.take_order(&Context::from_waker(Waker::noop()));
+            assert_eq!((order, registry.served()), (None, served), "{stage:?}");
+        }
     }
 
     /// However far away the deadline is, a turn comes before anything new can be due.
