@@ -102,8 +102,8 @@ pub(super) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal>
     refuse(fields.other_expectation && hears, Refusal::Expectation)
 }
 
-/// As [`check`], for what hyper's HTTP/2 leaves to its users: it has no framing to be in doubt about,
-/// and a head's size is bounded as it is decoded.
+/// As [`check`], for what hyper's HTTP/2 leaves to its users: its framing leaves no doubt, and a
+/// head's size is bounded as it is decoded.
 #[cfg(feature = "http2")]
 pub(super) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
     let (method, uri) = (request.method(), request.uri());

@@ -162,8 +162,8 @@ fn a_cut_ends_a_connection_at_rest() {
     });
 }
 
-/// Both connections wake at once. The first that does is served, so that the other is to rest in the
-/// moment in which it has answered.
+/// Both connections wake at once. The first that does is served, so that the other is to rest in
+/// the moment in which it has answered.
 #[test]
 fn what_nobody_read_of_a_body_is_no_request_after_a_rest() {
     run(async {
