@@ -93,6 +93,7 @@ pub(super) struct Activity {
     body_failure: AtomicU8,
     body_open: AtomicBool,
     body_unread: AtomicBool,
+    unsettled: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
     may_leave: AtomicBool,
@@ -128,6 +129,7 @@ impl Activity {
             body_failure: AtomicU8::new(0),
             body_open: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
             may_leave: AtomicBool::new(false),
@@ -182,6 +184,21 @@ impl Activity {
             && !self.holds_back()
     }
 
+    /// hyper is polled, which reads what was left of a body or has the connection end.
+    pub(super) fn settle(&self) {
+        self.unsettled.store(false, Relaxed);
+    }
+
+    /// Whether the next byte is a request's first.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.unsettled.load(Relaxed)
+    }
+
+    /// Whether a request has come to this server.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.requests() > 0
+    }
+
     /// There is an heir to whom the connection may go.
     pub(super) fn let_leave(&self) {
         self.may_leave.store(true, Relaxed);
@@ -196,11 +213,14 @@ impl Activity {
         self.may_leave.load(Relaxed)
     }
 
-    /// Counts a request, and says the how manieth it is.
-    pub(super) fn count_request(&self) -> u32 {
-        let requests = self.requests.load(Relaxed).saturating_add(1);
+    /// How many requests have begun.
+    pub(super) fn requests(&self) -> u32 {
+        self.requests.load(Relaxed)
+    }
+
+    pub(super) fn count_request(&self) {
+        let requests = self.requests().saturating_add(1);
         self.requests.store(requests, Relaxed);
-        requests
     }
 
     /// Has the next answer be the connection's last; says whether that is news.
@@ -225,6 +245,7 @@ impl Activity {
     /// A head is complete and its request begins.
     pub(super) fn begin_request(&self) {
         self.enter(Stage::Handling);
+        self.count_request();
         self.body_failure.store(0, Relaxed);
         self.body_unread.store(false, Relaxed);
         self.looked_for.store(false, Relaxed);
@@ -323,6 +344,7 @@ impl Activity {
     pub(super) fn leave_body_unread(&self) {
         self.body_awaited.end();
         self.body_unread.store(true, Relaxed);
+        self.unsettled.store(true, Relaxed);
         self.close_body();
     }
 
@@ -457,11 +479,8 @@ mod tests {
     /// Part of what an idle connection costs.
     #[test]
     fn it_is_small() {
-        assert!(
-            size_of::<Activity>() <= 128,
-            "{} bytes",
-            size_of::<Activity>()
-        );
+        let bytes = size_of::<Activity>();
+        assert!(bytes <= 128, "{bytes} bytes");
     }
 
     #[test]

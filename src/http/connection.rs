@@ -203,6 +203,7 @@ impl<I: Socket> Connection<I> {
         let Phase::Served(protocol) = &mut self.phase else {
             return Poll::Ready(None);
         };
+        self.member.activity.settle();
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(self.end(outcome));
         }
@@ -215,6 +216,10 @@ impl<I: Socket> Connection<I> {
             // hyper stopped without telling the stream, as it does if the handler of the second of
             // three pipelined requests is pending. A poll with nothing to write flushes; others may
             // go first.
+            cx.waker().wake_by_ref();
+        }
+        if activity.is_idle() && !activity.is_settled() {
+            // Nobody else may take the rest of a body for a request.
             cx.waker().wake_by_ref();
         }
         // Looked at after hyper had its say: bytes may have come in the same instant as the order.

@@ -93,7 +93,8 @@ where
             let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
             left = &left[sent..];
         }
-        Poll::Ready(Ok(()))
+        // TLS takes more than the kernel does.
+        Pin::new(stream.io()).poll_flush(cx)
     })
     .await;
     if let Err(error) = outcome {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
 
@@ -210,7 +211,9 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         if self.course == Course::Over {
-            return Poll::Ready(Ok(()));
+            // Within TLS the end has a word of its own.
+            let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
+            return ended.map(|_| Ok(()));
         }
         if self.registry.is_draining(&self.activity) || self.activity.is_spent() {
             self.go_away();

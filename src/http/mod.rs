@@ -70,7 +70,8 @@ use crate::row::Row;
 /// it), the target fits the method, the body is framed by a `Content-Length` or by `chunked` and no
 /// other coding. The target is as it was sent, less a fragment: a path, or a whole URI, or `*` for
 /// OPTIONS, or host and port for CONNECT. If it names a host, `Host` names the same, whatever the
-/// client sent (RFC 9112 3.2.2).
+/// client sent (RFC 9112 3.2.2). That is for HTTP/1; in HTTP/2 the host is in the target, in
+/// `Host`, or the same in both.
 pub type Request = http::Request<Body>;
 
 /// An answer. The default body is one piece of bytes, made by `"text".into()`.

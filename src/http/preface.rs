@@ -21,10 +21,13 @@ pub(super) enum Preface {
 impl Preface {
     const AWAITED: Self = Self::Awaited { kept: 0 };
 
-    /// It is heard as the first thing on a connection only.
+    /// It is heard as the first thing on a connection only. Of one that was idle elsewhere, or on
+    /// its way there, nobody knows whether its client had said anything.
     pub(super) fn expected(http: &Http, activity: &Activity) -> Self {
         match activity.stage() {
-            Stage::Fresh if http.speaks_http2() => Self::AWAITED,
+            Stage::Fresh | Stage::Idle if http.speaks_http2() && !activity.has_spoken() => {
+                Self::AWAITED
+            }
             _ => Self::Absent,
         }
     }

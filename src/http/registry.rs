@@ -115,9 +115,13 @@ impl Registry {
 
     /// A request has begun; `Counters::request_ends` is told what this returns.
     pub(super) fn request_begins(&self, activity: &Activity) -> Timing {
+        let connection = activity.of_connection();
+        if activity.is_of_stream() {
+            connection.count_request();
+        }
         if let Some(max) = self.http.max_connection_requests
-            && activity.of_connection().count_request() >= max.get()
-            && activity.of_connection().spend()
+            && connection.requests() >= max.get()
+            && connection.spend()
         {
             self.counters.spent();
         }
@@ -265,8 +269,12 @@ impl Registry {
             }
             wheel.put(key, self.turn(entry));
             let now = self.clock.now();
-            let surplus = warm.surplus(|other| claim(&entries[other].activity, now));
-            surplus.filter(|other| *other != key).and_then(|other| {
+            let surplus = warm.surplus(|other| match other == key {
+                // What it is served for has not begun.
+                true => Claim::None,
+                false => claim(&entries[other].activity, now),
+            });
+            surplus.and_then(|other| {
                 members.cool_down(other);
                 members.entries[other].give(Order::Rest)
             })
@@ -386,8 +394,9 @@ impl Member {
                 self.activity.is_idle() && self.registry.is_draining(&self.activity)
             }
             Order::Rest => {
-                let holds = self.activity.is_idle();
-                if !holds {
+                let holds = self.activity.is_idle() && self.activity.is_settled();
+                let is_over = matches!(self.activity.stage(), Stage::HandedOver | Stage::Upgraded);
+                if !holds && !is_over {
                     // It may have been counted as one at rest already.
                     self.warm_up();
                 }
@@ -431,6 +440,24 @@ mod tests {
             assert_eq!(registry.len(), 2);
         }
         assert_eq!(registry.len(), 0);
+    }
+
+    /// What has left its protocol before it obeyed is not served again.
+    #[test]
+    fn an_order_to_rest_may_come_too_late() {
+        let registry = Registry::new(Http::new(), Row::own());
+        for (stage, served) in [
+            (Stage::Handling, 1),
+            (Stage::Upgraded, 0),
+            (Stage::HandedOver, 0),
+        ] {
+            let member = registry.join();
+            let order = registry.members.borrow_mut().entries[member.key].give(Order::Rest);
+            assert!(order.is_none(), "nobody waits yet");
+            member.activity.enter(stage);
+            let order = member.take_order(&Context::from_waker(Waker::noop()));
+            assert_eq!((order, registry.served()), (None, served), "{stage:?}");
+        }
     }
 
     /// However far away the deadline is, a turn comes before anything new can be due.

@@ -102,6 +102,23 @@ pub(super) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal>
     refuse(fields.other_expectation && hears, Refusal::Expectation)
 }
 
+/// As [`check`], for what hyper's HTTP/2 leaves to its users: its framing leaves no doubt, and a
+/// head's size is bounded as it is decoded.
+#[cfg(feature = "http2")]
+pub(super) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
+    let (method, uri) = (request.method(), request.uri());
+    refuse(target_size(uri) > http.max_target_size, Refusal::LongTarget)?;
+    let fits = match uri.path() {
+        "*" => *method == Method::OPTIONS,
+        path => path.starts_with('/') || *method == Method::CONNECT,
+    };
+    refuse(!fits, Refusal::Target)?;
+    check_target(method, uri)?;
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let is_host = |host: &HeaderValue| Authority::parse(host.as_bytes()).is_some();
+    refuse(!hosts.all(is_host), Refusal::Host)
+}
+
 /// As many bytes as a head may have on the wire, at the most. It is more than
 /// [`Http::max_header_size`] so that a target which alone breaks that limit is still seen to be the
 /// reason; and no more than that, since every client can have so much kept for it.

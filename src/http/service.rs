@@ -77,8 +77,14 @@ where
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
         }
         #[cfg(feature = "http2")]
-        if !has_one_authority(&request) {
-            return Answer::own(StatusCode::BAD_REQUEST, exchange);
+        if request.version() == Version::HTTP_2 {
+            if let Err(refusal) = rules::check_http2(&request, &self.registry.http) {
+                tracing::debug!(%refusal, "request refused");
+                return Answer::own(refusal.status(), exchange);
+            }
+            if !has_one_authority(&request) {
+                return Answer::own(StatusCode::BAD_REQUEST, exchange);
+            }
         }
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => Answer {

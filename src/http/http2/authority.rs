@@ -1,13 +1,10 @@
 //! Whom a request is for: `:authority`, `Host`, or both, if they agree (RFC 9113 8.3.1).
 
+use http::Request;
 use http::header::HOST;
-use http::{Request, Version};
 
-/// Whether that is clear. Of HTTP/1 nothing is asked here.
+/// Whether that is clear.
 pub(in crate::http) fn has_one_authority<B>(request: &Request<B>) -> bool {
-    if request.version() != Version::HTTP_2 {
-        return true;
-    }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (request.uri().authority(), hosts.next(), hosts.next()) {
         (Some(_), None, _) => true,
@@ -31,8 +28,7 @@ mod tests {
         let request = hosts.iter().fold(Request::get(uri), |request, host| {
             request.header(HOST, *host)
         });
-        let request = request.version(Version::HTTP_2).body(());
-        has_one_authority(&request.expect("a request"))
+        has_one_authority(&request.body(()).expect("a request"))
     }
 
     #[test]

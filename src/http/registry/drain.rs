@@ -57,6 +57,7 @@ impl Member {
         let leaves = matches!(phase.get(), Phase::HandingOver { .. })
             && self.activity.may_leave()
             && self.activity.is_idle()
+            && self.activity.is_settled()
             && exit.leaving.get() < LEAVING_MAX;
         leaves.then(|| {
             exit.leaving.set(exit.leaving.get() + 1);

@@ -57,7 +57,7 @@ impl Successor {
 }
 
 impl Heir<Counted> for Successor {
-    fn take(self: Rc<Self>, io: Counted, read_ahead: Bytes) -> Taken<Counted> {
+    fn take(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> Taken<Counted> {
         self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
             while self.mood.get() == Mood::Waits {
@@ -67,6 +67,7 @@ impl Heir<Counted> for Successor {
                 return Err(io);
             }
             self.read_ahead.borrow_mut().push(read_ahead);
+            io.past = Past::Elsewhere;
             spawn_local(self.front.serve(io));
             Ok(())
         })
@@ -196,6 +197,63 @@ fn what_was_read_with_an_earlier_request_goes_along() {
         host.server.hand_over();
         host.emptied().await;
         assert_eq!(*successor.read_ahead.borrow(), [&HELLO[..10]]);
+    });
+}
+
+/// It is not the next request, whoever has the connection.
+#[test]
+fn what_nobody_read_of_a_body_does_not_go_along() {
+    run(async {
+        let successor = Successor::new(Mood::Takes);
+        let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
+        let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
+        let app = move |request: Request| {
+            let (begin, gate) = (Rc::clone(&begin), Rc::clone(&gate));
+            async move {
+                begin.notify_one();
+                gate.notified().await;
+                drop(request);
+                Ok::<_, BoxError>(text("x".repeat(LONG)))
+            }
+        };
+        let host = Host::start_with_heir(options(), &successor, service_fn(app)).await;
+        let mut client = host.connect().await;
+        client.send(request_within_a_body()).await;
+        begun.notified().await;
+        host.server.hand_over();
+        go.notify_one();
+        client.expect(&long_answer()).await;
+        client.expect_end().await;
+        drop(client);
+        host.emptied().await;
+        assert_eq!(successor.asked.get(), 0);
+    });
+}
+
+#[cfg(feature = "http2")]
+#[test]
+fn a_client_that_has_not_spoken_yet_may_still_speak_http2() {
+    run(async {
+        for mood in [Mood::Takes, Mood::Refuses] {
+            let successor = Successor::new(mood);
+            let host = Host::start_with_heir(options(), &successor, service_fn(hello)).await;
+            let client = host.connect().await;
+            accepted(&host, 1).await;
+            host.server.hand_over();
+            while successor.asked.get() == 0 {
+                yield_now().await;
+            }
+            let (requests, connection) = h2::client::handshake(client.stream).await.expect("sent");
+            let connection = spawn_local(connection);
+            let mut requests = requests.ready().await.expect("it lives");
+            let request = http::Request::get("http://test/")
+                .body(())
+                .expect("a request");
+            let (answer, _) = requests.send_request(request, true).expect("it lives");
+            assert_eq!(answer.await.expect("an answer").status(), 200, "{mood:?}");
+            drop(requests);
+            connection.abort();
+        }
     });
 }
 

@@ -54,6 +54,28 @@ const HELLO_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 const HELLO_LAST_ANSWER: &str =
     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
 
+/// So long that an answer is sent at once and not held back for the next one.
+const LONG: usize = 20_000;
+
+/// A request whose body, which is in two chunks, looks like another one.
+fn request_within_a_body() -> Vec<u8> {
+    let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+    let end = "0\r\n\r\n";
+    let tail = [
+        format!("{:x}\r\n", HELLO.len()).as_bytes(),
+        HELLO,
+        b"\r\n",
+        end.as_bytes(),
+    ]
+    .concat();
+    [head.as_bytes(), b"1\r\nx\r\n", &tail].concat()
+}
+
+fn long_answer() -> String {
+    let body = "x".repeat(LONG);
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {LONG}\r\n\r\n{body}")
+}
+
 /// A timeout that is to pass.
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -148,6 +170,7 @@ impl Host {
                 let stream = Counted {
                     stream,
                     version,
+                    past: Past::None,
                     sends: Arc::clone(&sends),
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
@@ -264,9 +287,17 @@ fn never(error: Infallible) -> BoxError {
 struct Counted {
     stream: TcpStream,
     version: Version,
+    past: Past,
     sends: Arc<AtomicUsize>,
     looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Past {
+    None,
+    /// Another server had it, and it was idle.
+    Elsewhere,
 }
 
 /// Client's ends that send a request in the moment in which the first connection is closed.
@@ -300,6 +331,10 @@ impl Socket for Counted {
 
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<std::io::Result<Version>> {
         Poll::Ready(Ok(self.version))
+    }
+
+    fn was_idle(&self) -> bool {
+        self.past == Past::Elsewhere
     }
 }
 

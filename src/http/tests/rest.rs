@@ -161,3 +161,28 @@ fn a_cut_ends_a_connection_at_rest() {
         host.emptied().await;
     });
 }
+
+/// Both connections wake at once. The first that does is served, so that the other is to rest in
+/// the moment in which it has answered.
+#[test]
+fn what_nobody_read_of_a_body_is_no_request_after_a_rest() {
+    run(async {
+        let app = async |request: Request| {
+            Ok(text(match request.uri().path() {
+                "/hello" => "hello".to_owned(),
+                _ => "x".repeat(LONG),
+            }))
+        };
+        let host = Host::start(options().max_warm(1), app).await;
+        let [mut resting, mut warm] = [host.connect().await, host.connect().await];
+        ask(&mut resting).await;
+        ask(&mut warm).await;
+        served(&host, 1).await;
+        resting.send(HELLO).await;
+        warm.send(request_within_a_body()).await;
+        warm.expect(&long_answer()).await;
+        resting.expect(HELLO_ANSWER).await;
+        warm.expect_end().await;
+        assert_eq!(host.server.counts().requests, 4);
+    });
+}

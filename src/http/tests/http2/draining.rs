@@ -73,6 +73,24 @@ fn what_begins_in_a_drain_is_served_and_told() {
     });
 }
 
+/// A shutdown is where TLS tells the end from a cut (`close_notify`).
+#[test]
+fn who_does_not_acknowledge_is_left_with_a_last_word() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        client.next(DATA).await;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let witness = std::net::TcpStream::connect(address).expect("it listens");
+        host.last_moment.lock().expect("one thread").push(witness);
+        host.server.drain();
+        host.emptied().await;
+        assert!(host.last_moment.lock().expect("one thread").is_empty());
+    });
+}
+
 #[test]
 fn the_drains_deadline_cuts() {
     run(async {

@@ -212,3 +212,74 @@ fn it_is_not_put_to_rest() {
         client.hello().await;
     });
 }
+
+/// A request by its pseudo-header fields and `Host`; each is left out if it is empty.
+fn head(method: &str, scheme: &str, authority: &str, path: &str, host: &str) -> Vec<u8> {
+    let names: [(&[u8], &str); 5] = [
+        (b"\x02", method),
+        (b"\x06", scheme),
+        (b"\x01", authority),
+        (b"\x04", path),
+        (b"\x0f\x17", host),
+    ];
+    let mut bytes = Vec::new();
+    for (name, value) in names.into_iter().filter(|(_, value)| !value.is_empty()) {
+        bytes.extend(name);
+        bytes.push(u8::try_from(value.len()).expect("short"));
+        bytes.extend(value.as_bytes());
+    }
+    bytes
+}
+
+/// As HTTP/1 has it.
+#[test]
+fn a_request_that_is_none_reaches_no_handler() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        for (method, scheme, authority, path, named, status) in [
+            ("GET", "http", "test", "/", "", 200),
+            ("GET", "https", "[::1]:80", "/a?b", "", 200),
+            ("GET", "http", "", "/", "test:80", 200),
+            ("OPTIONS", "http", "test", "*", "", 200),
+            ("OPTIONS", "http", "test", "/", "", 200),
+            ("GET", "http", "test", "*", "", 400),
+            ("GET", "http", "", "*", "test", 400),
+            ("GET", "http", "test", "path", "", 400),
+            ("GET", "http", "", "path", "test", 400),
+            ("GET", "ftp", "test", "/", "", 400),
+            ("GET", "http", "user:word@test", "/", "", 400),
+            ("GET", "http", "test:port", "/", "", 400),
+            ("GET", "http", "", "/", "a b", 400),
+            ("GET", "http", "", "/", "test/path", 400),
+            ("CONNECT", "", "test:80", "", "", 200),
+            ("CONNECT", "", "test", "", "", 400),
+        ] {
+            let mut client = raw(&host, b"").await;
+            let block = head(method, scheme, authority, path, named);
+            client
+                .send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &block))
+                .await;
+            let told = loop {
+                let frame = client.frame().await.expect("the connection lives");
+                match (frame.kind, frame.payload.first()) {
+                    // `:status`, from the static table.
+                    (HEADERS, Some(0x88)) => break 200,
+                    (HEADERS, Some(0x8c)) | (RST_STREAM, _) => break 400,
+                    _ => {}
+                }
+            };
+            assert_eq!(told, status, "{method} {scheme} {authority} {path} {named}");
+        }
+    });
+}
+
+#[test]
+fn a_target_over_the_limit_is_414() {
+    run(async {
+        let host = Host::start(options().max_target_size(10), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        // With the scheme and the host.
+        let long = client.ask("/").await;
+        assert_eq!(whole(long).await.expect("an answer").0, 414);
+    });
+}

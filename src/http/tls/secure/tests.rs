@@ -3,12 +3,15 @@ use std::mem::MaybeUninit;
 use std::task::Waker;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -137,8 +140,27 @@ impl Peers {
         (client, self.acceptor.accept(Tcp(stream)))
     }
 
+    /// Between them there is room for a few kilobytes alone.
+    async fn connected_narrowly(&self) -> (TcpStream, Secure<Tcp>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let client = TcpSocket::new_v4().expect("a socket");
+        client.set_recv_buffer_size(1).expect("the least");
+        let client = client.connect(address).await.expect("it listens");
+        let (stream, _) = listener.accept().await.expect("it has connected");
+        let socket = SockRef::from(&stream);
+        socket.set_send_buffer_size(1).expect("the least");
+        (client, self.acceptor.accept(Tcp(stream)))
+    }
+
     async fn opened(&self) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {
-        let (tcp, mut secure) = self.connected().await;
+        self.open(self.connected().await).await
+    }
+
+    async fn open(
+        &self,
+        (tcp, mut secure): (TcpStream, Secure<Tcp>),
+    ) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {
         let name = ServerName::try_from("localhost").expect("a name");
         let connector = TlsConnector::from(Arc::new(self.client.clone()));
         let (client, version) = tokio::join!(connector.connect(name, tcp), open(&mut secure));
@@ -267,6 +289,47 @@ async fn the_end_is_said_and_can_be_told_from_a_cut() {
     drop(secure);
     let error = client.read_to_end(&mut rest).await.expect_err("a cut");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+/// What TLS has taken is not sent yet.
+#[tokio::test]
+async fn answers_before_one_that_breaks_off_are_whole() {
+    const LONG: usize = 15_000;
+    let peers = Peers::new(None);
+    let (mut client, secure) = peers.open(peers.connected_narrowly().await).await;
+    let service = hyper::service::service_fn(async |request: crate::http::Request| {
+        let piece = match request.uri().path() {
+            "/" => Ok(Frame::data(Bytes::from("x".repeat(LONG)))),
+            _ => Err(io::Error::other("it breaks off")),
+        };
+        Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
+    });
+    let server = crate::http::Server::new(Http::new(), Row::own());
+    let life = server.front(service).serve(secure);
+    let ask = async {
+        let request = |path| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        let both = request("/") + &request("/broken");
+        client.write_all(both.as_bytes()).await.expect("room");
+        let mut answers = Vec::new();
+        // It is a cut.
+        let _ = client.read_to_end(&mut answers).await;
+        answers.iter().filter(|&&byte| byte == b'x').count()
+    };
+    let ((), count) = timeout(CEILING, async { tokio::join!(life, ask) })
+        .await
+        .expect("it ends");
+    assert_eq!(count, LONG);
+}
+
+/// A body of one piece.
+struct Once<T>(Option<T>);
+
+impl<T: Unpin> futures_core::Stream for Once<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(self.0.take())
+    }
 }
 
 #[tokio::test]
