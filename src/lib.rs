@@ -120,6 +120,9 @@ compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 mod address;
 mod config;
 mod error;
+#[cfg(test)]
+#[path = "../tests/fuzz/target.rs"]
+mod fuzz;
 mod handle;
 mod hooks;
 mod http;
