@@ -12,6 +12,8 @@ mod body;
 mod connection;
 mod counters;
 mod farewell;
+#[cfg(test)]
+mod fuzz;
 mod http1;
 mod info;
 #[cfg(not(feature = "tls"))]
