@@ -1,5 +1,8 @@
 //! Numbers, durations and sizes, each with its bounds.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::{
     num::NonZeroU16,
     ops::RangeInclusive,

@@ -194,4 +194,6 @@ fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
