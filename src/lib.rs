@@ -125,6 +125,9 @@ mod address;
 mod config;
 mod drain;
 mod error;
+#[cfg(test)]
+#[path = "../tests/fuzz/target.rs"]
+mod fuzz;
 mod handle;
 mod hooks;
 mod http;

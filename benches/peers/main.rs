@@ -26,6 +26,10 @@ mod address;
 )]
 #[path = "../../src/error.rs"]
 mod error;
+#[cfg(test)]
+#[allow(dead_code, reason = "as above")]
+#[path = "../../tests/fuzz/target.rs"]
+mod fuzz;
 #[allow(
     dead_code,
     unreachable_pub,

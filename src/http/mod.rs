@@ -14,6 +14,8 @@ mod clock;
 mod connection;
 mod counters;
 mod farewell;
+#[cfg(test)]
+mod fuzz;
 mod http1;
 #[cfg(feature = "http2")]
 mod http2;

@@ -8,6 +8,8 @@
 
 mod authority;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

@@ -1,5 +1,8 @@
 //! What crosses from a master into its next image by name, and both directions of writing it down.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io;

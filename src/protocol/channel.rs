@@ -1,6 +1,9 @@
 //! The control channel: a `SOCK_SEQPACKET` pair, one message a packet, listeners as `SCM_RIGHTS`.
 //! The end of either side is the lifeline of the other.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;

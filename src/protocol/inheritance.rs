@@ -5,6 +5,9 @@
 //! edits its environment, so a program it starts sees the variable too; there the master's pid is
 //! not that of the process that started it, and the channel is not open: it is nobody's worker.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::fmt::Write as _;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

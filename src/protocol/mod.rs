@@ -2,6 +2,8 @@
 //! each agreement stand side by side.
 
 pub(crate) mod channel;
+#[cfg(test)]
+mod fuzz;
 pub(crate) mod inbox;
 pub(crate) mod inheritance;
 pub(crate) mod scoreboard;

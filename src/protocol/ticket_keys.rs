@@ -15,6 +15,9 @@
 //! Who reads takes the sequence, the words, and the sequence once more: if it was even and has not
 //! changed, the words belong together.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,6 +1,8 @@
 //! The PROXY protocol: what a load balancer says of the client before the client's own bytes
 //! (HAProxy's `proxy-protocol.txt`, versions 1 and 2). Only the parsing; nothing is read here.
 
+#[cfg(test)]
+mod fuzz;
 mod network;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -25,7 +25,20 @@ pub struct NetworkError {
     why: &'static str,
 }
 
+/// The bits of an IPv6 address that say that it stands for an IPv4 address (RFC 4291 2.5.5.2).
+const MAPPED: u8 = 96;
+
 impl Network {
+    /// Of IPv4-mapped addresses it is a network of IPv4, as its peers are taken for such too.
+    fn new(address: IpAddr, bits: u8) -> Self {
+        let canonical = address.to_canonical();
+        let (address, bits) = match bits.checked_sub(MAPPED) {
+            Some(bits) if canonical != address => (canonical, bits),
+            _ => (address, bits),
+        };
+        Self(Kind::Prefix { address, bits })
+    }
+
     /// Whether a peer is in it.
     pub(crate) fn contains(self, peer: Peer) -> bool {
         match (self.0, peer) {
@@ -79,14 +92,14 @@ impl FromStr for Network {
                 .filter(|bits| *bits <= most)
                 .ok_or_else(|| wrong("the prefix is longer than the address, or no number"))?,
         };
-        Ok(Self(Kind::Prefix { address, bits }))
+        Ok(Self::new(address, bits))
     }
 }
 
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Self {
         let bits = if address.is_ipv4() { 32 } else { 128 };
-        Self(Kind::Prefix { address, bits })
+        Self::new(address, bits)
     }
 }
 
@@ -132,6 +145,9 @@ mod tests {
         assert!(is_in("2001:db8::/32", "2001:db8:ffff::1"));
         assert!(!is_in("2001:db8::/32", "2001:db9::1"));
         assert!(is_in("127.0.0.1", "::ffff:127.0.0.1"));
+        assert!(is_in("::ffff:127.0.0.0/104", "127.255.0.1"));
+        assert!(is_in("::ffff:127.0.0.1", "::ffff:127.0.0.1"));
+        assert!(!is_in("::ffff:127.0.0.0/104", "128.0.0.1"));
     }
 
     #[test]

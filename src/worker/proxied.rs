@@ -1,5 +1,8 @@
 //! The PROXY header of a connection, taken off it before anybody else reads.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::task::{Context, Poll, ready};
@@ -98,14 +101,14 @@ mod tests {
     const LINE: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
 
     /// A balancer's end, and ours.
-    fn pair() -> (StdUnixStream, Stream) {
+    pub(super) fn pair() -> (StdUnixStream, Stream) {
         let (theirs, ours) = StdUnixStream::pair().expect("a socket pair");
         ours.set_nonblocking(true).expect("a socket");
         let ours = UnixStream::from_std(ours).expect("a runtime");
         (theirs, Stream::Unix(ours))
     }
 
-    fn rest(stream: Stream) -> Vec<u8> {
+    pub(super) fn rest(stream: Stream) -> Vec<u8> {
         let Stream::Unix(stream) = stream else {
             unreachable!()
         };

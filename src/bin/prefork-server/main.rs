@@ -4,6 +4,9 @@ mod access_log;
 mod answer;
 mod cli;
 mod console;
+#[cfg(test)]
+#[path = "../../../tests/fuzz/target.rs"]
+mod fuzz;
 mod site;
 
 use std::fs;

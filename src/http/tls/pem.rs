@@ -1,6 +1,9 @@
 //! Certificates and keys as text (RFC 7468), from files or from memory. Every error is one line
 //! that names the file, the trouble and a way out.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};

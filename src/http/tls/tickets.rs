@@ -4,6 +4,9 @@
 //! name and what clients are held to are authenticated with it: who was let in under other CAs has
 //! to show a certificate again.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::fmt;
 use std::time::Duration;
 

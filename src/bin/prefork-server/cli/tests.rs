@@ -199,6 +199,7 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--max-header-size", "2MiB", "1MiB"),
         ("--max-header-size", "large", "16KiB"),
         ("--max-body-size", "-1", "4MiB"),
+        ("--max-body-size", "99999999999TiB", "4MiB"),
         ("--max-connections", "0", "10000"),
         ("--max-requests", "0", "10000"),
         ("--reload-batch", "0", "from 1 up"),

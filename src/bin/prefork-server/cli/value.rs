@@ -1,5 +1,8 @@
 //! Numbers, durations and sizes, each with its bounds.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::{
     num::NonZeroU16,
     ops::RangeInclusive,
@@ -161,7 +164,9 @@ pub(super) fn open_fd(text: &str) -> Result<i32, String> {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let size: Result<ByteSize, _> = text.parse();
+    let size: Option<ByteSize> = text.parse().ok();
+    // What does not fit is told as the most that does, which nobody means.
     size.map(|size| size.0)
-        .map_err(|_| "a size is written like 16KiB or 4MiB".into())
+        .filter(|size| *size < u64::MAX)
+        .ok_or_else(|| "a size is written like 16KiB or 4MiB".into())
 }

@@ -4,7 +4,10 @@ use std::{fmt, io, path::Path};
 
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE, VARY, X_CONTENT_TYPE_OPTIONS},
+    header::{
+        CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
+        X_CONTENT_TYPE_OPTIONS,
+    },
     request::Parts,
 };
 use tower_http::services::fs::{
@@ -84,8 +87,7 @@ impl Files {
         validator: &HeaderValue,
         request: Request<()>,
     ) -> io::Result<Response<FileBody>> {
-        let mut whole = request.clone();
-        whole.headers_mut().remove(RANGE);
+        let whole = without_range(&request);
         let response = self.serve(request).await?;
         let answers_range = [
             StatusCode::PARTIAL_CONTENT,
@@ -98,8 +100,18 @@ impl Files {
         Ok(response)
     }
 
+    /// Of an empty file there is no part: `ServeDir` would send its bytes 0 to 0, of none. A range
+    /// may always be ignored (RFC 9110, 14.2).
     async fn serve(&self, request: Request<()>) -> io::Result<Response<FileBody>> {
-        self.service.clone().try_call(request).await
+        let asks_for_part = request.headers().contains_key(RANGE);
+        let whole = asks_for_part.then(|| without_range(&request));
+        let response = self.service.clone().try_call(request).await?;
+        match whole {
+            Some(whole) if is_part_of_nothing(&response) => {
+                self.service.clone().try_call(whole).await
+            }
+            _ => Ok(response),
+        }
     }
 }
 
@@ -133,6 +145,18 @@ fn forget_senseless_range(request: &mut Request<()>) {
     if request.method() != Method::GET || !understood {
         request.headers_mut().remove(RANGE);
     }
+}
+
+fn without_range(request: &Request<()>) -> Request<()> {
+    let mut whole = request.clone();
+    whole.headers_mut().remove(RANGE);
+    whole
+}
+
+fn is_part_of_nothing<B>(response: &Response<B>) -> bool {
+    let range = response.headers().get(CONTENT_RANGE);
+    response.status() == StatusCode::PARTIAL_CONTENT
+        && range.is_some_and(|range| range.as_bytes().ends_with(b"/0"))
 }
 
 fn is_current(validator: &HeaderValue, headers: &HeaderMap) -> bool {
@@ -169,5 +193,7 @@ fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
     Some(charset)
 }
 
+#[cfg(test)]
+mod fuzz;
 #[cfg(test)]
 mod tests;

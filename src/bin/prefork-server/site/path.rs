@@ -1,5 +1,8 @@
 //! Which request paths may name a file at all, decided before any file system is asked.
 
+#[cfg(test)]
+mod fuzz;
+
 use http::Uri;
 use percent_encoding::percent_decode_str;
 

@@ -3,8 +3,8 @@ use std::{fs, os::unix::fs::symlink};
 use http::{
     Method,
     header::{
-        ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-        IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
+        ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, IF_MATCH,
+        IF_MODIFIED_SINCE, IF_NONE_MATCH, LOCATION,
     },
     request::Builder,
 };
@@ -94,6 +94,10 @@ async fn an_empty_file_is_a_file() {
     let world = World::new(&[("empty.txt", b"")]);
     let response = world.get("/empty.txt").await;
     assert_eq!(response.status(), 200);
+    assert_eq!(header(&response, CONTENT_LENGTH), "0");
+    let part = Request::get("/empty.txt").header(RANGE, "bytes=0-");
+    let response = world.send(part).await;
+    assert_eq!(response.status(), 200, "there is no part of nothing");
     assert_eq!(header(&response, CONTENT_LENGTH), "0");
 }
 

@@ -1,0 +1,111 @@
+//! Any path and any fields that choose what of a file is sent.
+
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_UNMODIFIED_SINCE, LOCATION,
+};
+use tokio::runtime::Builder;
+
+use super::{
+    super::{
+        Content, Site,
+        tests::{header, send},
+    },
+    *,
+};
+use crate::fuzz;
+
+/// In this order in an input, each in a line, after the path.
+const FIELDS: [HeaderName; 7] = [
+    RANGE,
+    IF_RANGE,
+    IF_NONE_MATCH,
+    IF_MODIFIED_SINCE,
+    ACCEPT_ENCODING,
+    IF_MATCH,
+    IF_UNMODIFIED_SINCE,
+];
+
+const SECRET: &[u8] = b"outside of the directory";
+
+#[test]
+fn requests() {
+    let root = tempfile::tempdir().expect("a directory");
+    let site = root.path().join("site");
+    std::fs::create_dir_all(site.join("d")).expect("a directory");
+    let long: Vec<u8> = (0..CHUNK + 500).map(|at| (at % 251) as u8).collect();
+    let files: [(&str, &[u8]); 6] = [
+        ("site/a", b"0123456789"),
+        ("site/a.gz", b"gzip of a"),
+        ("site/d/index.html", b"index"),
+        ("site/empty", b""),
+        ("site/long", &long),
+        ("secret", SECRET),
+    ];
+    for (name, content) in files {
+        std::fs::write(root.path().join(name), content).expect("a file");
+    }
+    let site = Site::new(Content::Files(Files::open(&site).expect("a directory")));
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    fuzz::check("site-files-requests", |bytes| {
+        let Some(request) = request(bytes) else {
+            return;
+        };
+        let response = runtime.block_on(send(&site, request));
+        let contents = files.iter().map(|(_, content)| *content);
+        assert_answer(&response, contents);
+    });
+}
+
+/// `None` if hyper would have none.
+fn request(bytes: &[u8]) -> Option<http::request::Builder> {
+    let mut lines = bytes.split(|&byte| byte == b'\n');
+    let mut request = Request::get(http::Uri::try_from(lines.next()?).ok()?);
+    for (name, line) in FIELDS.into_iter().zip(lines) {
+        if !line.is_empty() {
+            request = request.header(name, HeaderValue::from_bytes(line).ok()?);
+        }
+    }
+    Some(request)
+}
+
+fn assert_answer<'a>(
+    response: &Response<bytes::Bytes>,
+    contents: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    let body = &response.body()[..];
+    assert!(!body.windows(SECRET.len()).any(|part| part == SECRET));
+    let length = header(response, CONTENT_LENGTH);
+    match response.status().as_u16() {
+        200 => {
+            assert!(contents.clone().any(|content| content == body));
+            assert_eq!(length, body.len().to_string());
+        }
+        206 => {
+            let range = header(response, CONTENT_RANGE);
+            let part = part(range).expect("the part is named");
+            let is_part = |content: &[u8]| {
+                content.len() == part.2 && content.get(part.0..=part.1) == Some(body)
+            };
+            assert!(contents.clone().any(is_part), "{range}");
+            assert_eq!(length, body.len().to_string());
+        }
+        304 | 412 => assert!(body.is_empty()),
+        // The query stays as it was sent, be it no ASCII.
+        307 => assert!(response.headers()[LOCATION].as_bytes().starts_with(b"/d/")),
+        404 => assert_eq!(body, b"Not Found"),
+        416 => assert!(header(response, CONTENT_RANGE).starts_with("bytes */")),
+        other => panic!("{other} is no answer to a GET"),
+    }
+}
+
+/// First, last and length of `bytes first-last/length`.
+fn part(range: &str) -> Option<(usize, usize, usize)> {
+    let (ends, length) = range.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = ends.split_once('-')?;
+    Some((
+        first.parse().ok()?,
+        last.parse().ok()?,
+        length.parse().ok()?,
+    ))
+}
