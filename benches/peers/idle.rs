@@ -58,7 +58,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
 
 /// How long a turn should take.
 pub(crate) fn expected(turn: Duration) -> Duration {
-    Duration::from_millis(2500) + turn * 5
+    Duration::from_millis(6500) + turn * 5
 }
 
 /// Two servers of a kind, one with idle connections and one without, because one that has let them

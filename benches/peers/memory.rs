@@ -8,8 +8,9 @@ use crate::cpu::Processes;
 use crate::process::Trouble;
 use crate::pss::pss;
 
-/// Two looks this far apart that agree mean that a server has come to rest.
-const REST_MS: u16 = 500;
+/// Two looks this far apart that agree mean that a server has come to rest. Ours lets go of what a
+/// connection was served with a second after its last answer.
+const REST_MS: u16 = 1500;
 
 /// Agreement: what a thread's own housekeeping may move.
 const REST_BYTES: u64 = 64 * 1024;
