@@ -4,7 +4,6 @@
 //! is open: [`Stage::Streams`] has no deadline but theirs, [`Stage::Quiet`] that of an idle
 //! connection. The [`streams`] that wait for their client are looked at when the registry says so.
 
-mod authority;
 mod lent;
 mod outgoing;
 mod streams;
@@ -22,7 +21,6 @@ use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
 
-pub(super) use authority::has_one_authority;
 use lent::Lent;
 use streams::{Overdue, Served, Streams};
 use tasks::{Spawner, Tasks};

@@ -9,6 +9,8 @@
 mod authority;
 #[cfg(test)]
 mod fuzz;
+#[cfg(feature = "http2")]
+mod http2;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,8 @@ use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use self::authority::Authority;
+#[cfg(feature = "http2")]
+pub(super) use self::http2::check_http2;
 use super::Http;
 
 /// Why a request never reaches its handler.
@@ -32,6 +36,9 @@ pub(super) enum Refusal {
     Target,
     /// HTTP/1.1 without `Host`, or any version with two (RFC 9112 3.2).
     HostCount,
+    /// HTTP/2 without `:authority` and `Host`, or with two that differ (RFC 9113 8.3.1).
+    #[cfg(feature = "http2")]
+    Authority,
     /// `Host` is neither empty nor `uri-host [ ":" port ]` (RFC 9110 7.2).
     Host,
     /// `chunked` applied twice, or codings that are none (RFC 9112 6.1, 7).
@@ -54,6 +61,8 @@ impl Refusal {
             Self::Target | Self::HostCount | Self::Host | Self::Framing | Self::TunnelBody => {
                 StatusCode::BAD_REQUEST
             }
+            #[cfg(feature = "http2")]
+            Self::Authority => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -65,6 +74,8 @@ impl fmt::Display for Refusal {
             Self::LargeHead => "its head is too large",
             Self::Target => "its target is none for its method",
             Self::HostCount => "it has no Host, or several",
+            #[cfg(feature = "http2")]
+            Self::Authority => "it does not say whom it is for, or says two things",
             Self::Host => "its Host is no host",
             Self::Framing => "its transfer codings contradict each other",
             Self::Coding => "its transfer coding is not known",
@@ -102,23 +113,6 @@ pub(super) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal>
     // An HTTP/1.0 client knows nothing of expectations; one that an old proxy passed on is not its.
     let hears = version != Version::HTTP_10;
     refuse(fields.other_expectation && hears, Refusal::Expectation)
-}
-
-/// As [`check`], for what hyper's HTTP/2 leaves to its users: its framing leaves no doubt, and a
-/// head's size is bounded as it is decoded.
-#[cfg(feature = "http2")]
-pub(super) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
-    let (method, uri) = (request.method(), request.uri());
-    refuse(target_size(uri) > http.max_target_size, Refusal::LongTarget)?;
-    let fits = match uri.path() {
-        "*" => *method == Method::OPTIONS,
-        path => path.starts_with('/') || *method == Method::CONNECT,
-    };
-    refuse(!fits, Refusal::Target)?;
-    check_target(method, uri)?;
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let is_host = |host: &HeaderValue| Authority::parse(host.as_bytes()).is_some();
-    refuse(!hosts.all(is_host), Refusal::Host)
 }
 
 /// As many bytes as a head may have on the wire, at the most. It is more than

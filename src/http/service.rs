@@ -20,8 +20,6 @@ use pin_project_lite::pin_project;
 
 use super::activity::{Activity, BodyFailure, Stage};
 use super::body::{Body, ResponseBody, catch_panic};
-#[cfg(feature = "http2")]
-use super::http2::has_one_authority;
 use super::registry::Registry;
 use super::{Request, rules};
 use crate::row::Timing;
@@ -77,14 +75,11 @@ where
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
         }
         #[cfg(feature = "http2")]
-        if request.version() == Version::HTTP_2 {
-            if let Err(refusal) = rules::check_http2(&request, &self.registry.http) {
-                tracing::debug!(%refusal, "request refused");
-                return Answer::own(refusal.status(), exchange);
-            }
-            if !has_one_authority(&request) {
-                return Answer::own(StatusCode::BAD_REQUEST, exchange);
-            }
+        if request.version() == Version::HTTP_2
+            && let Err(refusal) = rules::check_http2(&request, &self.registry.http)
+        {
+            tracing::debug!(%refusal, "request refused");
+            return Answer::own(refusal.status(), exchange);
         }
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => Answer {

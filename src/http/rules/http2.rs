@@ -1,0 +1,64 @@
+//! What is left to check of a head that came by HTTP/2.
+
+use http::header::HOST;
+use http::{HeaderValue, Method, Request};
+
+use super::{Authority, Refusal, check_target, refuse, target_size};
+use crate::http::Http;
+
+/// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no
+/// doubt, and a head's size is bounded as it is decoded.
+pub(in crate::http) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
+    let (method, uri) = (request.method(), request.uri());
+    refuse(target_size(uri) > http.max_target_size, Refusal::LongTarget)?;
+    let fits = match uri.path() {
+        "*" => *method == Method::OPTIONS,
+        path => path.starts_with('/') || *method == Method::CONNECT,
+    };
+    refuse(!fits, Refusal::Target)?;
+    check_target(method, uri)?;
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let is_host = |host: &HeaderValue| Authority::parse(host.as_bytes()).is_some();
+    refuse(!hosts.all(is_host), Refusal::Host)?;
+    refuse(!has_one_authority(request), Refusal::Authority)
+}
+
+/// Whether it is clear whom a request is for: `:authority`, `Host`, or both, if they agree (RFC
+/// 9113 8.3.1).
+fn has_one_authority<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (Some(_), None, _) => true,
+        (Some(authority), Some(host), None) => host
+            .as_bytes()
+            .eq_ignore_ascii_case(authority.as_str().as_bytes()),
+        (None, Some(_), None) => true,
+        (None, None, _) | (_, _, Some(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_clear(authority: &str, hosts: &[&str]) -> bool {
+        let uri = match authority {
+            "" => "/".to_owned(),
+            authority => format!("http://{authority}/"),
+        };
+        let request = hosts.iter().fold(Request::get(uri), |request, host| {
+            request.header(HOST, *host)
+        });
+        has_one_authority(&request.body(()).expect("a request"))
+    }
+
+    #[test]
+    fn one_is_enough_and_two_must_agree() {
+        assert!(is_clear("a.test", &[]));
+        assert!(is_clear("", &["a.test"]));
+        assert!(is_clear("a.test", &["A.test"]));
+        assert!(!is_clear("a.test", &["b.test"]));
+        assert!(!is_clear("a.test", &["a.test", "a.test"]));
+        assert!(!is_clear("", &[]));
+    }
+}
