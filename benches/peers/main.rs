@@ -8,82 +8,40 @@
 //! Not measured: more than one worker (balance between them has a bench of its own), a network,
 //! TLS, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "the library does not show its rooms; the row in memory has its own copy"
-)]
-#[path = "../../src/address.rs"]
-mod address;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/error.rs"]
-mod error;
+/// Declares modules that are rooms of the library, which does not show them: the row in memory has
+/// its own copy. At the root, because they know each other by their paths from there.
+macro_rules! rooms {
+    ($($path:literal $room:ident),+ $(,)?) => {$(
+        #[allow(
+            dead_code,
+            unreachable_pub,
+            unused_imports,
+            unused_macros,
+            reason = "of a room only what the row in memory needs is used"
+        )]
+        #[path = $path]
+        mod $room;
+    )+};
+}
+
+rooms! {
+    "../../src/address.rs" address,
+    "../../src/error.rs" error,
+    "../../src/http/mod.rs" http,
+    "../../src/id.rs" id,
+    "../../src/keyring.rs" keyring,
+    "../../src/proxy/mod.rs" proxy,
+    "../../src/record.rs" record,
+    "../../src/row/mod.rs" row,
+}
+
 #[cfg(test)]
-#[allow(dead_code, reason = "as above")]
+#[allow(
+    dead_code,
+    reason = "the rooms' own tests call it, and they do not run here"
+)]
 #[path = "../../tests/fuzz/target.rs"]
 mod fuzz;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/http/mod.rs"]
-mod http;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/id.rs"]
-mod id;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/keyring.rs"]
-mod keyring;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/proxy/mod.rs"]
-mod proxy;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/record.rs"]
-mod record;
-#[allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    unused_macros,
-    reason = "as above"
-)]
-#[path = "../../src/row/mod.rs"]
-mod row;
 
 mod command_line;
 mod cost;
