@@ -16,7 +16,7 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 
     /// Ready when a read would not have to wait: for bytes, the end of file, or an error. Nothing
     /// is read, and no buffer is needed. Once it was ready it may be so again in vain.
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()>;
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// What the client has closed, as far as the runtime has heard. Nothing is read.
     fn closed(&self) -> Closed;

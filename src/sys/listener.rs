@@ -2,7 +2,7 @@
 //! workers.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -183,6 +183,31 @@ pub(crate) fn accept_queued(listener: impl AsFd) -> io::Result<Option<OwnedFd>> 
         Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
         Err(nix::errno::Errno::EAGAIN) => Ok(None),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// As [`accept_queued`], from a TCP listener, with the address of whoever has connected.
+pub(crate) fn accept_tcp(listener: impl AsFd) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+    let listener = listener.as_fd().as_raw_fd();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: accept4(2) writes an address to the storage, of at most the length it is given, and
+    // the address's own length over that one.
+    let accepted = unsafe {
+        SockAddr::try_init(|storage, len| {
+            match libc::accept4(listener, storage.cast(), len, flags) {
+                -1 => Err(io::Error::last_os_error()),
+                // SAFETY: it has just been made and nobody else knows it.
+                fd => Ok(OwnedFd::from_raw_fd(fd)),
+            }
+        })
+    };
+    match accepted {
+        Ok((fd, peer)) => {
+            let peer = peer.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+            Ok(Some((fd.into(), peer)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

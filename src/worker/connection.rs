@@ -1,22 +1,20 @@
 //! An accepted connection, before any protocol.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::{Address, Peer};
 use crate::http::{Closed, ConnectionInfo, Socket, Version};
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
+use crate::worker::stream::Stream;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
 ///
@@ -49,42 +47,6 @@ enum Past {
     None,
     /// Another worker had it, and it was idle.
     Elsewhere,
-}
-
-#[derive(Debug)]
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => stream.poll_read_ready(cx),
-            Self::Unix(stream) => stream.poll_read_ready(cx),
-        }
-    }
-
-    /// As [`TcpStream::try_io`].
-    pub(crate) fn try_io<T>(
-        &self,
-        interest: Interest,
-        act: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
-        match self {
-            Self::Tcp(stream) => stream.try_io(interest, act),
-            Self::Unix(stream) => stream.try_io(interest, act),
-        }
-    }
-}
-
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
 }
 
 impl Connection {
@@ -181,16 +143,6 @@ impl Connection {
     }
 }
 
-/// Calls one method of whichever stream it is.
-macro_rules! each {
-    ($this:expr, $stream:ident => $call:expr) => {
-        match &mut $this.get_mut().stream {
-            Stream::Tcp($stream) => $call,
-            Stream::Unix($stream) => $call,
-        }
-    };
-}
-
 impl AsyncRead for Connection {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -201,23 +153,21 @@ impl AsyncRead for Connection {
         if this.read_again(buf) > 0 {
             return Poll::Ready(Ok(()));
         }
-        each!(Pin::new(this), stream => Pin::new(stream).poll_read(cx, buf))
+        Pin::new(&mut this.stream).poll_read(cx, buf)
     }
 }
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
-        if self.has_read_ahead() {
-            return true;
-        }
-        // The sockets of a runtime do not block.
-        SockRef::from(&self.stream)
-            .peek(&mut [MaybeUninit::uninit()])
-            .is_ok_and(|len| len > 0)
+        self.has_read_ahead() || self.stream.has_unread()
     }
 
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.has_read_ahead() {
+            return Poll::Ready(());
+        }
+        if let Some(bytes) = self.stream.glance() {
+            self.put_back(bytes);
             return Poll::Ready(());
         }
         // An error is for the next read to find.
@@ -228,7 +178,7 @@ impl Socket for Connection {
         if let Some(luggage) = &mut self.luggage
             && let Some(proxied) = &mut luggage.proxied
         {
-            ready!(proxied.poll_header(&self.stream, cx))?;
+            ready!(proxied.poll_header(&mut self.stream, cx))?;
         }
         Poll::Ready(Ok(Version::Http1))
     }
@@ -251,19 +201,17 @@ impl Socket for Connection {
     }
 
     fn closed(&self) -> Closed {
-        match &self.stream {
-            Stream::Tcp(stream) => Closed::of(stream.ready(Closed::INTEREST)),
-            Stream::Unix(stream) => Closed::of(stream.ready(Closed::INTEREST)),
-        }
+        self.stream.closed()
     }
 }
 
 impl AsFd for Connection {
+    /// # Panics
+    ///
+    /// If the last read or write failed because the runtime could not wait for the connection
+    /// (epoll_ctl(2): `ENOMEM`, `ENOSPC`): it is closed then.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
-        }
+        self.stream.as_fd()
     }
 }
 
@@ -273,7 +221,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -281,7 +229,7 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -289,11 +237,11 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => Pin::new(stream).poll_flush(cx))
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => Pin::new(stream).poll_shutdown(cx))
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
 

@@ -10,6 +10,7 @@ mod proxied;
 mod pulse;
 pub(crate) mod recycle;
 mod source;
+mod stream;
 mod tls;
 
 use std::ffi::CString;

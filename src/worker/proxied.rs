@@ -11,7 +11,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 
 use crate::proxy::{Forwarded, Header, parse};
-use crate::worker::connection::Stream;
+use crate::worker::stream::Stream;
 
 /// As many bytes as are looked at in one go: a header with some TLS facts fits in.
 const GLANCE: usize = 512;
@@ -43,7 +43,7 @@ impl Proxied {
     /// Takes the header, and not one byte more, from the stream.
     pub(crate) fn poll_header(
         &mut self,
-        stream: &Stream,
+        stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while !self.is_whole {
@@ -123,17 +123,17 @@ mod tests {
     async fn it_may_come_in_any_two_pieces_and_takes_not_one_byte_too_many() {
         let whole = [LINE, b"GET /"].concat();
         for cut in 1..LINE.len() {
-            let (mut theirs, ours) = pair();
+            let (mut theirs, mut ours) = pair();
             let mut proxied = Proxied::default();
             theirs.write_all(&whole[..cut]).expect("room");
             // Until the piece is taken: then there is nothing to be read, and it waits.
             while proxied.taken.len() < cut {
                 let mut cx = Context::from_waker(Waker::noop());
-                assert!(proxied.poll_header(&ours, &mut cx).is_pending());
+                assert!(proxied.poll_header(&mut ours, &mut cx).is_pending());
                 tokio::task::yield_now().await;
             }
             theirs.write_all(&whole[cut..]).expect("room");
-            poll_fn(|cx| proxied.poll_header(&ours, cx))
+            poll_fn(|cx| proxied.poll_header(&mut ours, cx))
                 .await
                 .expect("a header");
             let peer = proxied.forwarded().expect("a client").peer;
@@ -146,11 +146,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_none_is_an_error_and_so_is_half_of_one() {
         for bytes in [&b"GET / HTTP/1.1\r\n"[..], &LINE[..20], b""] {
-            let (mut theirs, ours) = pair();
+            let (mut theirs, mut ours) = pair();
             theirs.write_all(bytes).expect("room");
             drop(theirs);
             let mut proxied = Proxied::default();
-            let outcome = poll_fn(|cx| proxied.poll_header(&ours, cx)).await;
+            let outcome = poll_fn(|cx| proxied.poll_header(&mut ours, cx)).await;
             assert!(outcome.is_err(), "{}", bytes.escape_ascii());
         }
     }
@@ -160,10 +160,10 @@ mod tests {
         let mut header = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x0f\xf0".to_vec();
         header.resize(4096, 7);
         header.extend(b"GET /");
-        let (mut theirs, ours) = pair();
+        let (mut theirs, mut ours) = pair();
         theirs.write_all(&header).expect("room");
         let mut proxied = Proxied::default();
-        poll_fn(|cx| proxied.poll_header(&ours, cx))
+        poll_fn(|cx| proxied.poll_header(&mut ours, cx))
             .await
             .expect("a header");
         assert_eq!(proxied.forwarded(), None);

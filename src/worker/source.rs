@@ -1,21 +1,23 @@
 //! What connections come in by: a listener, or the inbox of a slot.
 
 use std::io;
+use std::net::{self, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use nix::errno::Errno;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
 use crate::protocol::inbox::{Note, Receiver};
 use crate::proxy::Forwarded;
 use crate::row::Count;
-use crate::sys::listener;
-use crate::worker::connection::Stream;
+use crate::sys::{fds, listener};
+use crate::worker::stream::Stream;
 
 /// One source. See the module's head.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 enum Door {
-    Tcp(TcpListener, Arc<Address>),
+    Tcp(AsyncFd<Arc<OwnedFd>>, Arc<Address>),
     Unix(UnixListener, Arc<Address>),
     Inbox(Receiver),
 }
@@ -69,7 +71,9 @@ impl Source {
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         let address = Arc::new(listener::address(&fd)?);
         let door = match *address {
-            Address::Tcp(_) => Door::Tcp(TcpListener::from_std(fd.into())?, address),
+            Address::Tcp(_) => {
+                Door::Tcp(fds::watch_readable(Arc::new(fd))?, address)
+            }
             Address::Unix(_) => Door::Unix(UnixListener::from_std(fd.into())?, address),
         };
         Ok(Self::new(door, adopted))
@@ -110,9 +114,13 @@ impl Source {
 
     pub(super) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match &mut self.door {
-            Door::Tcp(listener, address) => listener.poll_accept(cx).map_ok(|(stream, peer)| {
-                Accepted::new(Stream::Tcp(stream), Peer::Tcp(peer), Arc::clone(address))
-            }),
+            Door::Tcp(listener, address) => loop {
+                let mut readable = ready!(listener.poll_read_ready(cx))?;
+                match listener::accept_tcp(&*listener)? {
+                    Some(connection) => return Poll::Ready(Ok(Accepted::tcp(connection, address))),
+                    None => readable.clear_ready(),
+                }
+            },
             Door::Unix(listener, address) => listener.poll_accept(cx).map_ok(|(stream, _)| {
                 Accepted::new(Stream::Unix(stream), Peer::Unix, Arc::clone(address))
             }),
@@ -125,14 +133,10 @@ impl Source {
     /// Asks the kernel itself; `None` if nothing waits.
     pub(super) fn accept_queued(&mut self) -> io::Result<Option<Accepted>> {
         match &mut self.door {
-            Door::Tcp(listener, address) => listener::accept_queued(listener)?
-                .map(|fd| {
-                    let stream = std::net::TcpStream::from(fd);
-                    let peer = Peer::Tcp(stream.peer_addr()?);
-                    let stream = Stream::Tcp(TcpStream::from_std(stream)?);
-                    Ok(Accepted::new(stream, peer, Arc::clone(address)))
-                })
-                .transpose(),
+            Door::Tcp(listener, address) => {
+                let connection = listener::accept_tcp(listener)?;
+                Ok(connection.map(|connection| Accepted::tcp(connection, address)))
+            }
             Door::Unix(listener, address) => listener::accept_queued(listener)?
                 .map(|fd| {
                     let stream = Stream::Unix(UnixStream::from_std(fd.into())?);
@@ -148,6 +152,10 @@ impl Source {
 }
 
 impl Accepted {
+    fn tcp((socket, peer): (net::TcpStream, SocketAddr), local: &Arc<Address>) -> Self {
+        Self::new(Stream::new(socket), Peer::Tcp(peer), Arc::clone(local))
+    }
+
     fn new(stream: Stream, peer: Peer, local: Arc<Address>) -> Self {
         Self {
             stream,
@@ -168,7 +176,7 @@ impl Accepted {
         } = note;
         let (stream, peer) = match local {
             Address::Tcp(_) => {
-                let stream = std::net::TcpStream::from(connection);
+                let stream = net::TcpStream::from(connection);
                 let peer = Peer::Tcp(stream.peer_addr()?);
                 (Stream::Tcp(TcpStream::from_std(stream)?), peer)
             }

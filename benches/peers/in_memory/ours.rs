@@ -199,7 +199,7 @@ impl Socket for Memory {
         self.left > 0
     }
 
-    fn poll_readable(&self, _: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 

@@ -100,7 +100,7 @@ impl Socket for Wire {
     }
 
     /// It may be so in vain.
-    fn poll_readable(&self, _cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
 

@@ -320,7 +320,7 @@ impl Socket for Counted {
             .is_ok_and(|len| len > 0)
     }
 
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.stream.poll_read_ready(cx).map(drop)
     }
 

@@ -104,10 +104,10 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &*self.state {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut *self.state {
             State::Open(stream) => {
-                let (wire, session) = stream.get_ref();
+                let (wire, session) = stream.get_mut();
                 // What is decrypted already, the last word included, is not announced again.
                 if !session.wants_read() {
                     return Poll::Ready(());

@@ -30,7 +30,7 @@ fn streams() {
 }
 
 async fn check(bytes: &[u8], size: usize) {
-    let (mut theirs, ours) = pair();
+    let (mut theirs, mut ours) = pair();
     let mut proxied = Proxied::default();
     let mut outcome = Poll::Pending;
     let mut sent = 0;
@@ -40,14 +40,14 @@ async fn check(bytes: &[u8], size: usize) {
         // Until the piece is taken: then there is nothing to be read, and it waits.
         while outcome.is_pending() && proxied.taken.len() < sent {
             let mut cx = Context::from_waker(Waker::noop());
-            outcome = proxied.poll_header(&ours, &mut cx);
+            outcome = proxied.poll_header(&mut ours, &mut cx);
             tokio::task::yield_now().await;
         }
     }
     theirs.shutdown(Shutdown::Write).expect("a socket");
     let outcome = match outcome {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => poll_fn(|cx| proxied.poll_header(&ours, cx)).await,
+        Poll::Pending => poll_fn(|cx| proxied.poll_header(&mut ours, cx)).await,
     };
     let Header::Whole { len, forwarded } = parse(bytes) else {
         assert!(outcome.is_err());

@@ -38,7 +38,7 @@ impl Socket for Tcp {
             .is_ok_and(|len| len > 0)
     }
 
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.poll_read_ready(cx).map(drop)
     }
 
@@ -184,7 +184,7 @@ async fn open(secure: &mut Secure<Tcp>) -> io::Result<Version> {
         .expect("it comes to an end")
 }
 
-fn is_readable(secure: &Secure<Tcp>) -> bool {
+fn is_readable(secure: &mut Secure<Tcp>) -> bool {
     let mut now = Context::from_waker(Waker::noop());
     secure.poll_readable(&mut now).is_ready()
 }
@@ -250,7 +250,7 @@ async fn a_client_without_a_certificate_is_served_only_where_none_is_required() 
 async fn what_is_decrypted_and_not_read_is_readable() {
     let peers = Peers::new(None);
     let (mut client, mut secure) = peers.opened().await;
-    assert!(!is_readable(&secure) && !secure.has_unread());
+    assert!(!is_readable(&mut secure) && !secure.has_unread());
     client.write_all(b"two").await.expect("it is open");
     let readable = timeout(CEILING, poll_fn(|cx| secure.poll_readable(cx)));
     readable.await.expect("bytes have come");
@@ -258,7 +258,7 @@ async fn what_is_decrypted_and_not_read_is_readable() {
     assert_eq!(secure.read_u8().await.expect("there are bytes"), b't');
     // Nothing is left in the socket.
     assert!(!secure_socket(&secure).has_unread());
-    assert!(is_readable(&secure) && secure.has_unread());
+    assert!(is_readable(&mut secure) && secure.has_unread());
     let mut rest = [0; 2];
     secure.read_exact(&mut rest).await.expect("there are bytes");
     assert_eq!(&rest, b"wo");
