@@ -347,8 +347,15 @@ impl<I: Socket> Connection<I> {
 
     /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
     fn end(&mut self, outcome: hyper::Result<()>) -> Option<Last<I>> {
-        let parts = self.take_parts();
         let peer = self.member.peer();
+        let activity = &self.member.activity;
+        // Where an upgrade was on offer nothing is held back, and the stream may be somebody else's.
+        if outcome.is_ok() && activity.may_hold() && !activity.is_body_unread() {
+            // All is said: the stream ends together with what was built around it.
+            tracing::debug!(?peer, "connection ended");
+            return Some(None);
+        }
+        let parts = self.take_parts();
         Some(match (outcome, parts) {
             (Ok(()), None) => {
                 tracing::debug!(?peer, "connection upgraded");

@@ -14,6 +14,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -45,6 +46,10 @@ thread_local! {
 
     /// Where small answers are put together.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+
+    /// Room for bytes that are held back, of a stream that has sent its own: mostly one stream at a
+    /// time holds any.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// See the module's head.
@@ -180,10 +185,21 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
                 count => self.sent += count,
             }
         }
-        self.held.clear();
-        self.sent = 0;
-        self.activity().set_held_back(0);
+        if self.sent > 0 {
+            self.held.clear();
+            SPARE.set(mem::take(&mut self.held));
+            self.sent = 0;
+            self.activity().set_held_back(0);
+        }
         Poll::Ready(Ok(()))
+    }
+
+    /// Where bytes to be held back go.
+    fn hold(&mut self) -> &mut Vec<u8> {
+        if self.held.capacity() == 0 {
+            self.held = SPARE.take();
+        }
+        &mut self.held
     }
 
     /// `len` more bytes are held. Sends them, if there is no reason to wait for more; whether they
@@ -295,7 +311,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.check_cut()?;
         this.last_call = LastCall::Write;
         if this.gathers(buf.len()) {
-            this.held.extend_from_slice(buf);
+            this.hold().extend_from_slice(buf);
             return this.poll_gathered(cx, buf.len());
         }
         ready!(this.poll_send_held(cx))?;
@@ -313,7 +329,8 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.last_call = LastCall::Write;
         let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         if this.gathers(len) {
-            bufs.iter().for_each(|buf| this.held.extend_from_slice(buf));
+            let held = this.hold();
+            bufs.iter().for_each(|buf| held.extend_from_slice(buf));
             return this.poll_gathered(cx, len);
         }
         ready!(this.poll_send_held(cx))?;
@@ -334,7 +351,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         if this.activity().is_looked_for() {
             this.look()?;
         }
-        let last_call = std::mem::replace(&mut this.last_call, LastCall::Flush);
+        let last_call = mem::replace(&mut this.last_call, LastCall::Flush);
         if last_call == LastCall::Write && this.holds_back() {
             return Poll::Ready(Ok(()));
         }

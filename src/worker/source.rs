@@ -71,9 +71,7 @@ impl Source {
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         let address = Arc::new(listener::address(&fd)?);
         let door = match *address {
-            Address::Tcp(_) => {
-                Door::Tcp(fds::watch_readable(Arc::new(fd))?, address)
-            }
+            Address::Tcp(_) => Door::Tcp(fds::watch_readable(Arc::new(fd))?, address),
             Address::Unix(_) => Door::Unix(UnixListener::from_std(fd.into())?, address),
         };
         Ok(Self::new(door, adopted))

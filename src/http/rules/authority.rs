@@ -55,30 +55,38 @@ fn is_future(text: &str) -> bool {
 /// names too. `None` if an escape is cut short.
 #[inline]
 fn registered_name(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(&byte) = text.get(at) {
-        match byte {
-            b'%' => {
-                let digits = text.get(at + 1..at + 3)?;
-                if !digits.iter().all(u8::is_ascii_hexdigit) {
-                    return None;
-                }
-                at += 3;
-            }
-            byte if is_name_char(byte) => at += 1,
-            _ => break,
+    let mut rest = text;
+    loop {
+        let plain = rest.iter().position(|&byte| !is_name_char(byte));
+        rest = &rest[plain.unwrap_or(rest.len())..];
+        let [b'%', escape @ ..] = rest else {
+            return Some(text.len() - rest.len());
+        };
+        let digits = escape.first_chunk::<2>()?;
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
         }
+        rest = &escape[2..];
     }
-    Some(at)
 }
 
 /// Unreserved, or a sub-delimiter (RFC 3986 2.2, 2.3).
 #[inline]
 fn is_name_char(byte: u8) -> bool {
-    matches!(byte,
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9'
-        | b'-' | b'.' | b'_' | b'~'
-        | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
+    /// One load for each byte of each request's `Host`.
+    static NAME_CHARS: [bool; 256] = {
+        let mut table = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            table[byte] = matches!(byte as u8,
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9'
+                | b'-' | b'.' | b'_' | b'~'
+                | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
+            byte += 1;
+        }
+        table
+    };
+    NAME_CHARS[usize::from(byte)]
 }
 
 #[cfg(test)]
