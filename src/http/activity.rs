@@ -83,7 +83,8 @@ pub(super) struct Activity {
     /// Of a stream of HTTP/2: the activity of its connection.
     connection: Option<Arc<Self>>,
     stage: AtomicU8,
-    /// When the stage began; `Idle` begins anew with each byte of a response that is written.
+    /// When the stage began; `Answering` and `Idle` begin anew with each byte of a response that is
+    /// written.
     stamp: AtomicU64,
     /// Since when the client does not take what we write, and since when the handler waits for
     /// more of the request's body. Of a connection that has streams the second is since when any
@@ -233,7 +234,7 @@ impl Activity {
     }
 
     /// Has the stream look, at its next flush, whether the client is still there. It stays asked
-    /// until the next request.
+    /// until bytes are written, or the next request.
     pub(super) fn look(&self) {
         self.looked_for.store(true, Relaxed);
     }
@@ -261,10 +262,12 @@ impl Activity {
 
     pub(super) fn has_written(&self) {
         self.write_blocked.end();
-        // A response that was buffered whole leaves the connection idle while it is still on its
-        // way to a slow client.
-        if self.stage() == Stage::Idle {
-            self.enter(Stage::Idle);
+        self.looked_for.store(false, Relaxed);
+        // An answer that moves is not silent, and one that was buffered whole leaves the connection
+        // idle while it is still on its way to a slow client.
+        let stage = self.stage();
+        if matches!(stage, Stage::Answering | Stage::Idle) {
+            self.enter(stage);
         }
     }
 

@@ -149,17 +149,19 @@ impl<I> Stream<I> {
         }
     }
 
-    /// While a handler works, hyper flushes each time it is polled and reads nothing. So this is
-    /// where the registry's question is answered whether the client is still there: one that has
-    /// left has no use for the answer, and the error ends the handler.
+    /// While a handler works, or the body of its answer is silent, hyper flushes each time it is
+    /// polled and reads nothing. So this is where the registry's question is answered whether the
+    /// client is still there: one that has left has no use for the answer, and the error ends both.
     fn look(&self) -> io::Result<()>
     where
         I: Socket,
     {
         let left = match self.io.closed() {
             Closed::Nothing => false,
-            // It may well read the rest of an answer that has begun.
-            Closed::Sending => self.activity().stage() == Stage::Handling,
+            // It may still read, but most have left, and only bytes that are refused would tell.
+            Closed::Sending => {
+                matches!(self.activity().stage(), Stage::Handling | Stage::Answering)
+            }
             Closed::Everything => true,
         };
         match left {
@@ -331,9 +333,6 @@ impl<I: Socket> rt::Write for Stream<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if this.activity().is_looked_for() {
-            this.look()?;
-        }
         let last_call = std::mem::replace(&mut this.last_call, LastCall::Flush);
         if last_call == LastCall::Write && this.holds_back() {
             return Poll::Ready(Ok(()));
@@ -347,7 +346,12 @@ impl<I: Socket> rt::Write for Stream<I> {
         } else if this.activity().write_blocked_since().is_some() {
             this.activity().has_written();
         }
-        flushed
+        ready!(flushed)?;
+        // Not before: what is on its way has a deadline of its own.
+        if this.activity().is_looked_for() {
+            this.look()?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
