@@ -20,7 +20,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::rt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::activity::{Activity, Stage};
 use super::preface::Preface;
@@ -171,7 +171,7 @@ impl<I> Stream<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> Stream<I> {
+impl<I: Socket> Stream<I> {
     /// Sends what is held back.
     pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.held.len() {
@@ -214,15 +214,12 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
     }
 
     fn note_write(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Pending => {
-                self.activity().write_blocked();
-                self.activity().park_write(cx.waker());
-            }
+            Poll::Pending => self.note_blocked(cx),
             Poll::Ready(Ok(bytes @ 1..)) => {
                 self.activity().has_written();
                 self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
@@ -230,6 +227,15 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
             Poll::Ready(_) => {}
         }
         written
+    }
+
+    /// A write or a flush is pending. The client has taken some all the same, if bytes have left.
+    fn note_blocked(&mut self, cx: &Context<'_>) {
+        if self.io.has_sent() {
+            self.activity().has_written();
+        }
+        self.activity().write_blocked();
+        self.activity().park_write(cx.waker());
     }
 }
 
@@ -341,8 +347,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         let flushed = Pin::new(&mut this.io).poll_flush(cx);
         // TLS takes more than the kernel does, and sends the rest when it is flushed.
         if flushed.is_pending() {
-            this.activity().write_blocked();
-            this.activity().park_write(cx.waker());
+            this.note_blocked(cx);
         } else if this.activity().write_blocked_since().is_some() {
             this.activity().has_written();
         }
