@@ -8,6 +8,8 @@
 //! this is shared by `Arc` and made of atomics, though a worker has one thread. They are relaxed:
 //! none of them guards another.
 
+mod upgrade;
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -83,7 +85,8 @@ pub(super) struct Activity {
     /// Of a stream of HTTP/2: the activity of its connection.
     connection: Option<Arc<Self>>,
     stage: AtomicU8,
-    /// When the stage began; `Idle` begins anew with each byte of a response that is written.
+    /// When the stage began; `Answering` and `Idle` begin anew with each byte of a response that is
+    /// written.
     stamp: AtomicU64,
     /// Since when the client does not take what we write, and since when the handler waits for
     /// more of the request's body. Of a connection that has streams the second is since when any
@@ -233,7 +236,7 @@ impl Activity {
     }
 
     /// Has the stream look, at its next flush, whether the client is still there. It stays asked
-    /// until the next request.
+    /// until bytes are written, or the next request.
     pub(super) fn look(&self) {
         self.looked_for.store(true, Relaxed);
     }
@@ -261,10 +264,12 @@ impl Activity {
 
     pub(super) fn has_written(&self) {
         self.write_blocked.end();
-        // A response that was buffered whole leaves the connection idle while it is still on its
-        // way to a slow client.
-        if self.stage() == Stage::Idle {
-            self.enter(Stage::Idle);
+        self.looked_for.store(false, Relaxed);
+        // An answer that moves is not silent, and one that was buffered whole leaves the connection
+        // idle while it is still on its way to a slow client.
+        let stage = self.stage();
+        if matches!(stage, Stage::Answering | Stage::Idle) {
+            self.enter(stage);
         }
     }
 
@@ -400,61 +405,7 @@ impl Activity {
     }
 }
 
-/// After an upgrade.
 impl Activity {
-    /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
-    pub(super) fn cut(&self) {
-        self.cut.store(true, Relaxed);
-        let parked = match &mut *self.wakers() {
-            Some(wakers) => [wakers.upgraded_read.take(), wakers.upgraded_write.take()],
-            None => [None, None],
-        };
-        parked.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.load(Relaxed)
-    }
-
-    /// The task that reads the upgraded stream is to hear of [`Activity::cut`].
-    pub(super) fn park_read(&self, waker: &Waker) {
-        if self.stage() == Stage::Upgraded {
-            store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
-        }
-    }
-
-    /// As [`Activity::park_read`], for the task that writes.
-    pub(super) fn park_write(&self, waker: &Waker) {
-        if self.stage() == Stage::Upgraded {
-            store(&mut wakers(&mut self.wakers()).upgraded_write, waker);
-        }
-    }
-
-    /// There is a stream, again.
-    pub(super) fn begin_stream(&self) {
-        self.stream_gone.store(false, Relaxed);
-    }
-
-    /// The stream was dropped.
-    pub(super) fn end_stream(&self) {
-        self.stream_gone.store(true, Relaxed);
-        let waker = self
-            .wakers()
-            .as_mut()
-            .and_then(|wakers| wakers.stream_gone.take());
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Whether the stream was dropped; if not, `waker` hears of it.
-    pub(super) fn is_stream_gone(&self, waker: &Waker) -> bool {
-        // Under the lock: the stream may be dropped on another thread.
-        let mut guard = self.wakers();
-        store(&mut wakers(&mut guard).stream_gone, waker);
-        self.stream_gone.load(Relaxed)
-    }
-
     fn wakers(&self) -> MutexGuard<'_, Option<Box<Wakers>>> {
         // Nothing panics while it holds the lock, and each waker stands alone anyway.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::activity::{Activity, Stage};
 use super::farewell::{Farewell, Manner, TOO_SLOW};
@@ -339,10 +340,11 @@ impl<I: Socket> Connection<I> {
             return None;
         }
         self.member.note(order);
-        Some(Some(match is_blank(&read_ahead) {
-            true => Farewell::silent(stream),
-            false => Farewell::new(stream, TOO_SLOW, Manner::HearOut),
-        }))
+        if is_blank(&read_ahead) {
+            return Some(Some(Farewell::silent(stream)));
+        }
+        self.count_answer(StatusCode::REQUEST_TIMEOUT);
+        Some(Some(Farewell::new(stream, TOO_SLOW, Manner::HearOut)))
     }
 
     /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
@@ -375,6 +377,10 @@ impl<I: Socket> Connection<I> {
             }
             (Err(error), parts) => {
                 tracing::debug!(?peer, %error, "connection failed");
+                if error.is_parse() && !error.is_parse_version_h2() {
+                    // hyper has answered: by this, or by another of its class (414, 431).
+                    self.count_answer(StatusCode::BAD_REQUEST);
+                }
                 let Some((stream, _)) = parts else {
                     return Some(None);
                 };
@@ -386,6 +392,11 @@ impl<I: Socket> Connection<I> {
                 Some(Farewell::new(stream, b"", manner))
             }
         })
+    }
+
+    /// Counts an answer to what is no request, so that no service has seen it.
+    fn count_answer(&self, status: StatusCode) {
+        self.member.registry.counters.answer(status);
     }
 }
 

@@ -7,10 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 
 use super::activity::{Activity, Stage};
 use super::registry::Member;
+use super::socket::Socket;
 use super::stream::Stream;
 use super::timeouts::Order;
 
@@ -43,7 +44,7 @@ pub(super) enum Manner {
     HearOut,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> Farewell<I> {
+impl<I: Socket> Farewell<I> {
     pub(super) fn new(stream: Stream<I>, words: &'static [u8], manner: Manner) -> Self {
         Self::Close {
             stream,
@@ -78,10 +79,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Farewell<I> {
 }
 
 /// Sends what the stream holds, and then the last words.
-async fn send<I>(stream: &mut Stream<I>, words: &[u8], member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
+async fn send<I: Socket>(stream: &mut Stream<I>, words: &[u8], member: &Member) {
     member.activity.enter(Stage::Leaving);
     let mut left = words;
     let outcome: io::Result<()> = poll_fn(|cx| {
@@ -103,10 +101,7 @@ where
 }
 
 /// Sends the end of file. Whoever does not hear it has left.
-async fn finish<I>(stream: &mut Stream<I>, member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
+async fn finish<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     poll_fn(|cx| match member.take_order(cx) {
         Some(_) => Poll::Ready(()),
         None => Pin::new(stream.io()).poll_shutdown(cx).map(drop),
@@ -114,10 +109,7 @@ where
     .await;
 }
 
-async fn hear_out<I>(stream: &mut Stream<I>, member: &Member)
-where
-    I: AsyncRead + AsyncWrite + Unpin,
-{
+async fn hear_out<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     let mut bin = [0; 4096];
     poll_fn(|cx| {
         loop {

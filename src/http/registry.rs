@@ -212,7 +212,8 @@ impl Registry {
     }
 
     /// Nothing is due. But a connection that has been idle for a while is put to rest, and while a
-    /// handler takes its time somebody is to look whether it has still a client.
+    /// handler, or the body of its answer, takes its time somebody is to look whether it has still
+    /// a client.
     fn look_after(&self, entry: &mut Entry, now: Tick) -> Option<Waker> {
         if !entry.place.is_somewhere() || !self.timeouts.is_long(&entry.activity, now) {
             return None;

@@ -21,6 +21,13 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// What the client has closed, as far as the runtime has heard. Nothing is read.
     fn closed(&self) -> Closed;
 
+    /// Whether bytes have left for the client since this was asked last, if that can be while a
+    /// write or a flush is pending: TLS takes more than the kernel does, and sends it little by
+    /// little.
+    fn has_sent(&mut self) -> bool {
+        false
+    }
+
     /// Whether close(2), which comes right after, tells the client as much as a shutdown would:
     /// that is so if there is nothing but the end of file to be sent.
     fn ends_with_close(&self) -> bool {

@@ -21,7 +21,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::rt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::activity::{Activity, Stage};
 use super::preface::Preface;
@@ -154,17 +154,19 @@ impl<I> Stream<I> {
         }
     }
 
-    /// While a handler works, hyper flushes each time it is polled and reads nothing. So this is
-    /// where the registry's question is answered whether the client is still there: one that has
-    /// left has no use for the answer, and the error ends the handler.
+    /// While a handler works, or the body of its answer is silent, hyper flushes each time it is
+    /// polled and reads nothing. So this is where the registry's question is answered whether the
+    /// client is still there: one that has left has no use for the answer, and the error ends both.
     fn look(&self) -> io::Result<()>
     where
         I: Socket,
     {
         let left = match self.io.closed() {
             Closed::Nothing => false,
-            // It may well read the rest of an answer that has begun.
-            Closed::Sending => self.activity().stage() == Stage::Handling,
+            // It may still read, but most have left, and only bytes that are refused would tell.
+            Closed::Sending => {
+                matches!(self.activity().stage(), Stage::Handling | Stage::Answering)
+            }
             Closed::Everything => true,
         };
         match left {
@@ -174,7 +176,7 @@ impl<I> Stream<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> Stream<I> {
+impl<I: Socket> Stream<I> {
     /// Sends what is held back.
     pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.held.len() {
@@ -228,15 +230,12 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
     }
 
     fn note_write(
-        &self,
+        &mut self,
         cx: &Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Pending => {
-                self.activity().write_blocked();
-                self.activity().park_write(cx.waker());
-            }
+            Poll::Pending => self.note_blocked(cx),
             Poll::Ready(Ok(bytes @ 1..)) => {
                 self.activity().has_written();
                 self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
@@ -244,6 +243,15 @@ impl<I: AsyncWrite + Unpin> Stream<I> {
             Poll::Ready(_) => {}
         }
         written
+    }
+
+    /// A write or a flush is pending. The client has taken some all the same, if bytes have left.
+    fn note_blocked(&mut self, cx: &Context<'_>) {
+        if self.io.has_sent() {
+            self.activity().has_written();
+        }
+        self.activity().write_blocked();
+        self.activity().park_write(cx.waker());
     }
 }
 
@@ -348,9 +356,6 @@ impl<I: Socket> rt::Write for Stream<I> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if this.activity().is_looked_for() {
-            this.look()?;
-        }
         let last_call = mem::replace(&mut this.last_call, LastCall::Flush);
         if last_call == LastCall::Write && this.holds_back() {
             return Poll::Ready(Ok(()));
@@ -359,12 +364,16 @@ impl<I: Socket> rt::Write for Stream<I> {
         let flushed = Pin::new(&mut this.io).poll_flush(cx);
         // TLS takes more than the kernel does, and sends the rest when it is flushed.
         if flushed.is_pending() {
-            this.activity().write_blocked();
-            this.activity().park_write(cx.waker());
+            this.note_blocked(cx);
         } else if this.activity().write_blocked_since().is_some() {
             this.activity().has_written();
         }
-        flushed
+        ready!(flushed)?;
+        // Not before: what is on its way has a deadline of its own.
+        if this.activity().is_looked_for() {
+            this.look()?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

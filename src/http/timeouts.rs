@@ -21,8 +21,8 @@ pub(super) struct Timeouts {
     upgrade_grace: u64,
     /// How long a client of HTTP/2 may take to acknowledge that it is to go.
     goodbye: u64,
-    /// How long a connection is idle before it is put to rest, and how long a handler works before
-    /// its client is looked for.
+    /// How long a connection is idle before it is put to rest, and how long a handler works, or its
+    /// answer is silent, before their client is looked for.
     watch: u64,
     /// How many ticks ahead the next turn of a connection that is served is, at the most.
     pub(super) horizon: u64,

@@ -58,7 +58,8 @@ pub(crate) enum Count {
     Connections,
     /// Requests whose head was complete and well-formed.
     Requests,
-    /// Responses 1xx, 2xx, 3xx, 4xx and 5xx, of handlers and in their stead.
+    /// Responses 1xx, 2xx, 3xx, 4xx and 5xx, of handlers and in their stead; and those of HTTP/1 to
+    /// what is no head and so no request.
     Informational,
     Success,
     Redirection,

@@ -19,8 +19,8 @@ pub struct Totals {
     /// Requests whose head was complete and well-formed.
     pub requests: u64,
     /// Answers by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
-    /// Those of handlers, and ours in their stead; not what a client gets for bytes that are no
-    /// request.
+    /// Those of handlers, ours in their stead, and what a client of HTTP/1 gets for bytes that are
+    /// no request (400, 408, 414, 431): of answers there may be more than of requests.
     pub responses: [u64; 5],
     /// Bytes that were read from clients.
     pub bytes_in: u64,

@@ -20,6 +20,7 @@ mod https;
 mod init;
 mod lifecycle;
 mod master_death;
+mod presence;
 mod recycle;
 mod scoreboard;
 mod signals;
@@ -144,6 +145,8 @@ tests! {
         workers_finish_and_leave_when_the_master_is_killed,
         a_worker_that_hears_nothing_does_not_outlive_its_master,
         a_program_that_a_worker_starts_is_nobodys_worker;
+    presence:
+        nothing_is_left_of_a_silent_answer_whose_client_has_left;
     signals:
         a_program_with_threads_hears_them_all,
         a_starter_that_ignored_the_end_of_processes_does_no_harm,

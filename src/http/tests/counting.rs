@@ -45,6 +45,51 @@ fn each_byte_and_each_answer_is_counted_once() {
     });
 }
 
+/// Those too that no service has seen: hyper's, and ours for a head that does not end.
+#[test]
+fn what_is_answered_before_its_head_is_whole_is_counted() {
+    run(async {
+        let host = Host::start(options().header_timeout(SHORT * 10), hello).await;
+        let long = format!("GET / HTTP/1.1\r\na: {}", "x".repeat(1 << 20));
+        for (request, status) in [
+            ("no request\r\n\r\n", "400"),
+            ("GET / HTTP/1.1\r\nno field\r\n\r\n", "400"),
+            (&long, "431"),
+            ("GET / HTTP/1.1\r\n", "408"),
+        ] {
+            let before = row(&host).totals();
+            let mut client = host.connect().await;
+            // It may be told before all of it is sent.
+            let _ = client.stream.write_all(request.as_bytes()).await;
+            client.expect(&format!("HTTP/1.1 {status} ")).await;
+            client.rest().await;
+            let after = row(&host).totals();
+            let answers = [0, 0, 0, before.responses[3] + 1, 0];
+            assert_eq!(after.responses, answers, "{status}");
+            assert_eq!(after.requests, 0, "{status}");
+        }
+    });
+}
+
+#[test]
+fn what_ends_without_an_answer_is_not_counted() {
+    run(async {
+        let http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        for bytes in ["", "GET / HTTP/1.1\r\nho", http2] {
+            let host = Host::start(options(), hello).await;
+            let mut client = host.connect().await;
+            client.send(HELLO).await;
+            client.expect(HELLO_ANSWER).await;
+            client.send(bytes).await;
+            client.stream.shutdown().await.expect("it is connected");
+            client.expect_end().await;
+            drop(client);
+            host.emptied().await;
+            assert_eq!(row(&host).totals().responses, [0, 1, 0, 0, 0], "{bytes:?}");
+        }
+    });
+}
+
 #[test]
 fn a_request_is_active_until_its_client_leaves() {
     run(async {

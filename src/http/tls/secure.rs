@@ -55,6 +55,7 @@ impl<I: Socket> Secure<I> {
                 let wire = Wire {
                     io,
                     heard: Heard::Nothing,
+                    sent: false,
                 };
                 State::Opening(TlsAcceptor::from(config).accept(wire).into_fallible())
             }
@@ -124,6 +125,13 @@ impl<I: Socket> Socket for Secure<I> {
             State::Open(stream) => stream.get_ref().0.io.closed(),
             State::Fresh(..) | State::Opening(_) | State::Parting(_) => Closed::Nothing,
             State::Failed => Closed::Everything,
+        }
+    }
+
+    fn has_sent(&mut self) -> bool {
+        match &mut *self.state {
+            State::Open(stream) => std::mem::take(&mut stream.get_mut().0.sent),
+            _ => false,
         }
     }
 
@@ -208,10 +216,11 @@ impl<I: Socket> AsyncWrite for Secure<I> {
 }
 
 /// The stream below TLS, which looks at the first byte: rustls would answer HTTP with an alert, and
-/// then it is too late for words.
+/// then it is too late for words. And it notes what leaves, which is not what rustls takes.
 struct Wire<I> {
     io: I,
     heard: Heard,
+    sent: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,13 +257,21 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
     }
 }
 
+impl<I> Wire<I> {
+    fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.sent |= matches!(written, Poll::Ready(Ok(1..)));
+        written
+    }
+}
+
 impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.note(written)
     }
 
     fn poll_write_vectored(
@@ -262,7 +279,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.note(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -139,6 +139,64 @@ fn a_reset_ends_its_handler_alone() {
     });
 }
 
+/// A body that says one word and then no more, and notes its end.
+struct Silent {
+    word: Option<Bytes>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl http_body::Body for Silent {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        match self.word.take() {
+            Some(word) => Poll::Ready(Some(Ok(http_body::Frame::data(word)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.ended.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_silent_answer_ends_with_its_stream_or_its_connection() {
+    run(async {
+        let ended = Arc::<AtomicUsize>::default();
+        let ends = Arc::clone(&ended);
+        let app = move |_request: Request| {
+            let body = Silent {
+                word: Some("one".into()),
+                ended: Arc::clone(&ends),
+            };
+            async { Ok(Response::new(body.boxed_unsync())) }
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = Http2Client::connect(&host).await;
+        let mut answers = Vec::new();
+        for _ in 0..3 {
+            let mut answer = client.ask("/").await.await.expect("a head").into_body();
+            assert_eq!(answer.data().await.expect("a word").expect("whole"), "one");
+            answers.push(answer);
+        }
+        answers.pop();
+        while ended.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(ended.load(Relaxed), 1, "reset");
+        client.connection.abort();
+        host.emptied().await;
+        assert_eq!(ended.load(Relaxed), 3, "left by its client");
+    });
+}
+
 #[test]
 fn a_handler_that_wakes_itself_leaves_others_their_turn() {
     run(async {

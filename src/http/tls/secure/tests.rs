@@ -1,3 +1,5 @@
+mod slow;
+
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::task::Waker;
@@ -157,10 +159,14 @@ impl Peers {
         self.open(self.connected().await).await
     }
 
-    async fn open(
+    async fn open<C, I>(
         &self,
-        (tcp, mut secure): (TcpStream, Secure<Tcp>),
-    ) -> (tokio_rustls::client::TlsStream<TcpStream>, Secure<Tcp>) {
+        (tcp, mut secure): (C, Secure<I>),
+    ) -> (tokio_rustls::client::TlsStream<C>, Secure<I>)
+    where
+        C: AsyncRead + AsyncWrite + Unpin,
+        I: Socket,
+    {
         let name = ServerName::try_from("localhost").expect("a name");
         let connector = TlsConnector::from(Arc::new(self.client.clone()));
         let (client, version) = tokio::join!(connector.connect(name, tcp), open(&mut secure));
@@ -178,7 +184,7 @@ impl Peers {
     }
 }
 
-async fn open(secure: &mut Secure<Tcp>) -> io::Result<Version> {
+async fn open<I: Socket>(secure: &mut Secure<I>) -> io::Result<Version> {
     timeout(CEILING, poll_fn(|cx| secure.poll_open(cx)))
         .await
         .expect("it comes to an end")

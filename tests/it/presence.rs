@@ -1,0 +1,57 @@
+//! Clients that leave while their answer has nothing to say.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use prefork_server::{Error, Request, service_fn};
+
+use crate::apps;
+use crate::client::Client;
+use crate::support::{Server, descriptors, pid_of, until};
+
+/// Answers one word, and no more.
+pub(crate) fn app() -> Result<(), Error> {
+    apps::server().workers(1).serve(async |_worker| {
+        Ok(service_fn(async |_request: Request| {
+            let words = Words(Some(Bytes::from_static(b"hello")));
+            Ok::<_, Infallible>(http::Response::new(words))
+        }))
+    })
+}
+
+struct Words(Option<Bytes>);
+
+impl Body for Words {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.0.take() {
+            Some(word) => Poll::Ready(Some(Ok(Frame::data(word)))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+pub(crate) fn nothing_is_left_of_a_silent_answer_whose_client_has_left() {
+    const CLIENTS: usize = 20;
+    let mut server = Server::start_app("silent");
+    let worker = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let before = descriptors(worker);
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.ask("/");
+        client.answer_without_body();
+        assert_eq!(client.take(10), b"5\r\nhello\r\n");
+    }
+    assert_eq!(descriptors(worker), before + CLIENTS);
+    drop(clients);
+    until(|| descriptors(worker) == before);
+}
