@@ -287,11 +287,7 @@ fn count_answer(pending: &mut Pending, answer: &Answer, outcome: &mut Outcome) {
 
 /// A connection that may still be on its way. Over loopback the handshake is usually done at once,
 /// so the request goes out right after it and saves a turn through epoll.
-fn connect(
-    place: &Place<'_>,
-    batch: &Batch,
-    sessions: Option<&mut Sessions>,
-) -> io::Result<Link> {
+fn connect(place: &Place<'_>, batch: &Batch, sessions: Option<&mut Sessions>) -> io::Result<Link> {
     let kind = Type::STREAM.nonblocking();
     let socket = Socket::new(place.address.domain(), kind, None)?;
     match socket.connect(place.address) {
