@@ -80,12 +80,9 @@ impl Question {
     pub(crate) fn plan(&self, address: SocketAddr) -> Plan {
         let plan = Plan::new(address, self.connections, self.usual.clone());
         let plan = plan.pipelined(self.pipeline);
-        let plan = match &self.seldom {
+        let plan = plan.within(self.tls.clone());
+        match &self.seldom {
             Some((share, ask)) => plan.seldom(*share, ask.clone()),
-            None => plan,
-        };
-        match &self.tls {
-            Some(tls) => plan.within(tls.clone()),
             None => plan,
         }
     }

@@ -18,7 +18,7 @@ impl Tls {
 pub(super) enum Sessions {}
 
 impl Sessions {
-    pub(super) fn begin(&mut self, _socket: Socket) -> Secure {
+    pub(super) fn begin(&mut self, _socket: Socket) -> Box<Secure> {
         match *self {}
     }
 }

@@ -117,9 +117,9 @@ impl Plan {
         Self { pipeline, ..self }
     }
 
-    /// Everything within TLS.
-    pub(crate) fn within(self, tls: Tls) -> Self {
-        let tls = Some(tls);
+    /// Everything within TLS, where there is any.
+    pub(crate) fn within(self, tls: impl Into<Option<Tls>>) -> Self {
+        let tls = tls.into();
         Self { tls, ..self }
     }
 }

@@ -17,7 +17,7 @@ impl Stream {
     pub(super) fn new(socket: Socket, sessions: Option<&mut Sessions>) -> Self {
         match sessions {
             None => Self::Plain(socket),
-            Some(sessions) => Self::Secure(Box::new(sessions.begin(socket))),
+            Some(sessions) => Self::Secure(sessions.begin(socket)),
         }
     }
 

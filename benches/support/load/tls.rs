@@ -79,16 +79,16 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// On a socket that need not be connected yet.
-    pub(super) fn begin(&mut self, socket: Socket) -> Secure {
+    pub(super) fn begin(&mut self, socket: Socket) -> Box<Secure> {
         let server = ServerName::try_from(SERVER).expect("a name");
         let session = ClientConnection::new(Arc::clone(&self.config), server);
         let due = self.next;
         self.next = self.handshakes;
-        Secure {
+        Box::new(Secure {
             socket,
             session: session.expect("the configuration has all it takes"),
             due,
-        }
+        })
     }
 }
 
