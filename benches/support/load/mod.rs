@@ -21,8 +21,8 @@
 //! ```
 //!
 //! One thread, because the driver shares the machine with the server. After [`Driver::new`] and
-//! but for the [`Outcome`] at the end of a run nothing is allocated, TLS aside. Nothing here knows the rest of
-//! the benches, so that a bench can take it alone.
+//! but for the [`Outcome`] at the end of a run nothing is allocated, [`Tls`] aside. Nothing here
+//! knows the rest of the benches, so that a bench can take it alone.
 
 mod answer;
 mod client;
