@@ -10,8 +10,8 @@
 //! rustls on ring, X25519, and one key on P-256, made at the start. What differs beside the model:
 //! tickets are sealed with AES-256-GCM here and with ChaCha20-Poly1305 by rustls.
 //!
-//! A client pays more for a full handshake than a server, and here one thread is all clients: the
-//! throughput is the driver's. Compare the CPU time.
+//! A client pays more for a full handshake than a server, for a resumed one as much, and here one
+//! thread is all clients: the throughput is the driver's. Compare the CPU time.
 //!
 //! Not measured: TLS 1.2, client certificates, RSA keys, chains of certificates, early data, HTTP/2
 //! by ALPN, bulk encryption, how connections are spread, and what an idle session keeps.

@@ -1,8 +1,8 @@
 //! TLS 1.3 as a client, by rustls on the driver's own non-blocking sockets.
 //!
-//! Handshakes cost the one driving thread more than they cost a server: it checks a certificate,
-//! where the server signs once, and it opens the connections too. So the throughput of a question
-//! about them is the driver's, and only the CPU time tells servers apart.
+//! A full handshake costs the one driving thread more than it costs a server, which signs once
+//! where it checks two signatures; a resumed one costs either the same. So the throughput of a
+//! question about them is the driver's, and only the CPU time tells servers apart.
 //!
 //! Each connection allocates here; those without TLS know nothing of it.
 
