@@ -29,12 +29,14 @@ const PIPELINED: usize = 16;
 const AT_REST: usize = 400;
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--list") {
+    let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
+    if has("--list") {
         return;
     }
-    let requests = match std::env::args().any(|argument| argument == "--test") {
-        true => REQUESTS / 100,
-        false => REQUESTS,
+    let requests = match (has("--test"), has("--quick")) {
+        (true, _) => REQUESTS / 100,
+        (false, true) => REQUESTS / 10,
+        (false, false) => REQUESTS,
     };
     let _profiler = dhat::Profiler::builder().testing().build();
     let mut server = Prefork::bind("127.0.0.1:0").in_process();

@@ -74,10 +74,14 @@ fn main() {
         (false, false) => FULL,
     };
     let rounds = if time < FULL { 1 } else { ROUNDS };
+    let models: &[Model] = match (smoke, has("--quick")) {
+        (false, true) => &[Model::Prefork],
+        _ => &[Model::Prefork, Model::MultiThread],
+    };
     let split = Split::of_this_machine();
     for load in LOADS {
         let mut differences = Vec::new();
-        for model in [Model::Prefork, Model::MultiThread] {
+        for &model in models {
             pin_to(&split.server);
             let server = Server::start(model, &App::Handlers);
             pin_to(&split.driver);

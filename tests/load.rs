@@ -12,6 +12,9 @@
 )]
 #[path = "../benches/support/load/mod.rs"]
 mod load;
+#[cfg(feature = "tls")]
+#[path = "load/tls.rs"]
+mod tls;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,12 +28,13 @@ const STALL: Duration = Duration::from_millis(400);
 
 /// A server that calls `serve` on each connection, in a thread of its own that nobody joins: it
 /// ends with its connection.
-fn server(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> SocketAddr {
+fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
+            let serve = serve.clone();
             thread::spawn(move || serve(stream));
         }
     });
@@ -38,7 +42,7 @@ fn server(serve: impl Fn(TcpStream) + Copy + Send + 'static) -> SocketAddr {
 }
 
 /// Reads one head; `None` at the end of the connection.
-fn request(stream: &mut TcpStream) -> Option<String> {
+fn request(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -49,7 +53,7 @@ fn request(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Answers each request with the same bytes.
-fn repeat(mut stream: TcpStream, answer: &[u8]) {
+fn repeat(mut stream: impl Read + Write, answer: &[u8]) {
     while request(&mut stream).is_some() {
         if stream.write_all(answer).is_err() {
             return;

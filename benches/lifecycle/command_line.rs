@@ -10,7 +10,7 @@ use crate::contender::{Event, Name};
 #[derive(Debug, Parser)]
 #[command(name = "lifecycle")]
 pub(crate) struct Options {
-    /// A fifth of the events
+    /// A tenth of the events, and no other servers but those named by --only
     #[arg(long)]
     quick: bool,
 
@@ -65,12 +65,14 @@ impl Options {
     }
 
     pub(crate) fn servers(&self) -> Vec<Name> {
-        let all = match self.extent() {
-            Extent::Smoke => [Name::Prefork, Name::PreforkShared].as_slice(),
-            Extent::Quick | Extent::Full => Name::value_variants(),
+        let wanted = |name: &Name| match self.extent() {
+            Extent::Smoke => name.is_ours(),
+            Extent::Quick => name.is_ours() || self.only.contains(name),
+            Extent::Full => true,
         };
-        let wanted = |name: &&Name| self.only.is_empty() || self.only.contains(name);
-        all.iter().filter(wanted).copied().collect()
+        let named = |name: &Name| self.only.is_empty() || self.only.contains(name);
+        let all = Name::value_variants().iter().copied();
+        all.filter(wanted).filter(named).collect()
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -85,7 +87,7 @@ impl Extent {
     pub(crate) fn rounds(self) -> usize {
         match self {
             Self::Smoke => 1,
-            Self::Quick => 5,
+            Self::Quick => 2,
             Self::Full => 20,
         }
     }
@@ -94,7 +96,8 @@ impl Extent {
     pub(crate) fn connections(self) -> Connections {
         Connections(match self {
             Self::Smoke => 50,
-            Self::Quick | Self::Full => 400,
+            Self::Quick => 100,
+            Self::Full => 400,
         })
     }
 
@@ -106,7 +109,7 @@ impl Extent {
         };
         match self {
             Self::Smoke => 2,
-            Self::Quick => full / 5,
+            Self::Quick => full / 10,
             Self::Full => full,
         }
     }

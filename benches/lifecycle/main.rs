@@ -64,11 +64,6 @@ fn main() -> ExitCode {
 fn quiet(options: &Options) -> bool {
     let servers = options.servers();
     if options.extent() != Extent::Smoke {
-        let count = if options.extent() == Extent::Quick {
-            5
-        } else {
-            20
-        };
         println!("\nwithout load, 2 workers, from the signal until it is done:");
         for event in options.events() {
             for &name in &servers {
@@ -77,7 +72,7 @@ fn quiet(options: &Options) -> bool {
                     Event::Kill | Event::Resize => false,
                 };
                 if timed {
-                    quiet::print_duration(name, event, count);
+                    quiet::print_duration(name, event, options.extent().rounds());
                 }
             }
         }

@@ -5,7 +5,8 @@
 //! out of theirs. To open a connection costs the one driving thread about as much as it costs a
 //! server to accept it: look at the driver's column before reading anything into the throughput.
 //!
-//! Not measured: TLS handshakes, a queue that overflows, and how connections are spread.
+//! Not measured: a queue that overflows, and how connections are spread. TLS handshakes are in
+//! `tls.rs`.
 
 use crate::load::Ask;
 use crate::question::Question;

@@ -11,7 +11,7 @@
 //! come from rounds in which every server has its turn, and show medians of what happened within a
 //! round.
 //!
-//! Not measured anywhere here: a network, TLS, HTTP/2, request bodies.
+//! Not measured anywhere here: a network, HTTP/2, request bodies.
 
 mod churn;
 mod computing;
@@ -20,6 +20,7 @@ mod idle;
 mod keep_alive;
 mod mixed;
 mod pipelined;
+mod tls;
 mod waiting;
 
 mod case;
@@ -57,6 +58,7 @@ fn main() {
     let mut questions: Vec<Question> = [
         keep_alive::questions(),
         churn::questions(),
+        tls::questions(),
         pipelined::questions(),
         waiting::questions(),
         computing::questions(),

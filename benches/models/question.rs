@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::load::{Ask, Pipeline, Plan, Share};
+use crate::load::{Ask, Pipeline, Plan, Share, Tls};
 use crate::server::App;
 
 /// One load on every model.
@@ -15,6 +15,7 @@ pub(crate) struct Question {
     usual: Ask,
     seldom: Option<(Share, Ask)>,
     pipeline: Pipeline,
+    tls: Option<Tls>,
     /// Whether connections live long enough to be counted by worker.
     pub(crate) spread: Spread,
 }
@@ -38,6 +39,7 @@ impl Question {
             usual,
             seldom: None,
             pipeline: Pipeline(1),
+            tls: None,
             spread: Spread::Asked,
         }
     }
@@ -64,6 +66,12 @@ impl Question {
         Self { pipeline, ..self }
     }
 
+    #[cfg(feature = "tls")]
+    pub(crate) fn within(self, tls: Tls) -> Self {
+        let tls = Some(tls);
+        Self { tls, ..self }
+    }
+
     pub(crate) fn spread_unknown(self) -> Self {
         let spread = Spread::Unknown;
         Self { spread, ..self }
@@ -72,6 +80,7 @@ impl Question {
     pub(crate) fn plan(&self, address: SocketAddr) -> Plan {
         let plan = Plan::new(address, self.connections, self.usual.clone());
         let plan = plan.pipelined(self.pipeline);
+        let plan = plan.within(self.tls.clone());
         match &self.seldom {
             Some((share, ask)) => plan.seldom(*share, ask.clone()),
             None => plan,

@@ -10,7 +10,8 @@ use crate::peer::Peer;
 #[derive(Debug, Parser)]
 #[command(name = "peers")]
 pub(crate) struct Options {
-    /// One short round of everything: shows that it works, and no figures worth keeping
+    /// One short round of ours and the floor, of what --only and --cases name besides: shows that
+    /// it works, and no figures worth keeping
     #[arg(long)]
     quick: bool,
 
@@ -92,9 +93,8 @@ impl Options {
         let all = Peer::value_variants().iter().copied();
         let wanted = |&peer: &Peer| match self.extent() {
             Extent::Test => always(peer),
-            Extent::Quick | Extent::Full => {
-                always(peer) || self.only.is_empty() || self.only.contains(&peer)
-            }
+            Extent::Quick => always(peer) || self.only.contains(&peer),
+            Extent::Full => always(peer) || self.only.is_empty() || self.only.contains(&peer),
         };
         all.filter(wanted).collect()
     }
@@ -102,6 +102,8 @@ impl Options {
     pub(crate) fn asks(&self, question: Question) -> bool {
         match self.extent() {
             Extent::Test => question != Question::InMemory,
+            // In memory it takes two programs to be built, which is not quick.
+            Extent::Quick if self.cases.is_empty() => question != Question::InMemory,
             Extent::Quick | Extent::Full => self.cases.is_empty() || self.cases.contains(&question),
         }
     }

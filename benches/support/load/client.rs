@@ -1,6 +1,6 @@
 //! One client: a connection, and what is asked on it.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::mem;
 use std::time::Instant;
 
@@ -11,6 +11,8 @@ use socket2::{SockAddr, Socket, Type};
 use super::answer::{Answer, Connection, Fed};
 use super::outcome::{Failure, Outcome};
 use super::plan::{Afterwards, Ask, Expected, Pipeline};
+use super::stream::{Stream, failure};
+use super::tls::Sessions;
 
 #[derive(Clone, Copy)]
 pub(super) struct ClientId(pub(super) usize);
@@ -43,6 +45,8 @@ pub(super) struct Place<'a> {
 
 pub(super) struct Client {
     link: Link,
+    /// With them, everything goes within TLS.
+    sessions: Option<Sessions>,
     answer: Answer,
     /// What is under way.
     pending: Option<Pending>,
@@ -53,8 +57,8 @@ pub(super) struct Client {
 enum Link {
     Closed,
     /// Writable as soon as it is open; the batch has not been sent.
-    Opening(Socket),
-    Open(Socket),
+    Opening(Stream),
+    Open(Stream),
 }
 
 #[derive(Clone, Copy)]
@@ -82,9 +86,10 @@ enum Received {
 }
 
 impl Client {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(sessions: Option<Sessions>) -> Self {
         Self {
             link: Link::Closed,
+            sessions,
             answer: Answer::new(),
             pending: None,
             sent: 0,
@@ -122,14 +127,15 @@ impl Client {
         let requests = &batches[batch];
         self.answer.clear();
         self.sent += 1;
-        if let Link::Open(socket) = &self.link
-            && send(socket, requests).is_err()
+        if let Link::Open(stream) = &mut self.link
+            && stream.send(&requests.bytes).is_err()
         {
             // The server had closed it while nothing was asked, which is its right.
             self.link = Link::Closed;
         }
         if let Link::Closed = self.link {
-            self.link = connect(place, requests).map_err(|_| Failure::Connect)?;
+            let link = connect(place, requests, self.sessions.as_mut());
+            self.link = link.map_err(|_| Failure::Connect)?;
         }
         self.pending = Some(Pending {
             batch,
@@ -148,19 +154,14 @@ impl Client {
         outcome: &mut Outcome,
     ) -> State {
         let Some(pending) = self.pending else {
-            // Whatever it is, nobody asked for it: the end of the connection, or a stray answer.
-            if let Link::Open(mut socket) = mem::replace(&mut self.link, Link::Closed)
-                && socket.read(buffer).is_ok_and(|count| count > 0)
-            {
-                outcome.failures.add(Failure::Body, 1);
-            }
+            self.look_at_idle(buffer, outcome);
             return State::Idle;
         };
         let batch = &batches[pending.batch];
         let result = match mem::replace(&mut self.link, Link::Closed) {
             Link::Closed => unreachable!("a closed socket has left the epoll instance"),
-            Link::Opening(socket) => self.opened(place, socket, batch),
-            Link::Open(socket) => self.receive(socket, batch, buffer, outcome),
+            Link::Opening(stream) => self.opened(place, stream, batch),
+            Link::Open(stream) => self.receive(stream, batch, buffer, outcome),
         };
         match result {
             Ok(Received::Partial) => State::Busy,
@@ -179,17 +180,31 @@ impl Client {
         }
     }
 
+    /// Whatever it is, nobody asked for it: the end of the connection, or a stray answer.
+    fn look_at_idle(&mut self, buffer: &mut [u8], outcome: &mut Outcome) {
+        let Link::Open(mut stream) = mem::replace(&mut self.link, Link::Closed) else {
+            return;
+        };
+        match stream.read(buffer) {
+            // TLS has a word of its own to say.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.link = Link::Open(stream),
+            Ok(1..) => outcome.failures.add(Failure::Body, 1),
+            Ok(0) | Err(_) => {}
+        }
+    }
+
     fn opened(
         &mut self,
         place: &Place<'_>,
-        socket: Socket,
+        mut stream: Stream,
         batch: &Batch,
     ) -> Result<Received, Failure> {
-        send(&socket, batch).map_err(|_| Failure::Connect)?;
+        let sent = stream.send(&batch.bytes);
+        sent.map_err(|_| Failure::Connect)?;
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN, place.id.0 as u64);
-        let modified = place.epoll.modify(&socket, &mut event);
+        let modified = place.epoll.modify(stream.socket(), &mut event);
         modified.expect("epoll_ctl(2)");
-        self.link = Link::Open(socket);
+        self.link = Link::Open(stream);
         Ok(Received::Partial)
     }
 
@@ -197,14 +212,14 @@ impl Client {
     /// fits the buffer costs one `recv(2)`.
     fn receive(
         &mut self,
-        mut socket: Socket,
+        mut stream: Stream,
         batch: &Batch,
         buffer: &mut [u8],
         outcome: &mut Outcome,
     ) -> Result<Received, Failure> {
         let closes = batch.afterwards == Afterwards::ServerCloses;
         loop {
-            let count = match socket.read(buffer) {
+            let count = match stream.read(buffer) {
                 Ok(0) => {
                     let pending = self.pending.as_mut().expect("something is under way");
                     if closes && self.answer.is_complete() {
@@ -216,17 +231,18 @@ impl Client {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return Err(Failure::Reset),
+                Err(error) => return Err(failure(&error)),
             };
+            stream.judge()?;
             if let Received::All(connection) = self.take(&buffer[..count], batch, outcome)? {
-                self.link = Link::Open(socket);
+                self.link = Link::Open(stream);
                 return Ok(Received::All(connection));
             }
             if count < buffer.len() && !closes {
                 break;
             }
         }
-        self.link = Link::Open(socket);
+        self.link = Link::Open(stream);
         Ok(Received::Partial)
     }
 
@@ -271,7 +287,7 @@ fn count_answer(pending: &mut Pending, answer: &Answer, outcome: &mut Outcome) {
 
 /// A connection that may still be on its way. Over loopback the handshake is usually done at once,
 /// so the request goes out right after it and saves a turn through epoll.
-fn connect(place: &Place<'_>, batch: &Batch) -> io::Result<Link> {
+fn connect(place: &Place<'_>, batch: &Batch, sessions: Option<&mut Sessions>) -> io::Result<Link> {
     let kind = Type::STREAM.nonblocking();
     let socket = Socket::new(place.address.domain(), kind, None)?;
     match socket.connect(place.address) {
@@ -279,7 +295,8 @@ fn connect(place: &Place<'_>, batch: &Batch) -> io::Result<Link> {
         Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
         Err(error) => return Err(error),
     }
-    let (link, interest): (fn(_) -> _, _) = match send(&socket, batch) {
+    let mut stream = Stream::new(socket, sessions);
+    let (link, interest): (fn(_) -> _, _) = match stream.send(&batch.bytes) {
         Ok(()) => (Link::Open, EpollFlags::EPOLLIN),
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
             (Link::Opening, EpollFlags::EPOLLOUT)
@@ -287,16 +304,6 @@ fn connect(place: &Place<'_>, batch: &Batch) -> io::Result<Link> {
         Err(error) => return Err(error),
     };
     let event = EpollEvent::new(interest, place.id.0 as u64);
-    place.epoll.add(&socket, event)?;
-    Ok(link(socket))
-}
-
-fn send(mut socket: &Socket, batch: &Batch) -> io::Result<()> {
-    let sent = socket.write(&batch.bytes)?;
-    assert_eq!(
-        sent,
-        batch.bytes.len(),
-        "an empty send buffer takes some requests whole"
-    );
-    Ok(())
+    place.epoll.add(stream.socket(), event)?;
+    Ok(link(stream))
 }

@@ -15,6 +15,7 @@ use super::client::{Batch, Client, ClientId, Place, State};
 use super::outcome::{End, Outcome};
 use super::plan::{Afterwards, Ask, Extent, Pipeline, Plan, Rate};
 use super::schedule::{Schedule, Shape};
+use super::tls::Tls;
 
 /// A megabyte should not take many calls, and should not push everything else out of the cache.
 const BUFFER: usize = 128 * 1024;
@@ -63,7 +64,9 @@ impl Driver {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("epoll_create1(2)"),
             ready: vec![EpollEvent::empty(); EVENTS],
             buffer: vec![0; BUFFER],
-            clients: (0..plan.connections).map(|_| Client::new()).collect(),
+            clients: (0..plan.connections)
+                .map(|_| Client::new(plan.tls.as_ref().map(Tls::sessions)))
+                .collect(),
             address: plan.address.into(),
             batches: asks
                 .iter()

@@ -21,8 +21,8 @@
 //! ```
 //!
 //! One thread, because the driver shares the machine with the server. After [`Driver::new`] and
-//! but for the [`Outcome`] at the end of a run nothing is allocated. Nothing here knows the rest of
-//! the benches, so that a bench can take it alone.
+//! but for the [`Outcome`] at the end of a run nothing is allocated, [`Tls`] aside. Nothing here
+//! knows the rest of the benches, so that a bench can take it alone.
 
 mod answer;
 mod client;
@@ -30,7 +30,16 @@ mod driver;
 mod outcome;
 mod plan;
 mod schedule;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::outcome::{End, Failure, Failures, Outcome};
 pub(crate) use self::plan::{Ask, Extent, Pipeline, Plan, Rate, Share};
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::Handshakes;
+pub(crate) use self::tls::Tls;

@@ -27,10 +27,16 @@ pub(crate) enum Failure {
     Length,
     /// Other bytes than there should be.
     Body,
+    /// The handshake failed, or what came after it was no TLS.
+    Tls,
+    /// A handshake that resumed a session, or took a round more, where none should.
+    NotFull,
+    /// A full handshake where a session should have been resumed.
+    NotResumed,
 }
 
 impl Failure {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Connect,
         Self::Reset,
         Self::Eof,
@@ -39,6 +45,9 @@ impl Failure {
         Self::Head,
         Self::Length,
         Self::Body,
+        Self::Tls,
+        Self::NotFull,
+        Self::NotResumed,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -51,6 +60,9 @@ impl Failure {
             Self::Head => "head",
             Self::Length => "length",
             Self::Body => "body",
+            Self::Tls => "tls",
+            Self::NotFull => "not full",
+            Self::NotResumed => "not resumed",
         }
     }
 }

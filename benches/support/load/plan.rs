@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::tls::Tls;
+
 /// A server that is silent for longer hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,6 +84,7 @@ pub(crate) struct Plan {
     pub(super) usual: Ask,
     pub(super) seldom: Option<(Share, Ask)>,
     pub(super) pipeline: Pipeline,
+    pub(super) tls: Option<Tls>,
     /// How long a run waits for answers when nothing is to be sent any more, or nothing comes.
     pub(crate) patience: Duration,
     /// More failures than this end a run.
@@ -96,6 +99,7 @@ impl Plan {
             usual,
             seldom: None,
             pipeline: Pipeline(1),
+            tls: None,
             patience: PATIENCE,
             budget: BUDGET,
         }
@@ -111,6 +115,12 @@ impl Plan {
 
     pub(crate) fn pipelined(self, pipeline: Pipeline) -> Self {
         Self { pipeline, ..self }
+    }
+
+    /// Everything within TLS, where there is any.
+    pub(crate) fn within(self, tls: impl Into<Option<Tls>>) -> Self {
+        let tls = tls.into();
+        Self { tls, ..self }
     }
 }
 

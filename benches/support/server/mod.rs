@@ -11,6 +11,8 @@ mod opponents;
 mod process;
 mod role;
 mod stream;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +25,8 @@ pub(crate) use self::cpu::{Clock, Processes};
 pub(crate) use self::handlers::{BODY, COMPUTED};
 pub(crate) use self::memory::pss;
 pub(crate) use self::role::{become_server_if_asked, calibrate};
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::Identity;
 
 /// The allocator of this package's binary, so that it does not make a difference between servers.
 #[global_allocator]
@@ -79,6 +83,9 @@ impl Model {
 pub(crate) enum App {
     /// The same handlers in every model: see `handlers.rs` for the paths.
     Handlers,
+    /// The same within TLS.
+    #[cfg(feature = "tls")]
+    Private(Identity),
     /// The files of a directory: this package's binary, and tower-http's `ServeDir` elsewhere.
     Files(PathBuf),
 }

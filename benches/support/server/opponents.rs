@@ -1,5 +1,5 @@
 //! The servers that prefork is compared with: hyper as most people run it, on the same sockets,
-//! with the same handlers and the same allocator.
+//! with the same handlers and the same allocator. Within TLS: tokio-rustls between the two.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,8 +16,11 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use socket2::{Domain, Socket, Type};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
+#[cfg(feature = "tls")]
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
@@ -41,8 +44,19 @@ pub(super) trait Respond: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Response<Self::Body>>> + Send;
 }
 
+/// What a connection goes through before HTTP, a copy for each.
+pub(super) trait Wire: Clone + Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    fn open(self, stream: TcpStream) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
 /// One runtime of `workers` threads behind one listener. `app` is called once, with 0.
-pub(super) fn multi_thread<R: Respond>(workers: NonZeroUsize, app: impl FnOnce(usize) -> R) -> ! {
+pub(super) fn multi_thread<R: Respond>(
+    workers: NonZeroUsize,
+    wire: impl Wire,
+    app: impl FnOnce(usize) -> R,
+) -> ! {
     let listener = listen(Sharing::Exclusive, (Ipv4Addr::LOCALHOST, 0).into());
     announce(address_of(&listener), workers);
 
@@ -50,7 +64,7 @@ pub(super) fn multi_thread<R: Respond>(workers: NonZeroUsize, app: impl FnOnce(u
     let runtime = build(runtime.worker_threads(workers.get()));
     // On the runtime's own threads: accepting in `block_on`, as most programs do, costs a thread
     // more and a hop for each connection. We want to be compared with the best of its kind.
-    let accepting = runtime.spawn(accept(listener, app(0)));
+    let accepting = runtime.spawn(accept(listener, wire, app(0)));
     match runtime.block_on(accepting) {
         Ok(never) => match never {},
         Err(error) => panic!("{error}"),
@@ -59,16 +73,41 @@ pub(super) fn multi_thread<R: Respond>(workers: NonZeroUsize, app: impl FnOnce(u
 
 /// `workers` threads, each with a runtime and a listener on the same port. `app` is called with
 /// each one's number.
-pub(super) fn current_threads<R: Respond>(workers: NonZeroUsize, app: impl Fn(usize) -> R) -> ! {
+pub(super) fn current_threads<R: Respond>(
+    workers: NonZeroUsize,
+    wire: impl Wire,
+    app: impl Fn(usize) -> R,
+) -> ! {
     let first = listen(Sharing::ReusePort, (Ipv4Addr::LOCALHOST, 0).into());
     let address = address_of(&first);
     for number in 1..workers.get() {
         let listener = listen(Sharing::ReusePort, address);
-        let app = app(number);
-        thread::spawn(|| on_this_thread(listener, app));
+        let (wire, app) = (wire.clone(), app(number));
+        thread::spawn(|| on_this_thread(listener, wire, app));
     }
     announce(address, workers);
-    on_this_thread(first, app(0))
+    on_this_thread(first, wire, app(0))
+}
+
+/// Nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Plain;
+
+impl Wire for Plain {
+    type Stream = TcpStream;
+
+    async fn open(self, stream: TcpStream) -> io::Result<TcpStream> {
+        Ok(stream)
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Wire for TlsAcceptor {
+    type Stream = TlsStream<TcpStream>;
+
+    async fn open(self, stream: TcpStream) -> io::Result<Self::Stream> {
+        self.accept(stream).await
+    }
 }
 
 /// The handlers that prefork serves too.
@@ -102,9 +141,9 @@ impl Respond for Files {
     }
 }
 
-fn on_this_thread(listener: Socket, app: impl Respond) -> ! {
+fn on_this_thread(listener: Socket, wire: impl Wire, app: impl Respond) -> ! {
     let runtime = build(&mut runtime::Builder::new_current_thread());
-    match runtime.block_on(accept(listener, app)) {}
+    match runtime.block_on(accept(listener, wire, app)) {}
 }
 
 fn build(runtime: &mut runtime::Builder) -> Runtime {
@@ -115,12 +154,16 @@ fn build(runtime: &mut runtime::Builder) -> Runtime {
         .expect("a runtime can be built")
 }
 
-async fn accept(listener: Socket, app: impl Respond) -> Infallible {
+async fn accept(listener: Socket, wire: impl Wire, app: impl Respond) -> Infallible {
     let listener = TcpListener::from_std(listener.into()).expect("the listener is non-blocking");
     loop {
         let (stream, _) = listener.accept().await.expect("accept(2)");
-        let app = app.clone();
+        let (wire, app) = (wire.clone(), app.clone());
         tokio::spawn(async move {
+            // Of a handshake that fails the client tells.
+            let Ok(stream) = wire.open(stream).await else {
+                return;
+            };
             let service = service_fn(|request| app.respond(request));
             // Off by default, and worth a factor of four to whoever is asked for sixteen at once.
             // prefork has it on; left off here, a switch would be taken for the model.

@@ -18,8 +18,10 @@ use nix::unistd::Pid;
 use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role, service_fn};
 
 use super::handlers::{self, Place, Speed};
-use super::opponents::{self, Files, Handlers};
+use super::opponents::{self, Files, Handlers, Plain};
 use super::process::Process;
+#[cfg(feature = "tls")]
+use super::tls::Identity;
 use super::{App, Model, Workers};
 
 /// Tells this executable which server to be.
@@ -46,9 +48,14 @@ pub(crate) fn calibrate() -> Speed {
 pub(super) fn spawn(model: Model, app: &App, workers: Workers) -> Process {
     let speed = calibrate().steps_per_millisecond.to_string();
     let mut variables = vec![(ROLE, model.name()), (SPEED, &speed)];
-    if let App::Files(directory) = app {
-        let directory = directory.to_str().expect("the bench has named it");
-        variables.push((FILES, directory));
+    match app {
+        App::Handlers => {}
+        #[cfg(feature = "tls")]
+        App::Private(identity) => variables.extend(identity.variables()),
+        App::Files(directory) => {
+            let directory = directory.to_str().expect("the bench has named it");
+            variables.push((FILES, directory));
+        }
     }
     let count;
     if let Workers::Exactly(workers) = workers {
@@ -72,24 +79,20 @@ pub(crate) fn become_server_if_asked() {
     let workers = env::var(WORKERS).ok().and_then(|it| it.parse().ok());
     let workers = workers
         .unwrap_or_else(|| thread::available_parallelism().expect("the affinity can be read"));
-    match (model, env::var_os(FILES)) {
-        (Model::Prefork | Model::PreforkShared, None) => serve_handlers(model, workers),
-        (Model::Prefork | Model::PreforkShared, Some(directory)) => {
-            serve_files(model, workers, directory.as_ref())
-        }
-        (Model::MultiThread, None) => {
-            opponents::multi_thread(workers, |number| Handlers(place(number)))
-        }
-        (Model::CurrentThreads, None) => {
-            opponents::current_threads(workers, |number| Handlers(place(number)))
-        }
-        (Model::MultiThread, Some(directory)) => {
-            opponents::multi_thread(workers, |_| Files::new(directory.as_ref()))
-        }
-        (Model::CurrentThreads, Some(directory)) => {
-            opponents::current_threads(workers, |_| Files::new(directory.as_ref()))
-        }
+    match app() {
+        App::Handlers => serve_handlers(model, workers),
+        #[cfg(feature = "tls")]
+        App::Private(identity) => serve_privately(model, workers, &identity),
+        App::Files(directory) => serve_files(model, workers, &directory),
     }
+}
+
+fn app() -> App {
+    #[cfg(feature = "tls")]
+    if let Some(identity) = Identity::of_environment() {
+        return App::Private(identity);
+    }
+    env::var_os(FILES).map_or(App::Handlers, |directory| App::Files(directory.into()))
 }
 
 /// Says the same as the binary does when it serves.
@@ -103,9 +106,36 @@ pub(super) fn announce(address: SocketAddr, workers: NonZeroUsize) {
     writeln!(io::stdout(), "{notice}").expect("the bench reads the notice");
 }
 
-/// The master, and in it the workers.
 fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
-    let served = Prefork::bind("127.0.0.1:0")
+    let handlers = |number| Handlers(place(number));
+    match model {
+        Model::Prefork | Model::PreforkShared => serve(prefork(model, workers)),
+        Model::MultiThread => opponents::multi_thread(workers, Plain, handlers),
+        Model::CurrentThreads => opponents::current_threads(workers, Plain, handlers),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn serve_privately(model: Model, workers: NonZeroUsize, identity: &Identity) -> ! {
+    let handlers = |number| Handlers(place(number));
+    match model {
+        Model::Prefork | Model::PreforkShared => serve(prefork(model, workers).tls(identity.tls())),
+        Model::MultiThread => opponents::multi_thread(workers, identity.acceptor(), handlers),
+        Model::CurrentThreads => opponents::current_threads(workers, identity.acceptor(), handlers),
+    }
+}
+
+fn serve_files(model: Model, workers: NonZeroUsize, directory: &Path) -> ! {
+    let files = |_| Files::new(directory);
+    match model {
+        Model::Prefork | Model::PreforkShared => become_binary(model, workers, directory),
+        Model::MultiThread => opponents::multi_thread(workers, Plain, files),
+        Model::CurrentThreads => opponents::current_threads(workers, Plain, files),
+    }
+}
+
+fn prefork(model: Model, workers: NonZeroUsize) -> Prefork {
+    Prefork::bind("127.0.0.1:0")
         .workers(workers.get())
         .listeners(match model {
             Model::PreforkShared => Listeners::Shared,
@@ -121,10 +151,14 @@ fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
             reset_after: Duration::ZERO,
             ..Backoff::default()
         })
-        .serve(async |worker: Worker| {
-            let place = place(worker.slot().0.into());
-            Ok(service_fn(move |request| handlers::answer(request, place)))
-        });
+}
+
+/// The master, and in it the workers.
+fn serve(prefork: Prefork) -> ! {
+    let served = prefork.serve(async |worker: Worker| {
+        let place = place(worker.slot().0.into());
+        Ok(service_fn(move |request| handlers::answer(request, place)))
+    });
     if let Err(error) = &served {
         eprintln!("{error}");
     }
@@ -132,7 +166,7 @@ fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
 }
 
 /// The binary, which replaces this process. The death signal survives it: PR_SET_PDEATHSIG(2const).
-fn serve_files(model: Model, workers: NonZeroUsize, directory: &Path) -> ! {
+fn become_binary(model: Model, workers: NonZeroUsize, directory: &Path) -> ! {
     let listeners = match model {
         Model::PreforkShared => "shared",
         _ => "per-slot",

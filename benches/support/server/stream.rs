@@ -6,18 +6,17 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// What hyper reads from and writes to.
-pub(super) struct HyperStream {
-    stream: TcpStream,
+pub(super) struct HyperStream<S> {
+    stream: S,
     /// Where bytes land before hyper gets them: the only way into its buffer without `unsafe`.
     /// Holds any request of the benches, and copying those is nothing beside receiving them.
     landing: [u8; 1024],
 }
 
-impl HyperStream {
-    pub(super) fn new(stream: TcpStream) -> Self {
+impl<S> HyperStream<S> {
+    pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
             landing: [0; 1024],
@@ -25,7 +24,7 @@ impl HyperStream {
     }
 }
 
-impl hyper::rt::Read for HyperStream {
+impl<S: AsyncRead + Unpin> hyper::rt::Read for HyperStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -40,7 +39,7 @@ impl hyper::rt::Read for HyperStream {
     }
 }
 
-impl hyper::rt::Write for HyperStream {
+impl<S: AsyncWrite + Unpin> hyper::rt::Write for HyperStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

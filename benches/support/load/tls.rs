@@ -1,0 +1,165 @@
+//! TLS 1.3 as a client, by rustls on the driver's own non-blocking sockets.
+//!
+//! A full handshake costs the one driving thread more than it costs a server, which signs once
+//! where it checks two signatures; a resumed one costs either the same. So the throughput of a
+//! question about them is the driver's, and only the CPU time tells servers apart.
+//!
+//! Each connection allocates here; those without TLS know nothing of it.
+
+use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use socket2::Socket;
+
+use super::outcome::Failure;
+
+/// The name that a server's certificate has to be for.
+const SERVER: &str = "localhost";
+
+/// Whom clients believe, and how their handshakes must be.
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    config: ClientConfig,
+    handshakes: Handshakes,
+}
+
+/// What the handshakes of a client are. Others count as failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handshakes {
+    /// No client keeps a ticket.
+    Full,
+    /// Each client keeps the tickets that it is given, and every handshake but its first resumes.
+    Resumed,
+}
+
+impl Tls {
+    /// The server must show this certificate, or one that it has signed, for `localhost`.
+    ///
+    /// # Panics
+    ///
+    /// If it is no certificate.
+    pub(crate) fn trusting(certificate: CertificateDer<'static>, handshakes: Handshakes) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).expect("a certificate");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .expect("the provider has suites for it")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self { config, handshakes }
+    }
+
+    /// Of one client, which shares its tickets with nobody.
+    pub(super) fn sessions(&self) -> Sessions {
+        let mut config = self.config.clone();
+        config.resumption = match self.handshakes {
+            Handshakes::Full => Resumption::disabled(),
+            Handshakes::Resumed => Resumption::in_memory_sessions(1),
+        };
+        Sessions {
+            config: config.into(),
+            handshakes: self.handshakes,
+            next: Handshakes::Full,
+        }
+    }
+}
+
+/// What a client remembers from connection to connection.
+pub(super) struct Sessions {
+    config: Arc<ClientConfig>,
+    handshakes: Handshakes,
+    /// There is nothing to be resumed at first.
+    next: Handshakes,
+}
+
+impl Sessions {
+    /// On a socket that need not be connected yet.
+    pub(super) fn begin(&mut self, socket: Socket) -> Box<Secure> {
+        let server = ServerName::try_from(SERVER).expect("a name");
+        let session = ClientConnection::new(Arc::clone(&self.config), server);
+        let due = self.next;
+        self.next = self.handshakes;
+        Box::new(Secure {
+            socket,
+            session: session.expect("the configuration has all it takes"),
+            due,
+        })
+    }
+}
+
+/// A connection within TLS.
+pub(super) struct Secure {
+    socket: Socket,
+    session: ClientConnection,
+    /// What its handshake should be.
+    due: Handshakes,
+}
+
+impl Secure {
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Now, or with the client's last word of the handshake. Where it would block nothing is taken:
+    /// the socket is not connected.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.flush()?;
+        io::Write::write_all(&mut self.session.writer(), bytes)?;
+        self.flush()
+    }
+
+    /// Asked when an answer begins. The tickets come before it, so the next handshake has one even
+    /// if this connection is given up for its own.
+    pub(super) fn judge(&self) -> Result<(), Failure> {
+        match (self.due, self.session.handshake_kind()) {
+            (Handshakes::Full, Some(HandshakeKind::Full)) => Ok(()),
+            (Handshakes::Resumed, Some(HandshakeKind::Resumed)) => Ok(()),
+            (Handshakes::Full, _) => Err(Failure::NotFull),
+            (Handshakes::Resumed, _) => Err(Failure::NotResumed),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    /// After the server's last word (`close_notify`): the end of the connection. Who closes after
+    /// the word alone may be the first to do so, and would keep the port in TIME_WAIT.
+    fn end(&mut self) -> io::Result<usize> {
+        match self.socket.read(&mut [0])? {
+            0 => Ok(0),
+            _ => Err(ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// What was said within TLS; with `InvalidData`, TLS went wrong. A connection that ends without a
+/// last word was cut (RFC 8446 6.1), which is `UnexpectedEof`.
+impl Read for Secure {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(buffer) {
+                Ok(0) => return self.end(),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            self.session.read_tls(&mut self.socket)?;
+            match self.session.process_new_packets() {
+                Ok(_) => self.flush()?,
+                Err(error) => {
+                    // The server is told why, if it listens; that we have failed stands.
+                    let _ = self.flush();
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
+                }
+            }
+        }
+    }
+}

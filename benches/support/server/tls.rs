@@ -1,0 +1,75 @@
+//! What a server takes to speak TLS: one key for all models, and rustls on ring in all of them.
+//!
+//! Prefork and prefork_shared have this crate's own TLS: the keys of tickets are the master's, so
+//! that a session is resumed on any worker. The opponents have tokio-rustls and one configuration
+//! for all of their threads, with rustls's own ticketer in it, so that it is the same there.
+
+use std::env;
+use std::sync::Arc;
+
+use prefork_server::Tls;
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use tokio_rustls::TlsAcceptor;
+
+/// PEM, for a server to be private with.
+const CERTIFICATE: &str = "PREFORK_BENCH_CERTIFICATE";
+const KEY: &str = "PREFORK_BENCH_KEY";
+
+/// A certificate for `localhost`, signed by its own key: ECDSA on P-256, as most sites have it.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Identity {
+    pub(crate) fn new() -> Self {
+        let made: CertifiedKey<KeyPair> =
+            generate_simple_self_signed(["localhost".to_owned()]).expect("random bytes");
+        Self {
+            certificate: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
+    }
+
+    /// What clients have to believe.
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("it was made so")
+    }
+
+    /// For the server to be.
+    pub(super) fn variables(&self) -> [(&'static str, &str); 2] {
+        [(CERTIFICATE, &self.certificate), (KEY, &self.key)]
+    }
+
+    pub(super) fn of_environment() -> Option<Self> {
+        let certificate = env::var(CERTIFICATE).ok()?;
+        let key = env::var(KEY).expect("they are set together");
+        Some(Self { certificate, key })
+    }
+
+    /// Prefork's.
+    pub(super) fn tls(&self) -> Tls {
+        Tls::new()
+            .certificate_pem(&self.certificate)
+            .key_pem(&self.key)
+    }
+
+    /// The opponents'.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("it was made so");
+        let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .expect("the provider has suites for both")
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate()], key)
+            .expect("the key is the certificate's");
+        config.ticketer = ring::Ticketer::new().expect("random bytes");
+        TlsAcceptor::from(Arc::new(config))
+    }
+}

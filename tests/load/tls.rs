@@ -1,0 +1,138 @@
+//! Servers within TLS.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::load::{Ask, Driver, Extent, Failure, Handshakes, Outcome, Plan, Tls};
+use super::{HELLO, assert_all_fail, hello, repeat, request, server};
+
+type Stream = StreamOwned<ServerConnection, TcpStream>;
+
+fn certified() -> CertifiedKey<KeyPair> {
+    generate_simple_self_signed(["localhost".to_owned()]).unwrap()
+}
+
+fn config(certified: &CertifiedKey<KeyPair>) -> ServerConfig {
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let certificate = certified.cert.der().clone();
+    let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    config.ticketer = ring::Ticketer::new().unwrap();
+    config
+}
+
+fn private(config: ServerConfig, serve: fn(Stream)) -> SocketAddr {
+    let config = Arc::new(config);
+    server(move |stream| {
+        let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+        serve(StreamOwned::new(session, stream));
+    })
+}
+
+/// One answer, and the last word.
+fn once(mut stream: Stream) {
+    if request(&mut stream).is_some() {
+        stream.write_all(HELLO).unwrap();
+        stream.conn.send_close_notify();
+        // Who has seen that something is wrong does not stay for it.
+        let _ = stream.flush();
+    }
+}
+
+/// Ten requests of two clients.
+fn ten(address: SocketAddr, ask: Ask, tls: Tls) -> Outcome {
+    let plan = Plan::new(address, 2, ask).within(tls);
+    Driver::new(plan).closed(Extent::Requests(10))
+}
+
+fn assert_all_right(outcome: &Outcome) {
+    assert_eq!(outcome.failures.total(), 0, "{}", outcome.failures);
+    assert_eq!(outcome.answered, 10);
+}
+
+#[test]
+fn handshakes_are_full_or_resumed_as_they_should() {
+    let certified = certified();
+    for handshakes in [Handshakes::Full, Handshakes::Resumed] {
+        let tls = Tls::trusting(certified.cert.der().clone(), handshakes);
+        let address = private(config(&certified), once);
+        assert_all_right(&ten(address, hello().closing(), tls));
+    }
+}
+
+#[test]
+fn connections_are_kept_within_tls_too() {
+    let certified = certified();
+    let address = private(config(&certified), |stream| repeat(stream, HELLO));
+    let tls = Tls::trusting(certified.cert.der().clone(), Handshakes::Resumed);
+    assert_all_right(&ten(address, hello(), tls));
+}
+
+#[test]
+fn a_full_handshake_is_none_that_resumes() {
+    let certified = certified();
+    let mut config = config(&certified);
+    config.send_tls13_tickets = 0;
+    let tls = Tls::trusting(certified.cert.der().clone(), Handshakes::Resumed);
+    let outcome = ten(private(config, once), hello().closing(), tls);
+    assert_eq!(outcome.answered, 2, "the first of each client");
+    assert_eq!(outcome.failures.count(Failure::NotResumed), 8);
+    assert_eq!(outcome.failures.total(), 8, "{}", outcome.failures);
+}
+
+#[test]
+fn a_handshake_with_a_round_more_is_no_full_one() {
+    let certified = certified();
+    let mut config = config(&certified);
+    // Not the group that a client has a share for in its first message.
+    let mut provider = ring::default_provider();
+    provider.kx_groups = vec![ring::kx_group::SECP384R1];
+    config = ServerConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(config.cert_resolver);
+    let tls = Tls::trusting(certified.cert.der().clone(), Handshakes::Full);
+    let outcome = ten(private(config, once), hello().closing(), tls);
+    assert_all_fail(&outcome, Failure::NotFull);
+}
+
+#[test]
+fn an_end_without_a_last_word_is_a_cut() {
+    let certified = certified();
+    let address = private(config(&certified), |mut stream| {
+        if request(&mut stream).is_some() {
+            stream.write_all(HELLO).unwrap();
+        }
+    });
+    let tls = Tls::trusting(certified.cert.der().clone(), Handshakes::Full);
+    assert_all_fail(&ten(address, hello().closing(), tls), Failure::Eof);
+}
+
+#[test]
+fn who_shows_another_certificate_is_not_believed() {
+    let address = private(config(&certified()), once);
+    let tls = Tls::trusting(certified().cert.der().clone(), Handshakes::Full);
+    assert_all_fail(&ten(address, hello().closing(), tls), Failure::Tls);
+}
+
+#[test]
+fn who_speaks_no_tls_is_not_heard() {
+    let address = server(|mut stream| {
+        stream.write_all(HELLO).unwrap();
+        // Until the client leaves: to close on what nobody has read is a reset.
+        request(&mut stream);
+    });
+    let tls = Tls::trusting(certified().cert.der().clone(), Handshakes::Full);
+    assert_all_fail(&ten(address, hello().closing(), tls), Failure::Tls);
+}
