@@ -1,8 +1,8 @@
 //! What a request costs without a kernel: a server that reads from memory and writes to nowhere.
 //!
 //! As fasthttp's own benchmark does it, with its request: a client that never waits, so that the
-//! server finds many requests in one read, and one connection at a time. No runtime takes part: what
-//! waits for memory has only to be asked again.
+//! server finds many requests in one read, and one connection at a time. No runtime takes part:
+//! what waits for memory has only to be asked again.
 
 mod ours;
 

@@ -351,7 +351,7 @@ impl<I: Socket> Connection<I> {
     fn end(&mut self, outcome: hyper::Result<()>) -> Option<Last<I>> {
         let peer = self.member.peer();
         let activity = &self.member.activity;
-        // Where an upgrade was on offer nothing is held back, and the stream may be somebody else's.
+        // Where an upgrade was on offer nothing is held back; the stream may be somebody else's.
         if outcome.is_ok() && activity.may_hold() && !activity.is_body_unread() {
             // All is said: the stream ends together with what was built around it.
             tracing::debug!(?peer, "connection ended");

@@ -95,7 +95,7 @@ fn builder(http: &Http) -> Builder {
         // `false` has hyper read on while a handler works, to notice a client that leaves: into a
         // second read buffer (8 KiB, allocated anew) for each request, and a client that
         // half-closes after its request is taken for one that left. Our registry has the stream
-        // look whether the client is still there instead, and only if a handler takes its time.
+        // look whether the client is still there instead, and only if there is silence for a while.
         .half_close(true)
         // Our stream gathers pipelined answers: see there.
         .pipeline_flush(false);
