@@ -47,8 +47,8 @@ thread_local! {
     /// Where small answers are put together.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 
-    /// Room for bytes that are held back, of a stream that has sent its own: mostly one stream at a
-    /// time holds any.
+    /// Room for bytes that are held back, left by the last stream that had some: a connection that
+    /// lives for one request makes none for itself.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -60,11 +60,23 @@ pub(super) struct Stream<I> {
     preface: Preface,
     /// Read before, and not understood yet.
     ahead: Bytes,
-    held: Vec<u8>,
+    held: Held,
     /// How much of `held` is sent already.
     sent: usize,
     last_read: LastRead,
     last_call: LastCall,
+}
+
+/// Bytes that are held back.
+struct Held(Vec<u8>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.capacity() > 0 {
+            // An upgraded stream may be dropped at the very end of another thread.
+            let _ = SPARE.try_with(|spare| spare.set(mem::take(&mut self.0)));
+        }
+    }
 }
 
 /// What hyper's last read brought: after bytes there may be another request in its buffer.
@@ -89,7 +101,7 @@ impl<I> Stream<I> {
             row,
             preface,
             ahead: Bytes::new(),
-            held: Vec::new(),
+            held: Held(Vec::new()),
             sent: 0,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
@@ -134,7 +146,7 @@ impl<I> Stream<I> {
 
     /// Whether bytes that hyper writes go with those that are held.
     fn gathers(&self, len: usize) -> bool {
-        (self.holds_back() || !self.held.is_empty()) && self.held.len() + len <= HOLD_BACK
+        (self.holds_back() || !self.held.0.is_empty()) && self.held.0.len() + len <= HOLD_BACK
     }
 
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
@@ -179,8 +191,8 @@ impl<I> Stream<I> {
 impl<I: Socket> Stream<I> {
     /// Sends what is held back.
     pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.held.len() {
-            let rest = &self.held[self.sent..];
+        while self.sent < self.held.0.len() {
+            let rest = &self.held.0[self.sent..];
             let written = Pin::new(&mut self.io).poll_write(cx, rest);
             match ready!(self.note_write(cx, written))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -188,8 +200,7 @@ impl<I: Socket> Stream<I> {
             }
         }
         if self.sent > 0 {
-            self.held.clear();
-            SPARE.set(mem::take(&mut self.held));
+            self.held.0.clear();
             self.sent = 0;
             self.activity().set_held_back(0);
         }
@@ -198,16 +209,17 @@ impl<I: Socket> Stream<I> {
 
     /// Where bytes to be held back go.
     fn hold(&mut self) -> &mut Vec<u8> {
-        if self.held.capacity() == 0 {
-            self.held = SPARE.take();
+        let Held(bytes) = &mut self.held;
+        if bytes.capacity() == 0 {
+            *bytes = SPARE.take();
         }
-        &mut self.held
+        bytes
     }
 
     /// `len` more bytes are held. Sends them, if there is no reason to wait for more; whether they
     /// could be sent is for the flush to say.
     fn poll_gathered(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<io::Result<usize>> {
-        self.activity().set_held_back(self.held.len());
+        self.activity().set_held_back(self.held.0.len());
         if !self.holds_back()
             && let Poll::Ready(sent) = self.poll_send_held(cx)
         {
