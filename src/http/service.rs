@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::header::{CONNECTION, SERVER};
-use http::{HeaderValue, Method, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -49,6 +49,7 @@ where
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&self.activity),
             timing: self.registry.request_begins(&self.activity),
+            version: request.version(),
             tunnel,
         };
         if request.extensions().get::<OnUpgrade>().is_some() {
@@ -178,6 +179,8 @@ pub(super) struct Exchange {
     registry: Rc<Registry>,
     activity: Arc<Activity>,
     timing: Timing,
+    /// What the client speaks.
+    version: Version,
     /// Whether the request asked for a tunnel (CONNECT), which any 2xx grants.
     tunnel: bool,
 }
@@ -205,6 +208,11 @@ impl Exchange {
             self.activity.hold_nothing();
         } else if self.is_last(author) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if self.version == Version::HTTP_10 && says_close(headers) {
+            // An answer of HTTP/1.1 would get a `keep-alive` beside it from hyper, if the client
+            // has asked for that, and old clients look for nothing else.
+            *response.version_mut() = Version::HTTP_10;
         }
         response.map(|body| ResponseBody::new(body, self))
     }
@@ -253,6 +261,14 @@ impl Exchange {
         self.registry.counters.panic();
         StatusCode::INTERNAL_SERVER_ERROR
     }
+}
+
+/// RFC 9112 9.6.
+fn says_close(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONNECTION).into_iter();
+    values
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
 impl Drop for Exchange {

@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 
+use http::HeaderValue;
+use http::header::CONNECTION;
 use hyper::rt::{Read, ReadBuf, Write};
 use tokio::task::yield_now;
 
@@ -91,6 +93,36 @@ fn http_1_0_ends_with_the_answer_unless_asked_to_stay() {
             let answer = "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n\
                           content-length: 5\r\n\r\nhello";
             client.expect(answer).await;
+        }
+    });
+}
+
+/// They look for a `keep-alive`, and not for a `close` beside it.
+#[test]
+fn http_1_0_hears_of_the_end_and_of_nothing_else() {
+    run(async {
+        let closing = async |_| {
+            let mut response = text("bye");
+            let options = HeaderValue::from_static("x, Close");
+            response.headers_mut().insert(CONNECTION, options);
+            Ok(response)
+        };
+        let host = Host::start(options(), closing).await;
+        for (fields, answer) in [
+            (
+                "",
+                "200 OK\r\nconnection: x, Close\r\ncontent-length: 3\r\n\r\nbye",
+            ),
+            (
+                "host: no host\r\n",
+                "400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            ),
+        ] {
+            let mut client = host.connect().await;
+            let request = format!("GET / HTTP/1.0\r\nconnection: keep-alive\r\n{fields}\r\n");
+            client.send(&request).await;
+            client.expect(&format!("HTTP/1.0 {answer}")).await;
+            client.expect_end().await;
         }
     });
 }
