@@ -26,8 +26,12 @@ use crate::row::Row;
 const BODY_MAX: u64 = 48;
 const TARGET_MAX: usize = 32;
 
-/// What hyper says to what is no head, by the version of the request before it.
-const REFUSALS: [&str; 2] = [
+/// What hyper says to what is no head, and to one of too many fields, by the version of the request
+/// before it.
+const REFUSALS: [&str; 4] = [
+    "HTTP/1.1 431 Request Header Fields Too Large\r\n\
+     connection: close\r\ncontent-length: 0\r\n\r\n",
+    "HTTP/1.0 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n\r\n",
     "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
     "HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n",
 ];
