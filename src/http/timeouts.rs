@@ -19,8 +19,9 @@ pub(super) struct Timeouts {
     /// How old a connection may become.
     age: Option<u64>,
     upgrade_grace: u64,
-    /// How long a client of HTTP/2 may take to acknowledge that it is to go.
-    goodbye: u64,
+    /// How long a client of HTTP/2 may take to acknowledge that it is to go, and a client that has
+    /// just come to ask for something although its worker goes.
+    round_trip: u64,
     /// How long a connection is idle before it is put to rest, and how long a handler works, or its
     /// answer is silent, before their client is looked for.
     watch: u64,
@@ -34,9 +35,10 @@ impl Timeouts {
 
     const WATCH: Duration = Duration::from_secs(1);
 
-    /// A round trip to anywhere. Some clients look at an idle connection only when they need it,
-    /// and a drain waits for them.
-    const GOODBYE: Duration = Duration::from_secs(1);
+    /// A round trip to anywhere: the drain waits for it. A client of HTTP/2 may look at an idle
+    /// connection only when it needs it, and the first request of one that is new comes as much
+    /// later than the end of a TLS 1.2 handshake.
+    const ROUND_TRIP: Duration = Duration::from_secs(1);
 
     pub(super) fn new(http: &Http) -> Self {
         let all = [
@@ -61,7 +63,7 @@ impl Timeouts {
             linger: ticks(http.linger),
             age: http.max_connection_age.map(ticks),
             upgrade_grace: ticks(http.upgrade_grace),
-            goodbye: ticks(http.header_timeout.min(Self::GOODBYE)),
+            round_trip: ticks(http.header_timeout.min(Self::ROUND_TRIP)),
             watch: ticks(Self::WATCH),
             horizon: ticks(shortest.min(Self::WATCH)).min(Wheel::REACH),
         }
@@ -81,6 +83,11 @@ impl Timeouts {
         activity.stamp().after(self.watch) <= now
     }
 
+    /// Whether a connection is so new that its client's first request may still be on its way.
+    pub(super) fn is_new(&self, activity: &Activity, now: Tick) -> bool {
+        activity.stage() == Stage::Fresh && activity.stamp().after(self.round_trip) > now
+    }
+
     /// When a connection's time is up as things stand, and what is to be done about it then.
     pub(super) fn deadline(
         &self,
@@ -92,7 +99,12 @@ impl Timeouts {
         let of_stage = match (activity.stage(), draining) {
             // What is still going on has a deadline of its own.
             (Stage::Idle, _) if !activity.is_idle() => None,
-            (Stage::Fresh | Stage::Idle, Some(drain)) => {
+            (Stage::Fresh, Some(drain)) => {
+                let lingers = stamp.max(drain).after(self.linger);
+                let asks = stamp.after(self.round_trip);
+                Some((lingers.max(asks), Order::CloseIdle))
+            }
+            (Stage::Idle, Some(drain)) => {
                 Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
             }
             (Stage::Idle, None) | (Stage::Quiet, _) => {
@@ -102,7 +114,7 @@ impl Timeouts {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
             (Stage::Ending, _) => {
-                Some((stamp.after(self.goodbye), Order::Expire(Deadline::Header)))
+                Some((stamp.after(self.round_trip), Order::Expire(Deadline::Header)))
             }
             (Stage::Streams, _) => activity
                 .streams_wait_since()
@@ -293,13 +305,22 @@ mod tests {
 
     #[test]
     fn a_drain_shortens_idling_only() {
-        let (_, activity) = activity();
-        let deadline = || timeouts().deadline(&activity, Some(Tick(7)));
-        assert_eq!(deadline(), Some((Tick(9), Order::CloseIdle)));
+        let (clock, activity) = activity();
+        let deadline = |drain| timeouts().deadline(&activity, Some(Tick(drain)));
+        // 1 s is 4 ticks of 250 ms, and one; the moment of grace 1 tick, and one.
+        let close = |tick| Some((Tick(tick), Order::CloseIdle));
+        assert_eq!(deadline(0), close(5), "it has just come");
+        assert!(timeouts().is_new(&activity, Tick(4)));
+        assert!(!timeouts().is_new(&activity, Tick(5)));
+        assert_eq!(deadline(4), close(6), "it has had its time, and lingers");
+        clock.advance();
         activity.has_read();
-        assert_eq!(deadline(), expire(9, Deadline::Header));
+        assert_eq!(deadline(7), expire(10, Deadline::Header));
         activity.begin_request();
-        assert_eq!(deadline(), None);
+        assert_eq!(deadline(7), None);
+        activity.enter(Stage::Idle);
+        assert_eq!(deadline(0), close(3), "it may have asked all it wants to");
+        assert_eq!(deadline(7), close(9));
     }
 
     #[test]

@@ -174,7 +174,9 @@ impl Registry {
             sleep(self.http.linger).await;
             let ends = |activity: &Activity| {
                 let since = self.draining_since(activity);
-                activity.is_idle() && since.is_some_and(|since| activity.stamp() <= since)
+                activity.is_idle()
+                    && since.is_some_and(|since| activity.stamp() <= since)
+                    && !self.timeouts.is_new(activity, self.clock.now())
             };
             let wakers: Vec<_> = {
                 let mut members = self.members.borrow_mut();

@@ -80,6 +80,24 @@ fn what_was_accepted_last_is_served() {
     });
 }
 
+/// The end of a TLS 1.2 handshake is a whole round trip before the first request.
+#[test]
+fn a_new_connection_may_ask_later_than_an_idle_one() {
+    run(async {
+        let host = Host::start(options().linger(SHORT), hello).await;
+        let mut new = host.connect().await;
+        let mut idle = host.connect().await;
+        idle.send(HELLO).await;
+        idle.expect(HELLO_ANSWER).await;
+        host.server.drain();
+        idle.expect_end().await;
+        new.send(HELLO).await;
+        new.expect(HELLO_LAST_ANSWER).await;
+        new.expect_end().await;
+        host.emptied().await;
+    });
+}
+
 #[test]
 fn pipelined_requests_that_a_drain_does_not_answer_are_not_begun() {
     run(async {

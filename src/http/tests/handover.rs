@@ -286,7 +286,7 @@ fn what_comes_while_an_heir_makes_up_its_mind_waits() {
         }
         let other = Host::start(options().linger(SHORT), hello).await;
         let mut lingering = other.connect().await;
-        accepted(&other, 1).await;
+        ask(&mut lingering).await;
         host.server.hand_over();
         other.server.drain();
         let [taken, given_back] = &mut clients;
