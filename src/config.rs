@@ -21,6 +21,21 @@ pub enum Listeners {
     Shared,
 }
 
+/// Whether connections move between workers so that none has much more to do than another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// Twice a second a worker that serves more connections than another gives it some, as soon as
+    /// each has been answered; their clients notice nothing. What counts are the connections on
+    /// which something has come lately. The default.
+    ///
+    /// It is for HTTP/1 without TLS, of [`Prefork::serve`](crate::Prefork::serve). Others stay with
+    /// the worker that the kernel has picked.
+    #[default]
+    Even,
+    /// A connection stays with its worker for as long as the worker lives.
+    Off,
+}
+
 /// How many crashes end the server: more than `max` within `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashLimit {
@@ -70,6 +85,7 @@ pub(crate) struct Config {
     /// `None`: as many as this process may use CPUs.
     pub(crate) workers: Option<usize>,
     pub(crate) listeners: Listeners,
+    pub(crate) balance: Balance,
     pub(crate) backlog: u32,
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
@@ -99,6 +115,7 @@ impl Default for Config {
             addresses: Vec::new(),
             workers: None,
             listeners: Listeners::default(),
+            balance: Balance::default(),
             backlog: 4096,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),

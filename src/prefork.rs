@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::Service;
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
@@ -27,6 +28,8 @@ use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::Incoming;
+use crate::worker::outgoing::Outgoing;
+use crate::worker::sharing::{Shares, TERM};
 use crate::worker::{Worker, recycle};
 use crate::{master, worker};
 
@@ -426,7 +429,9 @@ async fn serve_incoming<S, B>(
     } else {
         let mut front = server.front(service);
         if let Some(outgoing) = worker.outgoing() {
-            front = front.with_heir(Rc::new(outgoing));
+            let outgoing = Rc::new(outgoing);
+            spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+            front = front.with_heir(outgoing);
         }
         let begin = |connection| {
             spawn_local(front.serve(connection));
@@ -434,6 +439,15 @@ async fn serve_incoming<S, B>(
         connections.each(begin).await;
     }
     server.drained().await;
+}
+
+/// Gives connections to siblings that have less to do, as the master says.
+async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
+    loop {
+        server.share(outgoing.share(shares.next().await));
+        sleep(TERM).await;
+        server.share(outgoing.share(Vec::new()));
+    }
 }
 
 /// Lets go of who waits for the server, however it ends: also by an error before it has begun, or

@@ -244,8 +244,7 @@ impl<I: Socket> Connection<I> {
                 Poll::Ready(Some(None))
             }
             Poll::Ready(Err(io)) => {
-                self.member.activity.stay();
-                self.member.activity.enter(Stage::Idle);
+                self.member.returns();
                 self.phase = Phase::AtRest(io);
                 Poll::Ready(None)
             }

@@ -180,6 +180,12 @@ impl Server {
         self.registry.hand_over();
     }
 
+    /// From now on so many connections go to their heirs, those that are busy: each as soon as it
+    /// has been answered. What an heir gives back stays and is served.
+    pub(crate) fn share(&self, connections: usize) {
+        self.registry.share(connections);
+    }
+
     /// Resolves when no connection is left, upgraded ones included.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + use<> {
         let registry = Rc::clone(&self.registry);

@@ -134,7 +134,6 @@ impl Registry {
     }
 
     /// How many connections are served, being not at rest.
-    #[cfg(test)]
     pub(super) fn served(&self) -> usize {
         self.members.borrow().warm.len()
     }
@@ -174,6 +173,7 @@ impl Registry {
 
     fn tick(&self) {
         let now = self.clock.advance();
+        self.counters.served(self.served());
         loop {
             let Some(key) = self.members.borrow_mut().wheel.take(now) else {
                 return self.call_again();

@@ -113,9 +113,10 @@ impl Timeouts {
             (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
-            (Stage::Ending, _) => {
-                Some((stamp.after(self.round_trip), Order::Expire(Deadline::Header)))
-            }
+            (Stage::Ending, _) => Some((
+                stamp.after(self.round_trip),
+                Order::Expire(Deadline::Header),
+            )),
             (Stage::Streams, _) => activity
                 .streams_wait_since()
                 .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),

@@ -49,7 +49,6 @@ impl Warm {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }

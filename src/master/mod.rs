@@ -3,6 +3,7 @@
 
 mod announce;
 mod apply;
+mod balance;
 mod hang;
 pub(crate) mod inherited;
 mod init;
@@ -12,6 +13,7 @@ mod patrol;
 mod pid_file;
 mod process;
 mod program;
+mod shares;
 mod signal_map;
 mod state;
 mod tls;
@@ -92,6 +94,8 @@ struct Master {
     secrets: Option<Secrets>,
     /// `None` if workers are never taken for hung.
     hang_watch: Option<HangWatch>,
+    /// When to look for loads that differ, on the monotonic clock; `None` if never.
+    next_shares: Option<Duration>,
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
@@ -165,6 +169,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         asks,
         listeners,
         scoreboard,
+        next_shares: shares::first_look(&config, secrets.as_ref()),
         secrets,
         hang_watch: patrol::watch(&config),
         processes: BTreeMap::new(),
@@ -246,6 +251,7 @@ impl Master {
         self.hear_handles();
         self.hear_signals();
         self.patrol();
+        self.share_out();
         self.rotate_ticket_keys();
         Ok(())
     }
@@ -264,7 +270,11 @@ impl Master {
         let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
         let deadline = deadlines.into_iter().flatten().min();
         let left = deadline.map(|deadline| deadline.since(self.now()));
-        let others = [self.until_patrol(), self.until_rotation()];
+        let others = [
+            self.until_patrol(),
+            self.until_shares(),
+            self.until_rotation(),
+        ];
         let timeout = match left.into_iter().chain(others.into_iter().flatten()).min() {
             None => PollTimeout::NONE,
             Some(left) => {

@@ -30,15 +30,22 @@ pub(crate) enum Message {
     Release(Slot),
     ReopenLogs,
     Beat,
+    Share { to: Slot, connections: u16 },
 }
 
 impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
     pub(crate) fn add(&mut self, message: Message) {
+        if let Message::Share { to, .. } = message {
+            // What was seen later counts.
+            self.messages.retain(
+                |waiting| !matches!(waiting, Message::Share { to: other, .. } if *other == to),
+            );
+        }
         let undone = match message {
             Message::Adopt(slot) => Some(Message::Release(slot)),
             Message::Release(slot) => Some(Message::Adopt(slot)),
-            Message::Drain(_) | Message::ReopenLogs | Message::Beat => None,
+            Message::Drain(_) | Message::ReopenLogs | Message::Beat | Message::Share { .. } => None,
         };
         let undone = |waiting: &Message| Some(*waiting) == undone;
         if let Some(at) = self.messages.iter().position(undone) {
@@ -73,6 +80,7 @@ record!(enum Message {
     2 = Release(slot),
     3 = ReopenLogs,
     4 = Beat,
+    5 = Share { to, connections },
 });
 
 impl Message {
@@ -82,6 +90,15 @@ impl Message {
             Self::Release(slot) => Order::Release(slot),
             Self::ReopenLogs => Order::ReopenLogs,
             Self::Beat => Order::Beat,
+            Self::Share { to, connections } => {
+                let Some(inbox) = listeners.inbox(to) else {
+                    return Ok(());
+                };
+                Order::Share {
+                    connections,
+                    inbox: inbox.sender(),
+                }
+            }
             Self::Adopt(slot) => {
                 let Some(inbox) = listeners.inbox(slot) else {
                     // It has never had a worker, so there is nothing to attend to.
@@ -101,6 +118,11 @@ impl Message {
 mod tests {
     use super::*;
 
+    fn share(to: u16, connections: u16) -> Message {
+        let to = Slot(to);
+        Message::Share { to, connections }
+    }
+
     #[test]
     fn what_is_undone_before_it_was_told_is_not_told() {
         let mut outbox = Outbox::default();
@@ -114,6 +136,9 @@ mod tests {
             Message::Adopt(Slot(2)),
             Message::Drain(Idle::HandOver),
             Message::Drain(Idle::Close),
+            share(3, 5),
+            share(4, 5),
+            share(3, 1),
         ] {
             outbox.add(message);
         }
@@ -121,6 +146,8 @@ mod tests {
             Message::ReopenLogs,
             Message::Drain(Idle::HandOver),
             Message::Drain(Idle::Close),
+            share(4, 5),
+            share(3, 1),
         ];
         assert_eq!(outbox.messages, left);
     }

@@ -24,7 +24,7 @@ use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
 use crate::master::state::State;
 use crate::master::tls::{Known, Secrets};
-use crate::master::{Master, Setup, patrol, policy, warn_of_root};
+use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
 use crate::protocol::scoreboard::Scoreboard;
 use crate::protocol::state::{self, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
@@ -194,6 +194,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         asks,
         listeners,
         scoreboard,
+        next_shares: shares::first_look(&config, secrets.as_ref()),
         secrets,
         hang_watch: patrol::watch(&config),
         processes,

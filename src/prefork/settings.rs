@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
-use crate::config::{Backoff, CrashLimit, Listeners};
+use crate::config::{Backoff, Balance, CrashLimit, Listeners};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 #[cfg(feature = "tls")]
@@ -25,6 +25,13 @@ impl Prefork {
     #[must_use]
     pub fn listeners(mut self, listeners: Listeners) -> Self {
         self.config.listeners = listeners;
+        self
+    }
+
+    /// Whether connections move to workers that have less to do. Default: [`Balance::Even`].
+    #[must_use]
+    pub fn balance(mut self, balance: Balance) -> Self {
+        self.config.balance = balance;
         self
     }
 

@@ -44,6 +44,8 @@ pub(crate) enum ToWorker {
     ReopenLogs,
     /// Stamp your heartbeat: you look as if you hung.
     Beat,
+    /// Give so many connections to a sibling, by its slot's inbox.
+    Share { connections: u16, inbox: OwnedFd },
 }
 
 /// A [`ToWorker`] as the master says it: descriptors are lent, it keeps its own.
@@ -58,6 +60,10 @@ pub(crate) enum Order<'a> {
     Release(Slot),
     ReopenLogs,
     Beat,
+    Share {
+        connections: u16,
+        inbox: BorrowedFd<'a>,
+    },
 }
 
 /// What a worker says.
@@ -172,10 +178,11 @@ impl Order<'_> {
         match self {
             Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
             Self::Drain(Idle::Close) => vec![b'D', b'C'],
-            Self::Adopt { slot, .. } => with_slot(b'A', *slot),
-            Self::Release(slot) => with_slot(b'R', *slot),
+            Self::Adopt { slot, .. } => with_number(b'A', slot.0),
+            Self::Release(slot) => with_number(b'R', slot.0),
             Self::ReopenLogs => vec![b'L'],
             Self::Beat => vec![b'B'],
+            Self::Share { connections, .. } => with_number(b'S', *connections),
         }
     }
 
@@ -184,6 +191,7 @@ impl Order<'_> {
             Self::Adopt {
                 inbox, listeners, ..
             } => (Some(*inbox), listeners.as_slice()),
+            Self::Share { inbox, .. } => (Some(*inbox), &[][..]),
             _ => (None, &[][..]),
         };
         inbox.into_iter().chain(listeners.iter().copied())
@@ -192,28 +200,32 @@ impl Order<'_> {
 
 impl ToWorker {
     fn decode(bytes: &[u8], fds: Vec<OwnedFd>) -> Option<Self> {
-        let slot = |low, high| Slot(u16::from_le_bytes([low, high]));
+        let number = |low, high| u16::from_le_bytes([low, high]);
         match *bytes {
             [b'D', b'H'] => Some(Self::Drain(Idle::HandOver)),
             [b'D', b'C'] => Some(Self::Drain(Idle::Close)),
             [b'A', low, high] => {
                 let mut fds = fds.into_iter();
                 Some(Self::Adopt {
-                    slot: slot(low, high),
+                    slot: Slot(number(low, high)),
                     inbox: fds.next()?,
                     listeners: fds.collect(),
                 })
             }
-            [b'R', low, high] => Some(Self::Release(slot(low, high))),
+            [b'R', low, high] => Some(Self::Release(Slot(number(low, high)))),
             [b'L'] => Some(Self::ReopenLogs),
             [b'B'] => Some(Self::Beat),
+            [b'S', low, high] => Some(Self::Share {
+                connections: number(low, high),
+                inbox: fds.into_iter().next()?,
+            }),
             _ => None,
         }
     }
 }
 
-fn with_slot(tag: u8, slot: Slot) -> Vec<u8> {
-    let [low, high] = slot.0.to_le_bytes();
+fn with_number(tag: u8, number: u16) -> Vec<u8> {
+    let [low, high] = number.to_le_bytes();
     vec![tag, low, high]
 }
 
@@ -327,6 +339,24 @@ mod tests {
         };
         assert_eq!((slot, listeners.len()), (Slot(300), 1));
         fds::seqpacket_maker(inbox.as_raw_fd()).expect("the inbox comes first");
+    }
+
+    #[test]
+    fn the_inbox_travels_with_what_is_to_go_there() {
+        let (master, worker) = Channel::pair().expect("a pair");
+        let (inbox, other) = fds::seqpacket_pair().expect("a pair");
+        let share = Order::Share {
+            connections: 300,
+            inbox: inbox.as_fd(),
+        };
+        master.tell_worker(share).expect("room for one");
+        let Ok(Received::Message(ToWorker::Share { connections, inbox })) = worker.hear_master()
+        else {
+            panic!("a share")
+        };
+        assert_eq!(connections, 300);
+        fds::send(&inbox, b"x", &[]).expect("room for one");
+        assert!(fds::is_readable(&other));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::id::{Generation, MAX_WORKERS, Slot};
 use crate::record::record;
-use crate::row::{Gauge, Mark, Row, RowView, Sum, Totals, WORDS, Words};
+use crate::row::{Gauge, Mark, Row, RowView, State, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
 /// Rows for living workers: eight for each slot of the largest server. In a slot there may be a
@@ -73,6 +73,18 @@ pub(crate) struct Vitals {
     pub(crate) heartbeat: Duration,
     /// Requests it has begun and not finished.
     pub(crate) requests: u64,
+}
+
+/// What a worker has to do, and can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// As [`Vitals::heartbeat`].
+    pub(crate) heartbeat: Duration,
+    /// Connections that it has open, and as many as it may have.
+    pub(crate) connections: u64,
+    pub(crate) connections_max: u64,
+    /// Those of them that are served, being not at rest.
+    pub(crate) served: u64,
 }
 
 impl Scoreboard {
@@ -135,6 +147,18 @@ impl Scoreboard {
                 _ => row.gauge(Gauge::Requests),
             },
         }
+    }
+
+    /// `None` if the row's worker does not serve.
+    pub(crate) fn standing(&self, number: RowNumber) -> Option<Standing> {
+        let row = self.row(number);
+        let serves = row.gauge(Gauge::State) == State::Serving as u64;
+        serves.then(|| Standing {
+            heartbeat: Duration::from_millis(row.gauge(Gauge::HeartbeatMillis)),
+            connections: row.gauge(Gauge::Connections),
+            connections_max: row.gauge(Gauge::ConnectionsMax),
+            served: row.gauge(Gauge::Served),
+        })
     }
 
     /// How many connections the row's worker has open; of one that was killed, had.
@@ -255,6 +279,17 @@ mod tests {
         };
         assert_eq!(scoreboard.vitals(number), vitals);
         assert_eq!(scoreboard.connections(number), 1);
+        assert_eq!(scoreboard.standing(number), None, "it has not begun");
+        row.set_state(State::Serving);
+        row.set(Gauge::ConnectionsMax, 9);
+        row.set(Gauge::Served, 1);
+        let standing = Standing {
+            heartbeat: vitals.heartbeat,
+            connections: 1,
+            connections_max: 9,
+            served: 1,
+        };
+        assert_eq!(scoreboard.standing(number), Some(standing));
         let totals = scoreboard.totals();
         assert_eq!((totals.requests, totals.bytes_out), (1, 100));
         assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));

@@ -35,7 +35,7 @@ const COUNTS_END: usize = COUNTS + Count::ALL.len();
 /// Where the latencies begin.
 const LATENCIES: usize = 64;
 
-const _: () = assert!(GAUGES + Gauge::HeartbeatMillis as usize <= COUNTS);
+const _: () = assert!(GAUGES + (Gauge::ConnectionsMax as usize) < COUNTS);
 const _: () = assert!(COUNTS_END <= LATENCIES && LATENCIES + latency::BUCKETS <= WORDS);
 
 /// A row to write to. Clones are the same row.
@@ -112,6 +112,10 @@ pub(crate) enum Gauge {
     LongestStallMillis,
     /// When the event loop last went round, on the monotonic clock.
     HeartbeatMillis,
+    /// Connections that are served, being not at rest; as of the last tick.
+    Served,
+    /// As many connections as the worker may have open.
+    ConnectionsMax,
 }
 
 /// What the master writes: whose row it is. A row that is nobody's has generation 0.

@@ -24,12 +24,14 @@ use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
+use crate::protocol::inbox::Sender;
 use crate::protocol::state::Versions;
 use crate::row::{Row, State};
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
 use crate::worker::pulse;
+use crate::worker::sharing::{Share, Shares};
 
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
 const KILL_GRACE: Duration = Duration::from_secs(1);
@@ -47,6 +49,7 @@ pub(crate) struct Controls {
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
     pub(crate) row: Row,
+    pub(crate) shares: Shares,
 }
 
 /// Starts them, inside the worker's runtime. The task that is returned tells the master once that
@@ -60,6 +63,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         hooks,
         drain_timeout,
         row,
+        shares,
     } = controls;
     // What the drain itself cannot end, because the loop does not turn.
     signals::end_after_term(drain_timeout + KILL_GRACE)?;
@@ -86,6 +90,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         switch,
         hooks,
         row,
+        shares,
     };
     spawn_local(async move {
         loop {
@@ -158,6 +163,7 @@ struct Ears {
     switch: DrainSwitch,
     hooks: Box<dyn Hooks>,
     row: Row,
+    shares: Shares,
 }
 
 impl Ears {
@@ -193,6 +199,10 @@ impl Ears {
             ToWorker::Release(slot) => self.queue.release(slot),
             ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
             ToWorker::Beat => drop(pulse::stamp(&self.row)),
+            ToWorker::Share { connections, inbox } => self.shares.ask(Share {
+                inbox: Sender::new(inbox),
+                connections,
+            }),
         }
     }
 }

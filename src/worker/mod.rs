@@ -9,6 +9,7 @@ pub(crate) mod outgoing;
 mod proxied;
 mod pulse;
 pub(crate) mod recycle;
+pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
@@ -41,6 +42,7 @@ use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
+use crate::worker::sharing::Shares;
 
 /// The exit code of a program that panicked, as `main` would give it.
 const EXIT_PANICKED: i32 = 101;
@@ -65,6 +67,7 @@ pub struct Worker {
     channel: Option<Channel>,
     /// By which connections go to the slot's next worker, if there can be one.
     outbound: Option<Sender>,
+    shares: Shares,
     drain_timeout: Duration,
     row: Row,
     tls: tls::Inherited,
@@ -166,6 +169,11 @@ impl Worker {
         Some(Outgoing::new(sender, drain, self.drain_timeout, row))
     }
 
+    /// What it is to give to its siblings.
+    pub(crate) fn shares(&self) -> Shares {
+        self.shares.clone()
+    }
+
     /// Where it counts.
     pub(crate) fn row(&self) -> &Row {
         &self.row
@@ -247,6 +255,7 @@ where
     let (switch, drain) = DrainSwitch::new();
     // Nobody will tell it here where the server serves.
     handle.set_ended();
+    let shares = Shares::default();
     let worker = Worker {
         slot: inheritance.marker.slot,
         generation: inheritance.marker.generation,
@@ -255,6 +264,7 @@ where
         handle,
         channel: Some(inheritance.channel.clone()),
         outbound: Some(inheritance.outbound),
+        shares: shares.clone(),
         drain_timeout: config.drain_timeout,
         row: row.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
@@ -273,6 +283,7 @@ where
                 hooks,
                 drain_timeout: config.drain_timeout,
                 row,
+                shares,
             })?;
             if let Some(age) = config.max_worker_age {
                 spawn_local(recycle::by_age(worker.clone(), age));
@@ -401,6 +412,7 @@ where
         handle: handle.clone(),
         channel: None,
         outbound: None,
+        shares: Shares::default(),
         drain_timeout: config.drain_timeout,
         row: Row::own(),
         tls: tls::Inherited::default(),
@@ -459,5 +471,6 @@ fn queue(
             usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
+    row.set(Gauge::ConnectionsMax, cap as u64);
     Queue::new(listeners, inbox, cap, row)
 }

@@ -1,4 +1,5 @@
-//! The connections that leave a worker for whoever attends to its slot next.
+//! The connections that leave a worker: for whoever attends to its slot next, when it drains, and
+//! before that for siblings that have less to do.
 
 use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
@@ -20,12 +21,13 @@ use crate::protocol::inbox::{Note, Sender};
 use crate::row::{Count, Row};
 use crate::worker::connection::Connection;
 use crate::worker::drain::Drain;
+use crate::worker::sharing::{Share, Siblings};
 
 /// How long before the drain's deadline a full inbox is given up, at the most: what could not be
 /// sent has to linger, and perhaps to answer one more request.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// Puts connections into the slot's inbox, one after the other.
+/// Puts connections into the slot's inbox, one after the other, or into a sibling's.
 pub(crate) struct Outgoing {
     sender: Sender,
     drain: Drain,
@@ -37,6 +39,7 @@ pub(crate) struct Outgoing {
     /// Made for the first connection that finds no room.
     room: OnceCell<AsyncFd<Arc<OwnedFd>>>,
     deadline: OnceCell<Instant>,
+    siblings: Siblings,
 }
 
 /// Whether there is anybody who takes over.
@@ -57,10 +60,25 @@ impl Outgoing {
             turn: Mutex::new(Heirs::Some),
             room: OnceCell::new(),
             deadline: OnceCell::new(),
+            siblings: Siblings::default(),
         }
     }
 
+    /// Who takes connections over from now on as long as there is no drain; says how many.
+    pub(crate) fn share(&self, shares: Vec<Share>) -> usize {
+        self.siblings.set(shares)
+    }
+
+    /// A sibling that has no room is not waited for. There is no hurry.
     async fn send(&self, connection: &Connection, note: &Note) -> io::Result<()> {
+        if self.drain.is_asked() {
+            return self.bequeath(connection, note).await;
+        }
+        let inbox = self.siblings.next().ok_or(io::ErrorKind::NotFound)?;
+        inbox.send(connection, note)
+    }
+
+    async fn bequeath(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         let deadline = *self.deadline.get_or_init(|| Instant::now() + self.patience);
         let mut heirs = self.turn.lock().await;
         loop {

@@ -6,6 +6,7 @@
 
 mod api;
 mod apps;
+mod balance;
 mod balancer;
 mod client;
 mod control;
@@ -85,6 +86,8 @@ tests! {
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
         notices_go_to_any_descriptor;
+    balance:
+        busy_connections_of_one_worker_are_shared;
     balancer:
         its_word_is_taken_for_who_the_client_is,
         its_word_goes_with_a_connection_that_is_handed_over,

@@ -128,6 +128,15 @@ pub(crate) struct Processes {
     )]
     pub(crate) listeners: Listeners,
 
+    /// Whether connections move to workers that have less to do, so that all have as much
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_BALANCE",
+        default_value = "even"
+    )]
+    pub(crate) balance: Balance,
+
     /// How long open requests may take to finish when a worker drains
     #[arg(
         long,
@@ -246,6 +255,13 @@ pub(crate) enum Listeners {
     Shared,
 }
 
+/// Between requests, without the client noticing; or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Balance {
+    Even,
+    Off,
+}
+
 /// To clients that begin with it, or not at all.
 #[cfg(feature = "http2")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -324,6 +340,15 @@ impl Serving {
         usize::from(self.dir.is_some())
             + usize::from(self.respond.is_some())
             + usize::from(self.echo)
+    }
+}
+
+impl From<Balance> for prefork_server::Balance {
+    fn from(balance: Balance) -> Self {
+        match balance {
+            Balance::Even => Self::Even,
+            Balance::Off => Self::Off,
+        }
     }
 }
 

@@ -107,6 +107,7 @@ fn server(options: &Options) -> Prefork {
             Workers::Exactly(count) => count.get().into(),
         })
         .listeners(processes.listeners.into())
+        .balance(processes.balance.into())
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
         .hang_timeout(match processes.hang_timeout {

@@ -37,6 +37,8 @@ pub(super) struct Exit {
     leaving: Cell<usize>,
     /// The key from which on nobody has been called.
     next: Cell<usize>,
+    /// So many may go to an heir although there is no drain.
+    shared: Cell<usize>,
 }
 
 /// One place among those that are on their way.
@@ -54,15 +56,28 @@ impl Member {
     /// A place, if the connection is to go to its heir and can now.
     pub(in crate::http) fn try_leave(&self) -> Option<Leave> {
         let Registry { phase, exit, .. } = &*self.registry;
-        let leaves = matches!(phase.get(), Phase::HandingOver { .. })
+        let is_called = match phase.get() {
+            Phase::Serving => exit.shared.get() > 0,
+            Phase::HandingOver { .. } => exit.leaving.get() < LEAVING_MAX,
+            Phase::Draining { .. } => false,
+        };
+        let leaves = is_called
             && self.activity.may_leave()
             && self.activity.is_idle()
-            && self.activity.is_settled()
-            && exit.leaving.get() < LEAVING_MAX;
+            && self.activity.is_settled();
         leaves.then(|| {
+            exit.shared.set(exit.shared.get().saturating_sub(1));
             exit.leaving.set(exit.leaving.get() + 1);
             Leave(Rc::clone(&self.registry))
         })
+    }
+
+    /// Its heir has given it back. In a drain that is the last word.
+    pub(in crate::http) fn returns(&self) {
+        if self.registry.phase.get() != Phase::Serving {
+            self.activity.stay();
+        }
+        self.activity.enter(Stage::Idle);
     }
 }
 
@@ -80,6 +95,11 @@ impl Registry {
             Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
             Phase::Draining { since } => Some(since),
         }
+    }
+
+    /// From now on so many connections go to their heirs, each as soon as it has been answered.
+    pub(in crate::http) fn share(&self, connections: usize) {
+        self.exit.shared.set(connections);
     }
 
     /// From now on each answer is its connection's last.

@@ -130,6 +130,54 @@ fn connections_at_rest_go_as_well() {
 }
 
 #[test]
+fn so_many_are_shared_and_no_more() {
+    run(async {
+        let successor = Successor::new(Mood::Takes);
+        let host = start(&successor).await;
+        let mut clients = Vec::new();
+        for _ in 0..4 {
+            let mut client = host.connect().await;
+            ask(&mut client).await;
+            clients.push(client);
+        }
+        host.server.share(2);
+        assert_eq!(
+            successor.count(),
+            0,
+            "who asks for nothing is nobody's burden"
+        );
+        for _ in 0..2 {
+            for client in &mut clients {
+                ask(client).await;
+            }
+        }
+        assert_eq!(successor.count(), 2);
+        assert_eq!(host.server.connections(), 2);
+        let requests = host.server.counts().requests + successor.server.counts().requests;
+        assert_eq!(requests, 12);
+    });
+}
+
+#[test]
+fn what_nobody_takes_when_it_is_shared_stays_and_may_leave_later() {
+    run(async {
+        let successor = Successor::new(Mood::Refuses);
+        let host = start(&successor).await;
+        let mut client = host.connect().await;
+        host.server.share(1);
+        ask(&mut client).await;
+        ask(&mut client).await;
+        assert_eq!(successor.asked.get(), 1, "once");
+        assert_eq!(host.server.counts().requests, 2);
+        successor.change(Mood::Takes);
+        host.server.hand_over();
+        host.emptied().await;
+        ask(&mut client).await;
+        assert_eq!(successor.server.counts().requests, 1);
+    });
+}
+
+#[test]
 fn a_busy_connection_is_answered_and_goes_open() {
     run(async {
         let successor = Successor::new(Mood::Takes);

@@ -14,7 +14,9 @@ fn from_masters() {
             ToWorker::Release(slot) => Order::Release(slot),
             ToWorker::ReopenLogs => Order::ReopenLogs,
             ToWorker::Beat => Order::Beat,
-            ToWorker::Adopt { .. } => unreachable!("it comes with descriptors"),
+            ToWorker::Adopt { .. } | ToWorker::Share { .. } => {
+                unreachable!("it comes with descriptors")
+            }
         };
         assert_eq!(said.encode(), bytes);
     });

@@ -1,0 +1,158 @@
+//! Who gives connections to whom, so that no worker has much more to do than another. No clock here
+//! and no system call; `shares.rs` has both.
+//!
+//! The kernel picks a connection's worker by a hash, before anybody knows what will come on it.
+//! With few connections that is a lottery: four of them are one worker's in one case of eight, and
+//! the other CPUs do nothing. What counts are the connections that are served, being not at rest:
+//! a thousand idle ones are no work.
+
+use crate::id::{Slot, WorkerId};
+
+/// As many connections go from one worker to another in a round, at the most: what was seen is not
+/// quite of now, and a few rounds come to the same.
+const SHARE_MAX: u64 = 64;
+
+/// A difference of less than this part of the mean is left alone. Clients come and go, and a
+/// connection's way is a request's worth of work.
+const TOLERANCE: u64 = 4;
+
+/// What a worker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) worker: WorkerId,
+    pub(crate) slot: Slot,
+    /// Connections that are served.
+    pub(crate) served: u64,
+    /// How many connections more it may hold.
+    pub(crate) room: u64,
+}
+
+/// So many connections of a worker are to go to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) from: WorkerId,
+    pub(crate) to: Slot,
+    pub(crate) connections: u64,
+}
+
+/// What makes the loads even, if they are not nearly so.
+pub(crate) fn shares(mut loads: Vec<Load>) -> Vec<Share> {
+    loads.sort_by_key(|load| load.served);
+    let (Some(least), Some(most)) = (loads.first(), loads.last()) else {
+        return Vec::new();
+    };
+    let total: u64 = loads.iter().map(|load| load.served).sum();
+    let count = loads.len() as u64;
+    let mean = total / count;
+    let difference = most.served - least.served;
+    if difference < 2 || difference * TOLERANCE <= mean {
+        return Vec::new();
+    }
+    // What does not divide is left where it is: with those that have most.
+    let goals = (0..count).map(|at| mean + u64::from(at >= count - total % count));
+    let (mut lacking, mut having) = (Vec::new(), Vec::new());
+    for (load, goal) in loads.iter().zip(goals) {
+        let lack = goal.saturating_sub(load.served).min(load.room);
+        lacking.push((load.slot, lack));
+        having.push((load.worker, load.served.saturating_sub(goal)));
+    }
+    let mut shares = Vec::new();
+    let mut givers = having.into_iter().rev().filter(|(_, surplus)| *surplus > 0);
+    let mut giver = givers.next();
+    for (to, mut lack) in lacking {
+        while lack > 0
+            && let Some((from, surplus)) = &mut giver
+        {
+            let connections = lack.min(*surplus);
+            shares.push(Share {
+                from: *from,
+                to,
+                connections: connections.min(SHARE_MAX),
+            });
+            lack -= connections;
+            *surplus -= connections;
+            if *surplus == 0 {
+                giver = givers.next();
+            }
+        }
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads<const N: usize>(served: [u64; N]) -> Vec<Load> {
+        let loads = (0u16..).zip(served).map(|(at, served)| Load {
+            worker: WorkerId(100 + u64::from(at)),
+            slot: Slot(at),
+            served,
+            room: 1000,
+        });
+        loads.collect()
+    }
+
+    /// The loads after a round.
+    fn after(loads: &[Load]) -> Vec<u64> {
+        let mut served: Vec<_> = loads.iter().map(|load| load.served).collect();
+        for share in shares(loads.to_vec()) {
+            let from = loads.iter().position(|load| load.worker == share.from);
+            served[from.expect("a worker")] -= share.connections;
+            served[usize::from(share.to.0)] += share.connections;
+        }
+        served
+    }
+
+    #[test]
+    fn few_connections_are_spread_to_the_last() {
+        assert_eq!(after(&loads([4, 0])), [2, 2]);
+        assert_eq!(after(&loads([1, 3])), [2, 2]);
+        assert_eq!(after(&loads([2, 0])), [1, 1]);
+        assert_eq!(after(&loads([0, 0, 5])), [1, 2, 2]);
+        assert_eq!(after(&loads([8, 0, 0, 0, 0, 0, 0, 0])), [1; 8]);
+    }
+
+    #[test]
+    fn what_cannot_be_better_stays() {
+        for served in [[0, 0], [1, 0], [2, 1], [3, 2]] {
+            assert_eq!(shares(loads(served)), [], "{served:?}");
+        }
+        assert_eq!(shares(loads([7])), []);
+        assert_eq!(shares(Vec::new()), []);
+    }
+
+    #[test]
+    fn a_small_difference_between_many_stays() {
+        assert_eq!(shares(loads([36, 28])), []);
+        assert_eq!(after(&loads([37, 27])), [32, 32]);
+        assert_eq!(shares(loads([550, 500, 450])), []);
+    }
+
+    #[test]
+    fn a_round_moves_no_more_than_it_may() {
+        assert_eq!(after(&loads([1000, 0])), [1000 - SHARE_MAX, SHARE_MAX]);
+        let mut narrow = loads([10, 0]);
+        narrow[1].room = 2;
+        assert_eq!(after(&narrow), [8, 2]);
+        narrow[1].room = 0;
+        assert_eq!(shares(narrow), []);
+    }
+
+    /// Nothing is made worse, and a round after a round changes nothing, however they are spread.
+    #[test]
+    fn every_spread_of_a_few_becomes_even_at_once() {
+        for number in 0..5u64.pow(4) {
+            let served = [1, 5, 25, 125].map(|place| number / place % 5);
+            let before = loads(served);
+            let served_after = after(&before);
+            let total = |served: &[u64]| served.iter().sum::<u64>();
+            assert_eq!(total(&served_after), total(&served), "{served:?}");
+            let (least, most) = (served_after.iter().min(), served_after.iter().max());
+            let difference = most.zip(least).map(|(most, least)| most - least);
+            assert!(difference < Some(2), "{served:?} became {served_after:?}");
+            let again = served_after.try_into().expect("four");
+            assert_eq!(shares(loads::<4>(again)), []);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Keeps the workers' loads even: reads their rows and tells those that have too many connections
+//! to whom to give some. `balance.rs` decides.
+
+use std::time::Duration;
+
+use crate::config::{Balance, Config};
+use crate::id::WorkerId;
+use crate::master::Master;
+use crate::master::balance::{self, Load};
+use crate::master::outbox::Message;
+use crate::master::process::{Asked, Process};
+use crate::master::tls::Secrets;
+use crate::protocol::inbox::Inbox;
+use crate::sys::clock;
+
+/// How often is looked. A worker tells its load as often or more.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// A worker that has connections and has not gone round for so long is busy with one request, or
+/// stands still: whoever was given to it would wait.
+const STALE: Duration = Duration::from_secs(1);
+
+/// When to look first, on the monotonic clock; `None` if never. Connections over TLS cannot move.
+pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
+    match (config.balance, secrets) {
+        (Balance::Even, None) => Some(clock::monotonic() + PERIOD),
+        (Balance::Even, Some(_)) | (Balance::Off, _) => None,
+    }
+}
+
+impl Master {
+    /// How long the master may sleep before it has to look; `None` if nobody could give or take.
+    pub(super) fn until_shares(&self) -> Option<Duration> {
+        let next = self.next_shares?;
+        let several = self.processes.len() > 1;
+        several.then(|| next.saturating_sub(clock::monotonic()))
+    }
+
+    /// Has the workers share, if it is time to.
+    pub(super) fn share_out(&mut self) {
+        let now = clock::monotonic();
+        if self.next_shares.is_none_or(|next| now < next) {
+            return;
+        }
+        self.next_shares = Some(now + PERIOD);
+        let loads = self.processes.iter();
+        let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
+        for share in balance::shares(loads.collect()) {
+            let inbox = self.listeners.inbox(share.to);
+            if inbox.is_some_and(Inbox::is_waited_in) {
+                // It has not even taken what it was given before.
+                continue;
+            }
+            tracing::debug!(?share, "loads differ");
+            let connections = u16::try_from(share.connections).unwrap_or(u16::MAX);
+            let message = Message::Share {
+                to: share.to,
+                connections,
+            };
+            self.tell(share.from, message);
+        }
+    }
+
+    /// `None` for one that is on its way in or out, or late.
+    fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
+        let stays = process.asked == Asked::Nothing && self.trial_of(worker).is_none();
+        let standing = self.scoreboard.standing(process.row).filter(|_| stays)?;
+        let is_late = standing.connections > 0 && now.saturating_sub(standing.heartbeat) > STALE;
+        (!is_late).then_some(Load {
+            worker,
+            slot: process.slot,
+            served: standing.served,
+            room: standing
+                .connections_max
+                .saturating_sub(standing.connections),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_it_is_off_nobody_looks() {
+        let mut config = Config::default();
+        assert!(first_look(&config, None).is_some(), "the default");
+        config.balance = Balance::Off;
+        assert_eq!(first_look(&config, None), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! Connections that go to workers that have less to do.
+
+use std::net::SocketAddr;
+
+use nix::sys::signal::Signal;
+
+use crate::client::Client;
+use crate::support::{CEILING, Server};
+
+/// As it happens when few connections come: all that are left are of one worker.
+fn of_one_worker(address: SocketAddr, count: usize) -> Vec<Client> {
+    let mut clients = Vec::new();
+    while clients.len() < count {
+        let mut client = Client::connect(address);
+        if client.get("/").worker("slot") == 0 {
+            clients.push(client);
+        }
+    }
+    clients
+}
+
+/// How many of the clients each of two slots has answered.
+fn spread(clients: &mut [Client]) -> [usize; 2] {
+    let mut spread = [0; 2];
+    for client in clients {
+        let answer = client.get("/");
+        assert!(answer.body == "hi", "{}", answer.body);
+        spread[answer.worker("slot") as usize] += 1;
+    }
+    spread
+}
+
+pub(crate) fn busy_connections_of_one_worker_are_shared() {
+    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let idle = of_one_worker(address, 3);
+    let mut clients = of_one_worker(address, 4);
+    let begun = std::time::Instant::now();
+    while spread(&mut clients) != [2, 2] {
+        assert!(begun.elapsed() < CEILING, "nobody shares");
+    }
+    drop(idle);
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let finished = ended.notices.last().expect("some");
+    assert!(finished["handed_over"].as_u64() >= Some(2), "{finished}");
+    let cut = |notice: &serde_json::Value| notice["cut"].as_u64() > Some(0);
+    assert!(!ended.notices.iter().any(cut));
+}
