@@ -65,7 +65,14 @@ impl Buffer {
     /// Adds bytes at the end.
     pub fn extend_from_slice(&mut self, more: &[u8]) {
         match &mut self.0 {
-            Content::Pooled(bytes, _) => bytes.extend_from_slice(more),
+            Content::Pooled(bytes, read) => {
+                // What is consumed makes room, once that moves no more bytes than it frees.
+                if *read * 2 >= bytes.len() {
+                    bytes.drain(..*read);
+                    *read = 0;
+                }
+                bytes.extend_from_slice(more);
+            }
             Content::Shared(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Self::take();
@@ -198,6 +205,31 @@ mod tests {
         large.extend_from_slice(&vec![0; CAPACITY_MAX + 1]);
         drop(large);
         assert_eq!(kept(), KEPT_MAX - 1, "it was not taken back");
+    }
+
+    fn capacity(buffer: &Buffer) -> usize {
+        match &buffer.0 {
+            Content::Pooled(bytes, _) => bytes.capacity(),
+            Content::Shared(_) => 0,
+        }
+    }
+
+    #[test]
+    fn what_is_consumed_makes_room() {
+        for left in [0, 1, 256] {
+            let mut buffer = Buffer::take();
+            let before = capacity(&buffer);
+            let mut expected = Vec::new();
+            for piece in (0..=u8::MAX).cycle().take(1024) {
+                buffer.extend_from_slice(&[piece; 256]);
+                expected.extend_from_slice(&[piece; 256]);
+                assert!(buffer.as_slice() == expected, "{left} left");
+                let consumed = expected.len() - left;
+                buffer.advance(consumed);
+                expected.drain(..consumed);
+            }
+            assert_eq!(capacity(&buffer), before, "{left} left");
+        }
     }
 
     #[test]

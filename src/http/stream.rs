@@ -19,13 +19,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::rt;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::activity::{Activity, Stage};
 use super::preface::Preface;
 use super::socket::{Closed, Socket};
+use crate::pool::Buffer;
 use crate::row::{Count, Row};
 
 /// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
@@ -46,10 +47,6 @@ thread_local! {
 
     /// Where small answers are put together.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-
-    /// Room for bytes that are held back, left by the last stream that had some: a connection that
-    /// lives for one request makes none for itself.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// See the module's head.
@@ -60,23 +57,11 @@ pub(super) struct Stream<I> {
     preface: Preface,
     /// Read before, and not understood yet.
     ahead: Bytes,
-    held: Held,
-    /// How much of `held` is sent already.
-    sent: usize,
+    /// What is held back. The buffer stays until the stream ends: whoever pipelines needs it again
+    /// at once.
+    held: Option<Buffer>,
     last_read: LastRead,
     last_call: LastCall,
-}
-
-/// Bytes that are held back.
-struct Held(Vec<u8>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if self.0.capacity() > 0 {
-            // An upgraded stream may be dropped at the very end of another thread.
-            let _ = SPARE.try_with(|spare| spare.set(mem::take(&mut self.0)));
-        }
-    }
 }
 
 /// What hyper's last read brought: after bytes there may be another request in its buffer.
@@ -101,8 +86,7 @@ impl<I> Stream<I> {
             row,
             preface,
             ahead: Bytes::new(),
-            held: Held(Vec::new()),
-            sent: 0,
+            held: None,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
         }
@@ -146,7 +130,8 @@ impl<I> Stream<I> {
 
     /// Whether bytes that hyper writes go with those that are held.
     fn gathers(&self, len: usize) -> bool {
-        (self.holds_back() || !self.held.0.is_empty()) && self.held.0.len() + len <= HOLD_BACK
+        let held = self.held.as_ref().map_or(0, Buf::remaining);
+        (self.holds_back() || held > 0) && held + len <= HOLD_BACK
     }
 
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
@@ -191,35 +176,31 @@ impl<I> Stream<I> {
 impl<I: Socket> Stream<I> {
     /// Sends what is held back.
     pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.held.0.len() {
-            let rest = &self.held.0[self.sent..];
-            let written = Pin::new(&mut self.io).poll_write(cx, rest);
-            match ready!(self.note_write(cx, written))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => self.sent += count,
+        while let Some(held) = self.held.as_mut().filter(|held| held.has_remaining()) {
+            let written = Pin::new(&mut self.io).poll_write(cx, held.as_slice());
+            if let Poll::Ready(Ok(count)) = written {
+                held.advance(count);
+                self.presence.0.set_held_back(held.remaining());
             }
-        }
-        if self.sent > 0 {
-            self.held.0.clear();
-            self.sent = 0;
-            self.activity().set_held_back(0);
+            if ready!(self.note_write(cx, written))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Where bytes to be held back go.
-    fn hold(&mut self) -> &mut Vec<u8> {
-        let Held(bytes) = &mut self.held;
-        if bytes.capacity() == 0 {
-            *bytes = SPARE.take();
-        }
-        bytes
-    }
-
-    /// `len` more bytes are held. Sends them, if there is no reason to wait for more; whether they
+    /// Holds these bytes back too. Sends all, if there is no reason to wait for more; whether they
     /// could be sent is for the flush to say.
-    fn poll_gathered(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<io::Result<usize>> {
-        self.activity().set_held_back(self.held.0.len());
+    fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let held = self.held.get_or_insert_with(Buffer::take);
+        let before = held.remaining();
+        bufs.iter().for_each(|buf| held.extend_from_slice(buf));
+        let len = held.remaining() - before;
+        self.presence.0.set_held_back(held.remaining());
         if !self.holds_back()
             && let Poll::Ready(sent) = self.poll_send_held(cx)
         {
@@ -331,8 +312,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.check_cut()?;
         this.last_call = LastCall::Write;
         if this.gathers(buf.len()) {
-            this.hold().extend_from_slice(buf);
-            return this.poll_gathered(cx, buf.len());
+            return this.poll_gather(cx, &[IoSlice::new(buf)]);
         }
         ready!(this.poll_send_held(cx))?;
         let written = Pin::new(&mut this.io).poll_write(cx, buf);
@@ -349,9 +329,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.last_call = LastCall::Write;
         let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
         if this.gathers(len) {
-            let held = this.hold();
-            bufs.iter().for_each(|buf| held.extend_from_slice(buf));
-            return this.poll_gathered(cx, len);
+            return this.poll_gather(cx, bufs);
         }
         ready!(this.poll_send_held(cx))?;
         let written = match len {
