@@ -2,13 +2,13 @@
 //! workers.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use nix::sys::socket::{SockFlag, SockType, accept4, getsockopt, sockopt};
+use nix::sys::socket::{SockType, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
@@ -174,40 +174,25 @@ pub(crate) fn address(listener: impl AsFd) -> io::Result<Address> {
     Ok(Address::Unix(path.to_owned()))
 }
 
-/// One connection that waits in the listener's queue, non-blocking and close-on-exec, without
-/// asking whether any waits; `None` if none does.
-pub(crate) fn accept_queued(listener: impl AsFd) -> io::Result<Option<OwnedFd>> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    match accept4(listener.as_fd().as_raw_fd(), flags) {
-        // SAFETY: accept4(2) has just made this descriptor and nobody else knows it.
-        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
-        Err(nix::errno::Errno::EAGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// As [`accept_queued`], from a TCP listener, with the address of whoever has connected.
-pub(crate) fn accept_tcp(listener: impl AsFd) -> io::Result<Option<(TcpStream, SocketAddr)>> {
+/// One connection that waits in the listener's queue, non-blocking and close-on-exec, with the
+/// address of whoever has connected; `None` if none waits. One system call, accept4(2).
+pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
     let listener = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: accept4(2) writes an address to the storage, of at most the length it is given, and
-    // the address's own length over that one.
+    // the address's own length over that one. The descriptor has just been made and nobody else
+    // knows it.
     let accepted = unsafe {
         SockAddr::try_init(|storage, len| {
             match libc::accept4(listener, storage.cast(), len, flags) {
                 -1 => Err(io::Error::last_os_error()),
-                // SAFETY: it has just been made and nobody else knows it.
                 fd => Ok(OwnedFd::from_raw_fd(fd)),
             }
         })
     };
     match accepted {
-        Ok((fd, peer)) => {
-            let peer = peer.as_socket().ok_or(io::ErrorKind::Unsupported)?;
-            Ok(Some((fd.into(), peer)))
-        }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
+        accepted => accepted.map(Some),
     }
 }
 
@@ -297,6 +282,28 @@ mod tests {
         assert_eq!(queued(&listener), Some(3));
         let (unix, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         assert_eq!(queued(&unix), None);
+    }
+
+    #[test]
+    fn a_connection_comes_with_the_address_of_its_client() {
+        let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
+        let Ok(Address::Tcp(local)) = address(&listener) else {
+            panic!("a TCP address")
+        };
+        assert!(accept(&listener).expect("it listens").is_none());
+        let client = std::net::TcpStream::connect(local).expect("it listens");
+        let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");
+        assert_eq!(peer.as_socket(), client.local_addr().ok());
+        assert!(SockRef::from(&ours).nonblocking().expect("a socket"));
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        let (listener, _file) = unix(&path, 8).expect("a new path");
+        assert!(accept(&listener).expect("it listens").is_none());
+        let _client = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+        let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");
+        assert!(peer.is_unix() && peer.as_socket().is_none(), "{peer:?}");
+        assert!(SockRef::from(&ours).nonblocking().expect("a socket"));
     }
 
     #[test]

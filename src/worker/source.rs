@@ -1,15 +1,16 @@
 //! What connections come in by: a listener, or the inbox of a slot.
 
 use std::io;
-use std::net::{self, SocketAddr};
+use std::net;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use nix::errno::Errno;
+use socket2::SockAddr;
 use tokio::io::unix::AsyncFd;
-use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
@@ -32,8 +33,7 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 enum Door {
-    Tcp(AsyncFd<Arc<OwnedFd>>, Arc<Address>),
-    Unix(UnixListener, Arc<Address>),
+    Listener(AsyncFd<Arc<OwnedFd>>, Arc<Address>),
     Inbox(Receiver),
 }
 
@@ -70,11 +70,8 @@ impl Source {
     /// To be called inside a runtime, as the next one.
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         let address = Arc::new(listener::address(&fd)?);
-        let door = match *address {
-            Address::Tcp(_) => Door::Tcp(fds::watch_readable(Arc::new(fd))?, address),
-            Address::Unix(_) => Door::Unix(UnixListener::from_std(fd.into())?, address),
-        };
-        Ok(Self::new(door, adopted))
+        let listener = fds::watch_readable(Arc::new(fd))?;
+        Ok(Self::new(Door::Listener(listener, address), adopted))
     }
 
     pub(super) fn inbox(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
@@ -96,15 +93,14 @@ impl Source {
     /// The address that is listened on.
     pub(super) fn address(&self) -> Option<&Address> {
         match &self.door {
-            Door::Tcp(_, address) | Door::Unix(_, address) => Some(address),
+            Door::Listener(_, address) => Some(address),
             Door::Inbox(_) => None,
         }
     }
 
     pub(super) fn count(&mut self) {
         let queued = match &self.door {
-            Door::Tcp(listener, _) => listener::queued(listener),
-            Door::Unix(listener, _) => listener::queued(listener),
+            Door::Listener(listener, _) => listener::queued(listener),
             Door::Inbox(_) => None,
         };
         self.waiting = queued.unwrap_or(usize::MAX);
@@ -112,16 +108,13 @@ impl Source {
 
     pub(super) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match &mut self.door {
-            Door::Tcp(listener, address) => loop {
+            Door::Listener(listener, address) => loop {
                 let mut readable = ready!(listener.poll_read_ready(cx))?;
-                match listener::accept_tcp(&*listener)? {
-                    Some(connection) => return Poll::Ready(Ok(Accepted::tcp(connection, address))),
+                match listener::accept(&*listener)? {
+                    Some(connection) => return Accepted::direct(connection, address).into(),
                     None => readable.clear_ready(),
                 }
             },
-            Door::Unix(listener, address) => listener.poll_accept(cx).map_ok(|(stream, _)| {
-                Accepted::new(Stream::Unix(stream), Peer::Unix, Arc::clone(address))
-            }),
             Door::Inbox(inbox) => ready!(inbox.poll_take(cx))
                 .and_then(|(connection, note)| Accepted::taken_over(connection, note))
                 .into(),
@@ -131,15 +124,8 @@ impl Source {
     /// Asks the kernel itself; `None` if nothing waits.
     pub(super) fn accept_queued(&mut self) -> io::Result<Option<Accepted>> {
         match &mut self.door {
-            Door::Tcp(listener, address) => {
-                let connection = listener::accept_tcp(listener)?;
-                Ok(connection.map(|connection| Accepted::tcp(connection, address)))
-            }
-            Door::Unix(listener, address) => listener::accept_queued(listener)?
-                .map(|fd| {
-                    let stream = Stream::Unix(UnixStream::from_std(fd.into())?);
-                    Ok(Accepted::new(stream, Peer::Unix, Arc::clone(address)))
-                })
+            Door::Listener(listener, address) => listener::accept(listener)?
+                .map(|connection| Accepted::direct(connection, address))
                 .transpose(),
             Door::Inbox(inbox) => inbox
                 .take()?
@@ -150,8 +136,13 @@ impl Source {
 }
 
 impl Accepted {
-    fn tcp((socket, peer): (net::TcpStream, SocketAddr), local: &Arc<Address>) -> Self {
-        Self::new(Stream::new(socket), Peer::Tcp(peer), Arc::clone(local))
+    /// From a client that has connected to `local`.
+    fn direct((fd, peer): (OwnedFd, SockAddr), local: &Arc<Address>) -> io::Result<Self> {
+        let (stream, peer) = match peer.as_socket() {
+            Some(peer) => (Stream::new(fd.into()), Peer::Tcp(peer)),
+            None => (Stream::Unix(UnixStream::from_std(fd.into())?), Peer::Unix),
+        };
+        Ok(Self::new(stream, peer, Arc::clone(local)))
     }
 
     fn new(stream: Stream, peer: Peer, local: Arc<Address>) -> Self {
