@@ -7,16 +7,16 @@
 //! what has come, and one write.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::mem::{self, MaybeUninit};
+use std::mem;
 use std::net;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::SockRef;
+use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -52,8 +52,25 @@ enum Once {
     Done,
 }
 
+impl Once {
+    /// Whether it is still to be done; from now on it is not.
+    fn begin(&mut self) -> bool {
+        mem::replace(self, Self::Done) == Self::NotYet
+    }
+}
+
+/// Calls one method of whichever stream the runtime knows.
+macro_rules! each {
+    ($this:expr, $stream:ident => $call:expr) => {
+        match $this.known()? {
+            Known::Tcp($stream) => $call,
+            Known::Unix($stream) => $call,
+        }
+    };
+}
+
 impl Stream {
-    /// To be called inside a runtime, as are all that wait.
+    /// Of a non-blocking socket. This needs no runtime yet; whatever may have to wait does.
     pub(crate) fn new(socket: net::TcpStream) -> Self {
         Self::New(New {
             socket,
@@ -71,7 +88,7 @@ impl Stream {
         let Self::New(New { socket, looked, .. }) = self else {
             return None;
         };
-        if mem::replace(looked, Once::Done) == Once::Done {
+        if !looked.begin() {
             return None;
         }
         let mut bytes = [0; GLANCE];
@@ -84,15 +101,12 @@ impl Stream {
 
     /// Whether bytes have come that nobody has read. Asks the kernel.
     pub(crate) fn has_unread(&self) -> bool {
-        let peek = || SockRef::from(self).peek(&mut [MaybeUninit::uninit()]);
-        !matches!(self, Self::Lost) && peek().is_ok_and(|len| len > 0)
+        !matches!(self, Self::Lost)
+            && recv(self.as_fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK) == Ok(1)
     }
 
     pub(crate) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.known()? {
-            Known::Tcp(stream) => stream.poll_read_ready(cx),
-            Known::Unix(stream) => stream.poll_read_ready(cx),
-        }
+        each!(self, stream => stream.poll_read_ready(cx))
     }
 
     /// As [`TcpStream::try_io`], after [`poll_read_ready`](Self::poll_read_ready).
@@ -140,7 +154,7 @@ impl Stream {
         else {
             return None;
         };
-        if mem::replace(written, Once::Done) == Once::Done {
+        if !written.begin() {
             return None;
         }
         match write(socket) {
@@ -155,16 +169,6 @@ type Written = Option<io::Result<usize>>;
 enum Known<'a> {
     Tcp(&'a mut TcpStream),
     Unix(&'a mut UnixStream),
-}
-
-/// Calls one method of whichever stream the runtime knows.
-macro_rules! each {
-    ($this:expr, $stream:ident => $call:expr) => {
-        match $this.known()? {
-            Known::Tcp($stream) => $call,
-            Known::Unix($stream) => $call,
-        }
-    };
 }
 
 impl New {
