@@ -63,10 +63,20 @@ impl Buffer {
     }
 
     /// Adds bytes at the end.
+    #[inline]
     pub fn extend_from_slice(&mut self, more: &[u8]) {
         match &mut self.0 {
+            Content::Pooled(bytes, 0) => bytes.extend_from_slice(more),
+            _ => self.extend_anew(more),
+        }
+    }
+
+    /// To something else than a buffer of ours of which nothing is consumed.
+    #[cold]
+    fn extend_anew(&mut self, more: &[u8]) {
+        match &mut self.0 {
             Content::Pooled(bytes, read) => {
-                // What is consumed makes room, once that moves no more bytes than it frees.
+                // What is consumed makes room once that moves no more bytes than it frees.
                 if *read * 2 >= bytes.len() {
                     bytes.drain(..*read);
                     *read = 0;
@@ -123,6 +133,10 @@ impl Buf for Buffer {
             Content::Pooled(bytes, read) => {
                 assert!(count <= bytes.len() - *read, "advanced past the end");
                 *read += count;
+                if *read == bytes.len() {
+                    bytes.clear();
+                    *read = 0;
+                }
             }
             Content::Shared(bytes) => bytes.advance(count),
         }
