@@ -24,9 +24,9 @@ pub enum Listeners {
 /// Whether connections move between workers so that none has much more to do than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// Twice a second a worker that serves more connections than another gives it some, as soon as
-    /// each has been answered; their clients notice nothing. What counts are the connections on
-    /// which something has come lately. The default.
+    /// Four times a second a worker that serves more connections than another gives it some, as
+    /// soon as each has been answered; their clients notice nothing. What counts are the
+    /// connections on which something has come lately. The default.
     ///
     /// It is for HTTP/1 without TLS, of [`Prefork::serve`](crate::Prefork::serve). Others stay with
     /// the worker that the kernel has picked.

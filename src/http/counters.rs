@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::timeouts::Deadline;
 use super::wheel::Tick;
-use crate::row::{Count, Gauge, Row, Stopwatch, Timing};
+use crate::row::{Count, Row, Stopwatch, Timing};
 
 /// The figures so far; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,11 +47,6 @@ impl Counters {
 
     pub(super) fn row(&self) -> Row {
         self.row.clone()
-    }
-
-    /// So many connections are served, being not at rest.
-    pub(super) fn served(&self, connections: usize) {
-        self.row.set(Gauge::Served, connections as u64);
     }
 
     pub(super) fn get(&self) -> Counts {

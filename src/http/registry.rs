@@ -69,12 +69,12 @@ struct Entry {
 impl Registry {
     pub(super) fn new(http: Http, row: Row) -> Rc<Self> {
         Rc::new(Self {
-            counters: Counters::new(row),
             members: RefCell::new(Members {
                 entries: Slab::new(),
                 wheel: Wheel::new(),
-                warm: Warm::new(http.max_warm),
+                warm: Warm::new(http.max_warm, row.clone()),
             }),
+            counters: Counters::new(row),
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             http,
@@ -134,6 +134,7 @@ impl Registry {
     }
 
     /// How many connections are served, being not at rest.
+    #[cfg(test)]
     pub(super) fn served(&self) -> usize {
         self.members.borrow().warm.len()
     }
@@ -173,7 +174,6 @@ impl Registry {
 
     fn tick(&self) {
         let now = self.clock.advance();
-        self.counters.served(self.served());
         loop {
             let Some(key) = self.members.borrow_mut().wheel.take(now) else {
                 return self.call_again();

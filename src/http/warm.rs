@@ -4,6 +4,8 @@
 //! round and picks one that is idle, rather one that has been so since an earlier tick. That costs
 //! a request nothing, where a list in the order of use would be touched by each.
 
+use crate::row::{Gauge, Row};
+
 /// How many the hand looks at before it takes what it has seen, or lets there be one too many.
 const PROBES: usize = 8;
 
@@ -38,14 +40,17 @@ pub(super) struct Warm {
     keys: Vec<u32>,
     hand: usize,
     max: usize,
+    /// Where it is told how many there are.
+    row: Row,
 }
 
 impl Warm {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, row: Row) -> Self {
         Self {
             keys: Vec::new(),
             hand: 0,
             max,
+            row,
         }
     }
 
@@ -55,6 +60,7 @@ impl Warm {
 
     pub(super) fn enter(&mut self, key: usize) -> Place {
         self.keys.push(narrow(key));
+        self.tell();
         Place(narrow(self.keys.len() - 1))
     }
 
@@ -62,7 +68,12 @@ impl Warm {
     #[must_use]
     pub(super) fn leave(&mut self, place: Place) -> Option<usize> {
         self.keys.swap_remove(place.0 as usize);
+        self.tell();
         self.keys.get(place.0 as usize).map(|&key| key as usize)
+    }
+
+    fn tell(&self) {
+        self.row.set(Gauge::Served, self.len() as u64);
     }
 
     /// Who is to rest, if there are too many.
@@ -94,7 +105,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_replaced_by_the_last() {
-        let mut warm = Warm::new(2);
+        let mut warm = Warm::new(2, Row::own());
         let places = [7, 8, 9].map(|key| warm.enter(key));
         assert_eq!(warm.leave(places[0]), Some(9));
         assert_eq!(warm.leave(places[1]), None, "9 is where 7 was");
@@ -103,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_a_surplus_rests_and_rather_the_older() {
-        let mut warm = Warm::new(2);
+        let mut warm = Warm::new(2, Row::own());
         for key in 0..2 {
             warm.enter(key);
         }
@@ -127,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_hand_goes_round() {
-        let mut warm = Warm::new(1);
+        let mut warm = Warm::new(1, Row::own());
         for key in 0..100 {
             warm.enter(key);
         }

@@ -13,8 +13,9 @@ use crate::master::tls::Secrets;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
 
-/// How often is looked. A worker tells its load as often or more.
-const PERIOD: Duration = Duration::from_millis(500);
+/// How often is looked while connections are served, and while there is none.
+const PERIOD: Duration = Duration::from_millis(250);
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A worker that has connections and has not gone round for so long is busy with one request, or
 /// stands still: whoever was given to it would wait.
@@ -42,10 +43,12 @@ impl Master {
         if self.next_shares.is_none_or(|next| now < next) {
             return;
         }
-        self.next_shares = Some(now + PERIOD);
         let loads = self.processes.iter();
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
-        for share in balance::shares(loads.collect()) {
+        let loads: Vec<_> = loads.collect();
+        let idle = loads.iter().all(|load| load.served == 0);
+        self.next_shares = Some(now + if idle { IDLE_PERIOD } else { PERIOD });
+        for share in balance::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
                 // It has not even taken what it was given before.

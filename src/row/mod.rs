@@ -112,7 +112,7 @@ pub(crate) enum Gauge {
     LongestStallMillis,
     /// When the event loop last went round, on the monotonic clock.
     HeartbeatMillis,
-    /// Connections that are served, being not at rest; as of the last tick.
+    /// Connections that are served, being not at rest.
     Served,
     /// As many connections as the worker may have open.
     ConnectionsMax,

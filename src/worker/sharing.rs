@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use crate::protocol::inbox::Sender;
 
 /// How long a worker goes by what the master has seen. The master looks as often.
-pub(crate) const TERM: Duration = Duration::from_millis(500);
+pub(crate) const TERM: Duration = Duration::from_millis(250);
 
 /// So many connections are to go by this inbox.
 #[derive(Clone, Debug)]
