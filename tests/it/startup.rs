@@ -3,10 +3,12 @@
 use std::fs;
 use std::process::Command;
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::apps;
-use crate::support::{Server, as_pid_1, binary, until};
+use crate::support::{Server, as_pid_1, binary, proc_file, until};
 
 pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
     for (arguments, named) in [
@@ -30,6 +32,30 @@ pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(named), "{arguments:?}: {said}");
+    }
+}
+
+/// Field 41 of proc_pid_stat(5).
+fn policy(pid: Pid) -> i32 {
+    let stat = proc_file(pid, "stat").expect("it lives");
+    let (_, fields) = stat.rsplit_once(')').expect("its name is in brackets");
+    let policy = fields.split_whitespace().nth(41 - 3);
+    policy
+        .and_then(|policy| policy.parse().ok())
+        .expect("a number")
+}
+
+pub(crate) fn workers_leave_others_alone_when_they_wake_up() {
+    for (arguments, expected) in [
+        (&[][..], libc::SCHED_BATCH),
+        (&["--scheduling", "inherited"], libc::SCHED_OTHER),
+    ] {
+        let mut server = Server::start(&[&["--respond", "hi"], arguments].concat());
+        server.address();
+        assert_eq!(policy(server.pid), libc::SCHED_OTHER, "the master");
+        for worker in server.workers() {
+            assert_eq!(policy(worker), expected, "{arguments:?}");
+        }
     }
 }
 
