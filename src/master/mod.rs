@@ -433,10 +433,13 @@ impl Master {
 
     /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
     fn has_another(&self, slot: Slot) -> bool {
-        self.processes.iter().any(|(&worker, process)| {
-            let stays = process.asked == Asked::Nothing && self.trial_of(worker).is_none();
-            stays && process.slot == slot
-        })
+        let mut processes = self.processes.iter();
+        processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
+    }
+
+    /// Whether nobody has asked it to end, nor is it only on trial.
+    fn stays(&self, worker: WorkerId, process: &Process) -> bool {
+        process.asked == Asked::Nothing && self.trial_of(worker).is_none()
     }
 
     fn remember(&mut self, death: String) {

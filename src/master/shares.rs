@@ -8,7 +8,7 @@ use crate::id::WorkerId;
 use crate::master::Master;
 use crate::master::balance::{self, Load};
 use crate::master::outbox::Message;
-use crate::master::process::{Asked, Process};
+use crate::master::process::Process;
 use crate::master::tls::Secrets;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
@@ -66,7 +66,7 @@ impl Master {
 
     /// `None` for one that is on its way in or out, or late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
-        let stays = process.asked == Asked::Nothing && self.trial_of(worker).is_none();
+        let stays = self.stays(worker, process);
         let standing = self.scoreboard.standing(process.row).filter(|_| stays)?;
         let is_late = standing.connections > 0 && now.saturating_sub(standing.heartbeat) > STALE;
         (!is_late).then_some(Load {
