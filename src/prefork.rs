@@ -22,6 +22,7 @@ use crate::http::{Acceptor, Http, Request, Server, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
+use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inheritance::Seat;
 use crate::proxy::Network;
 use crate::sys::credentials::Credentials;
@@ -29,7 +30,7 @@ use crate::sys::limits::usable_cpus;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::Incoming;
 use crate::worker::outgoing::Outgoing;
-use crate::worker::sharing::{Shares, TERM};
+use crate::worker::sharing::Shares;
 use crate::worker::{Worker, recycle};
 use crate::{master, worker};
 
@@ -445,7 +446,7 @@ async fn serve_incoming<S, B>(
 async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
     loop {
         server.share(outgoing.share(shares.next().await));
-        sleep(TERM).await;
+        sleep(SHARE_TERM).await;
         server.share(outgoing.share(Vec::new()));
     }
 }

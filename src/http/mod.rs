@@ -97,7 +97,7 @@ struct Means<I> {
     heir: Option<Rc<dyn Heir<I>>>,
 }
 
-/// Takes idle connections over when a server hands over.
+/// Takes connections over when a server hands over, or shares.
 pub(crate) trait Heir<I> {
     /// Takes a connection, with what was read from it and not answered. If it cannot, or not any
     /// more, it gives the connection back, from which these bytes are read again.
@@ -114,7 +114,8 @@ impl<I: Socket> Front<I> {
         Life::new(self.registry.join(), Rc::clone(&self.means), io)
     }
 
-    /// With somebody who takes these streams over in [`Server::hand_over`]. Without, they stay.
+    /// With somebody who takes these streams over, in [`Server::hand_over`] and
+    /// [`Server::share`]. Without, they stay.
     pub(crate) fn with_heir(mut self, heir: Rc<dyn Heir<I>>) -> Self {
         self.means = Rc::new(Means {
             http: Rc::clone(&self.means.http),

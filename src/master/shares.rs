@@ -10,11 +10,11 @@ use crate::master::balance::{self, Load};
 use crate::master::outbox::Message;
 use crate::master::process::Process;
 use crate::master::tls::Secrets;
+use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
 
-/// How often is looked while connections are served, and while there is none.
-const PERIOD: Duration = Duration::from_millis(250);
+/// How often is looked while no connection is served; else, once a [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A worker that has connections and has not gone round for so long is busy with one request, or
@@ -24,7 +24,7 @@ const STALE: Duration = Duration::from_secs(1);
 /// When to look first, on the monotonic clock; `None` if never. Connections over TLS cannot move.
 pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
     match (config.balance, secrets) {
-        (Balance::Even, None) => Some(clock::monotonic() + PERIOD),
+        (Balance::Even, None) => Some(clock::monotonic() + SHARE_TERM),
         (Balance::Even, Some(_)) | (Balance::Off, _) => None,
     }
 }
@@ -47,7 +47,7 @@ impl Master {
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();
         let idle = loads.iter().all(|load| load.served == 0);
-        self.next_shares = Some(now + if idle { IDLE_PERIOD } else { PERIOD });
+        self.next_shares = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
         for share in balance::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {

@@ -7,6 +7,7 @@ mod fuzz;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
@@ -16,6 +17,10 @@ use crate::id::Slot;
 use crate::protocol::state::Versions;
 use crate::record::{Malformed, Reader, Record, Writer};
 use crate::sys::fds;
+
+/// How long a worker goes by a [`ToWorker::Share`]; then what the master has seen is old. As often
+/// it looks anew.
+pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 
 /// The longest message. Reasons are cut to fit.
 const LEN_MAX: usize = 1024;

@@ -1,5 +1,6 @@
-//! The inbox of a slot: by it a worker hands connections over to whoever attends to the slot next.
-//! A `SOCK_SEQPACKET` pair, one connection a message, its descriptor as `SCM_RIGHTS`.
+//! The inbox of a slot: by it connections go to whoever attends to the slot, from a worker that
+//! drains or from a sibling that has more to do. A `SOCK_SEQPACKET` pair, one connection a message,
+//! its descriptor as `SCM_RIGHTS`.
 //!
 //! The master keeps both ends for good, so what is in it outlives sender and receiver alike. It
 //! holds some 270 connections (unix(7), `SO_SNDBUF`); the rest stay with the sender until there is

@@ -161,7 +161,7 @@ impl Worker {
         self.drain.clone()
     }
 
-    /// Where idle connections go when it drains.
+    /// Where its connections go: when it drains, or has more of them than its siblings.
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
         let drain = self.drain.clone();

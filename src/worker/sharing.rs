@@ -2,18 +2,14 @@
 //! master looks anew.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use crate::protocol::inbox::Sender;
 
-/// How long a worker goes by what the master has seen. The master looks as often.
-pub(crate) const TERM: Duration = Duration::from_millis(250);
-
 /// So many connections are to go by this inbox.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Share {
     pub(crate) inbox: Sender,
     pub(crate) connections: u16,
@@ -46,7 +42,7 @@ impl Shares {
         }
     }
 
-    fn asked(&self) -> std::sync::MutexGuard<'_, Vec<Share>> {
+    fn asked(&self) -> MutexGuard<'_, Vec<Share>> {
         self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
