@@ -92,6 +92,14 @@ impl Buffer {
         }
     }
 
+    /// Takes back what was added last, so that `len` bytes are left; none, if there are fewer.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        match &mut self.0 {
+            Content::Pooled(bytes, read) => bytes.truncate(*read + len),
+            Content::Shared(bytes) => bytes.truncate(len),
+        }
+    }
+
     /// What is written and not consumed.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {

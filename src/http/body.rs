@@ -21,7 +21,8 @@ use super::service::Exchange;
 ///
 /// Nothing is read ahead of the handler, and `100 Continue` goes out when the handler first asks.
 pub struct Body {
-    incoming: Incoming,
+    /// `None` if there is no body.
+    incoming: Option<Incoming>,
     activity: Arc<Activity>,
     limit: u64,
     left: u64,
@@ -35,11 +36,22 @@ impl Body {
             activity.open_body();
         }
         Self {
-            incoming,
+            incoming: Some(incoming),
             activity,
             limit,
             left: limit,
             ended,
+        }
+    }
+
+    /// That of a request that has none.
+    pub(super) fn empty(activity: Arc<Activity>, limit: u64) -> Self {
+        Self {
+            incoming: None,
+            activity,
+            limit,
+            left: limit,
+            ended: true,
         }
     }
 
@@ -68,7 +80,7 @@ impl Body {
         match self.left.checked_sub(len) {
             Some(left) => {
                 self.left = left;
-                if self.incoming.is_end_stream() {
+                if self.incoming.as_ref().is_none_or(Incoming::is_end_stream) {
                     self.end();
                 }
                 Ok(frame)
@@ -96,7 +108,10 @@ impl http_body::Body for Body {
         if let Some(failure) = this.failure() {
             return Poll::Ready(Some(Err(failure)));
         }
-        let Poll::Ready(item) = Pin::new(&mut this.incoming).poll_frame(cx) else {
+        let Some(incoming) = &mut this.incoming else {
+            return Poll::Ready(None);
+        };
+        let Poll::Ready(item) = Pin::new(incoming).poll_frame(cx) else {
             this.activity.await_body(cx.waker());
             return Poll::Pending;
         };
@@ -119,7 +134,10 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        match &self.incoming {
+            Some(incoming) => incoming.size_hint(),
+            None => SizeHint::with_exact(0),
+        }
     }
 }
 
@@ -211,7 +229,7 @@ where
         let Some(inner) = this.inner.as_pin_mut() else {
             return Poll::Ready(None);
         };
-        // An error here has hyper abort the connection, which is the only way left to tell the
+        // An error here ends the connection, which is the only way left to tell the
         // client that the body is not whole.
         Poll::Ready(match ready!(catch_panic(|| inner.poll_frame(cx))) {
             Ok(item) => item.map(|frame| {

@@ -3,6 +3,8 @@
 //!
 //! [`farewell`]: super::farewell
 
+use std::fmt;
+use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,7 +25,7 @@ use super::{Means, Taken};
 /// What serves the requests of a connection.
 pub(super) trait Protocol<I> {
     /// Serves, and is ready when the protocol or the client has ended the connection.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>>;
 
     /// Does what the registry wants in the protocol's own way, or gives the order back, or another,
     /// for the connection to obey.
@@ -31,8 +33,36 @@ pub(super) trait Protocol<I> {
         Some(order)
     }
 
-    /// The stream, and what was read from it and not understood; `None` after an upgrade.
-    fn into_parts(self: Box<Self>) -> Option<(Stream<I>, Bytes)>;
+    /// The stream, into which is put back what was read from it and not understood; `None` after an
+    /// upgrade.
+    fn into_stream(self: Box<Self>) -> Option<Stream<I>>;
+}
+
+/// Why a protocol could not go on.
+pub(super) enum Failure {
+    Hyper(hyper::Error),
+    /// The client left, or an answer broke off.
+    Stream(io::Error),
+}
+
+impl Failure {
+    /// Whether what came is not HTTP/1.
+    fn is_parse(&self) -> bool {
+        matches!(self, Self::Hyper(error) if error.is_parse())
+    }
+
+    fn is_parse_version_h2(&self) -> bool {
+        matches!(self, Self::Hyper(error) if error.is_parse_version_h2())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hyper(error) => error.fmt(f),
+            Self::Stream(error) => error.fmt(f),
+        }
+    }
 }
 
 /// Begins to serve a connection, anew after each rest.
@@ -262,8 +292,8 @@ impl<I: Socket> Connection<I> {
     fn hand_over(&mut self, leave: Leave) {
         let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
             Phase::AtRest(io) => (io, Bytes::new()),
-            Phase::Served(protocol) => match protocol.into_parts() {
-                Some((stream, read_ahead)) => (stream.into_io(), read_ahead),
+            Phase::Served(protocol) => match protocol.into_stream() {
+                Some(stream) => stream.into_parts(),
                 None => return,
             },
             other => {
@@ -302,14 +332,8 @@ impl<I: Socket> Connection<I> {
     fn take_stream(&mut self) -> Option<Stream<I>> {
         match mem::replace(&mut self.phase, Phase::Moving) {
             Phase::AtRest(io) => Some(self.member.stream(io)),
-            _ => None,
-        }
-    }
-
-    fn take_parts(&mut self) -> Option<(Stream<I>, Bytes)> {
-        match mem::replace(&mut self.phase, Phase::Moving) {
-            Phase::Served(protocol) => protocol.into_parts(),
-            _ => None,
+            Phase::Served(protocol) => protocol.into_stream(),
+            Phase::Opening(_) | Phase::HandedOver { .. } | Phase::Moving => None,
         }
     }
 
@@ -320,26 +344,26 @@ impl<I: Socket> Connection<I> {
             self.member.note(order);
             return Some(None);
         }
-        let Some((mut stream, read_ahead)) = self.take_parts() else {
+        let Some(stream) = self.take_stream() else {
             self.member.note(order);
             return Some(None);
         };
+        let is_silent = is_blank(stream.read_ahead());
         if order == Order::Rest {
-            if is_blank(&read_ahead) {
+            if is_silent {
                 self.member.rest();
-                self.phase = Phase::AtRest(stream.into_io());
+                self.phase = Phase::AtRest(stream.into_parts().0);
             } else {
-                stream.put_back(read_ahead);
                 self.serve_stream(Version::Http1, stream);
             }
             return None;
         }
-        if order.is_about_silence() && is_blank(&read_ahead) && stream.has_unread() {
+        if order.is_about_silence() && is_silent && stream.has_unread() {
             self.serve_stream(Version::Http1, stream);
             return None;
         }
         self.member.note(order);
-        if is_blank(&read_ahead) {
+        if is_silent {
             return Some(Some(Farewell::silent(stream)));
         }
         self.count_answer(StatusCode::REQUEST_TIMEOUT);
@@ -347,7 +371,7 @@ impl<I: Socket> Connection<I> {
     }
 
     /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
-    fn end(&mut self, outcome: hyper::Result<()>) -> Option<Last<I>> {
+    fn end(&mut self, outcome: Result<(), Failure>) -> Option<Last<I>> {
         let peer = self.member.peer();
         let activity = &self.member.activity;
         // Where an upgrade was on offer nothing is held back; the stream may be somebody else's.
@@ -356,31 +380,28 @@ impl<I: Socket> Connection<I> {
             tracing::debug!(?peer, "connection ended");
             return Some(None);
         }
-        let parts = self.take_parts();
-        Some(match (outcome, parts) {
+        let stream = self.take_stream();
+        Some(match (outcome, stream) {
             (Ok(()), None) => {
                 tracing::debug!(?peer, "connection upgraded");
                 Some(Farewell::Upgraded)
             }
-            (Ok(()), Some((stream, _))) => {
+            (Ok(()), Some(stream)) => {
                 tracing::debug!(?peer, "connection ended");
                 let unread = self.member.activity.is_body_unread();
                 unread.then(|| Farewell::new(stream, b"", Manner::HearOut))
             }
-            (Err(error), Some((mut stream, read_ahead)))
-                if error.is_parse_version_h2() && stream.begins_http2() =>
-            {
-                stream.put_back(read_ahead);
+            (Err(error), Some(stream)) if error.is_parse_version_h2() && stream.begins_http2() => {
                 self.serve_stream(Version::Http2, stream);
                 return None;
             }
-            (Err(error), parts) => {
+            (Err(error), stream) => {
                 tracing::debug!(?peer, %error, "connection failed");
                 if error.is_parse() && !error.is_parse_version_h2() {
                     // hyper has answered: by this, or by another of its class (414, 431).
                     self.count_answer(StatusCode::BAD_REQUEST);
                 }
-                let Some((stream, _)) = parts else {
+                let Some(stream) = stream else {
                     return Some(None);
                 };
                 let manner = match error.is_parse() {

@@ -2,10 +2,12 @@
 //!
 //! No socket, no runtime and no clock take part: the connection is polled by hand, so that one that
 //! waits for what never comes is seen at once. The same bytes are brought in different pieces, and
-//! answers taken in different pieces; what is answered must not depend on that.
+//! answers taken in different pieces; what is answered must not depend on that, nor on who serves
+//! what is plain.
 
 mod wire;
 
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::service::service_fn;
+use tokio::task::yield_now;
 
 use self::wire::{Pieces, Wire};
 use super::{BodyError, DateHeader, Http, Request, Server};
@@ -25,6 +28,7 @@ use crate::row::Row;
 /// Small enough to be broken by short inputs.
 const BODY_MAX: u64 = 48;
 const TARGET_MAX: usize = 32;
+const REQUESTS_MAX: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
 /// What hyper says to what is no head, and to one of too many fields, by the version of the request
 /// before it.
@@ -39,8 +43,13 @@ const REFUSALS: [&str; 4] = [
 #[test]
 fn connections() {
     fuzz::check("http-connections", |bytes| {
-        let whole = play(bytes, Pieces::Whole);
+        let whole = play(bytes, Pieces::Whole, options());
         assert_answers(&whole, bytes);
+        let by_hyper = Http {
+            by_hyper: true,
+            ..options()
+        };
+        assert_eq!(text(&play(bytes, Pieces::Whole, by_hyper)), text(&whole));
         if has_preface(bytes) {
             return;
         }
@@ -50,7 +59,7 @@ fn connections() {
         let pieces = [Pieces::Random(seed), Pieces::Bytes];
         let is_short = bytes.len() <= 256;
         for pieces in pieces.into_iter().take(if is_short { 2 } else { 1 }) {
-            let answers = play(bytes, pieces);
+            let answers = play(bytes, pieces, options());
             let (answers, whole) = (comparable(&answers, bytes), comparable(&whole, bytes));
             let is_part = answers.starts_with(&whole) || whole.starts_with(&answers);
             if !(is_part && may_end_early(bytes)) {
@@ -87,14 +96,19 @@ fn has_preface(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|part| part == b"PRI *")
 }
 
-/// Serves one connection to its end, and tells what was answered.
-fn play(bytes: &[u8], pieces: Pieces) -> Vec<u8> {
+fn options() -> Http {
     let options = Http::new()
         .date_header(DateHeader::Omitted)
         .max_target_size(TARGET_MAX)
-        .max_body_size(BODY_MAX);
+        .max_body_size(BODY_MAX)
+        .max_connection_requests(REQUESTS_MAX);
     #[cfg(feature = "http2")]
     let options = options.http2(super::Http2::Disabled);
+    options
+}
+
+/// Serves one connection to its end, and tells what was answered.
+fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
     let server = Server::new(options, Row::own());
     let front = server.front(service_fn(answer));
     let (wire, answers) = Wire::new(bytes, pieces);
@@ -122,8 +136,12 @@ async fn answer(request: Request) -> Result<Response<Empty<Bytes>>, BodyError> {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
         return Ok(response);
     }
-    if head.uri.path() == "/unread" {
-        return Ok(response);
+    match head.uri.path() {
+        "/unread" => return Ok(response),
+        // Not plain, which is known when the handler has answered.
+        "/none" => *response.status_mut() = StatusCode::NO_CONTENT,
+        "/wait" => yield_now().await,
+        _ => {}
     }
     let body = body.collect().await?.to_bytes();
     assert!(body.len() as u64 <= BODY_MAX);

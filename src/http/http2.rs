@@ -16,7 +16,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
@@ -27,7 +26,7 @@ use tasks::{Spawner, Tasks};
 
 use super::Request;
 use super::activity::{Activity, Stage};
-use super::connection::Protocol;
+use super::connection::{Failure, Protocol};
 use super::options::{DateHeader, Http};
 use super::registry::Registry;
 use super::socket::Socket;
@@ -207,7 +206,7 @@ where
     B: http_body::Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.course == Course::Over {
             // Within TLS the end has a word of its own.
             let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
@@ -248,7 +247,7 @@ where
         }
     }
 
-    fn into_parts(self: Box<Self>) -> Option<(Stream<I>, Bytes)> {
+    fn into_stream(self: Box<Self>) -> Option<Stream<I>> {
         let Self {
             connection,
             tasks,
@@ -257,7 +256,7 @@ where
             ..
         } = *self;
         drop((tasks, streams, connection));
-        Rc::into_inner(io).map(|io| (io.into_inner(), Bytes::new()))
+        Rc::into_inner(io).map(RefCell::into_inner)
     }
 }
 

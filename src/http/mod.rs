@@ -2,7 +2,7 @@
 //! processes.
 //!
 //! A [`Server`] takes streams. [`connection`] is the life of one of them, [`versions`] what it may
-//! speak, [`stream`] what hyper sees of it, [`service`] and [`body`] stand between hyper and the
+//! speak, [`stream`] what they see of it, [`service`] and [`body`] stand between them and the
 //! user, and [`rules`] says which heads get no further. Each notes what happens in the connection's
 //! [`activity`], where the [`registry`] finds it when it looks for clients that take too long;
 //! [`timeouts`] says when that is, and the [`wheel`] whose turn it is. What may come before HTTP is

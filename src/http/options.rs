@@ -30,6 +30,9 @@ pub struct Http {
     pub(super) http2: Http2,
     #[cfg(feature = "http2")]
     pub(super) max_concurrent_streams: u32,
+    /// So that a test can have hyper serve what is plain too.
+    #[cfg(test)]
+    pub(super) by_hyper: bool,
 }
 
 /// Whether a connection may carry more than one request.
@@ -83,6 +86,8 @@ impl Default for Http {
             http2: Http2::Enabled,
             #[cfg(feature = "http2")]
             max_concurrent_streams: 128,
+            #[cfg(test)]
+            by_hyper: false,
         }
     }
 }
@@ -125,6 +130,15 @@ impl Http {
 }
 
 impl Http {
+    /// Whether plain requests are served without hyper.
+    pub(super) fn serves_directly(&self) -> bool {
+        #[cfg(test)]
+        if self.by_hyper {
+            return false;
+        }
+        self.keep_alive == KeepAlive::Enabled
+    }
+
     /// Whether HTTP/2 is served, and so may be offered in a TLS handshake.
     pub(crate) fn speaks_http2(&self) -> bool {
         #[cfg(feature = "http2")]

@@ -132,6 +132,12 @@ pub(super) fn settle_host<B>(request: &mut Request<B>) {
     }
 }
 
+/// Whether this may stand in `Host`.
+#[inline]
+pub(super) fn is_host_and_perhaps_port(value: &[u8]) -> bool {
+    Authority::parse(value).is_some()
+}
+
 fn refuse(broken: bool, refusal: Refusal) -> Result<(), Refusal> {
     if broken { Err(refusal) } else { Ok(()) }
 }
@@ -195,7 +201,7 @@ impl Fields {
         match *name {
             HOST => {
                 self.hosts = self.hosts.saturating_add(1);
-                self.bad_host |= Authority::parse(value).is_none();
+                self.bad_host |= !is_host_and_perhaps_port(value);
             }
             TRANSFER_ENCODING => self.note_codings(value),
             // hyper has made sure that it is a number.

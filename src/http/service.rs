@@ -1,5 +1,5 @@
-//! The service that hyper calls: the user's, behind the limits, with its panics and errors turned
-//! into answers.
+//! The service that is called for each request: the user's, behind the limits, with its panics and
+//! errors turned into answers.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -31,6 +31,49 @@ pub(super) struct Guarded<S> {
     pub(super) activity: Arc<Activity>,
 }
 
+impl<S, B> Guarded<S>
+where
+    S: Service<Request, Response = Response<B>>,
+{
+    /// Of a request that breaks no rule and has no body.
+    pub(super) fn call_plain(&self, request: http::Request<()>) -> Answer<S::Future> {
+        self.activity.begin_request();
+        let exchange = self.exchange(request.version(), false);
+        let limit = self.max_body_size();
+        self.handle(
+            request.map(|()| Body::empty(Arc::clone(&self.activity), limit)),
+            exchange,
+        )
+    }
+
+    fn exchange(&self, version: Version, tunnel: bool) -> Exchange {
+        Exchange {
+            registry: Rc::clone(&self.registry),
+            activity: Arc::clone(&self.activity),
+            timing: self.registry.request_begins(&self.activity),
+            version,
+            tunnel,
+        }
+    }
+
+    fn max_body_size(&self) -> u64 {
+        self.registry.http.max_body_size.unwrap_or(u64::MAX)
+    }
+
+    fn handle(&self, request: Request, exchange: Exchange) -> Answer<S::Future> {
+        match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
+            Ok(handler) => Answer {
+                work: Work::Handler { handler },
+                exchange: Some(exchange),
+            },
+            Err(payload) => {
+                exchange.panicked(&*payload);
+                Answer::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
+            }
+        }
+    }
+}
+
 impl<S, B> Service<http::Request<Incoming>> for Guarded<S>
 where
     S: Service<Request, Response = Response<B>>,
@@ -45,13 +88,7 @@ where
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         self.activity.begin_request();
         let tunnel = request.method() == Method::CONNECT;
-        let exchange = Exchange {
-            registry: Rc::clone(&self.registry),
-            activity: Arc::clone(&self.activity),
-            timing: self.registry.request_begins(&self.activity),
-            version: request.version(),
-            tunnel,
-        };
+        let exchange = self.exchange(request.version(), tunnel);
         if request.extensions().get::<OnUpgrade>().is_some() {
             // Granted or not, hyper gives the stream away when this connection ends, without a
             // flush: an answer that is held back then would be lost.
@@ -66,7 +103,7 @@ where
             }
             rules::settle_host(&mut request);
         }
-        let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
+        let limit = self.max_body_size();
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
         let request =
@@ -82,22 +119,13 @@ where
             tracing::debug!(%refusal, "request refused");
             return Answer::own(refusal.status(), exchange);
         }
-        match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
-            Ok(handler) => Answer {
-                work: Work::Handler { handler },
-                exchange: Some(exchange),
-            },
-            Err(payload) => {
-                exchange.panicked(&*payload);
-                Answer::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
-            }
-        }
+        self.handle(request, exchange)
     }
 }
 
 pin_project! {
-    /// The answer to one request, in the making. hyper keeps it in one place for the life of the
-    /// connection, so that a request costs no allocation for it.
+    /// The answer to one request, in the making. It is kept in one place for the life of the
+    /// connection, by hyper or by us, so that a request costs no allocation for it.
     pub(super) struct Answer<F> {
         #[pin]
         work: Work<F>,
@@ -159,7 +187,7 @@ where
     }
 }
 
-const POLLED_AFTER_END: &str = "hyper drops an answer once it is given";
+const POLLED_AFTER_END: &str = "an answer is dropped once it is given";
 
 fn own<B>(status: StatusCode) -> Response<Option<B>> {
     let mut response = Response::new(None);

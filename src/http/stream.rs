@@ -1,4 +1,4 @@
-//! The stream that hyper sees: the connection's socket, noting each byte that moves.
+//! The stream that HTTP sees: the connection's socket, noting each byte that moves.
 //!
 //! It also gathers the answers of pipelined requests into one send(2), which is worth a factor of
 //! six to a client that pipelines. hyper's own `pipeline_flush` cannot be used for that: it writes
@@ -11,6 +11,9 @@
 //! may be waiting in its buffer. They leave with the first write or flush after a read that brought
 //! nothing, with a flush after no write, or when they are many. Should hyper do none of that, the
 //! connection's task sees to it before it sleeps, by [`Activity::holds_back`].
+//!
+//! All that is about hyper. Plain requests are answered into the held bytes, and whoever does that
+//! flushes them.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -19,7 +22,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt;
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -29,8 +32,8 @@ use super::socket::{Closed, Socket};
 use crate::pool::Buffer;
 use crate::row::{Count, Row};
 
-/// As many bytes as are held back, at the most: some hundred small answers. Beyond, one more
-/// send(2) is a small part of the work.
+/// As many bytes as are held back for more: some hundred small answers. Beyond, one more send(2) is
+/// a small part of the work.
 const HOLD_BACK: usize = 16 * 1024;
 
 /// As many bytes as are read at once, at the most: the size that hyper's read buffer may grow to.
@@ -92,14 +95,23 @@ impl<I> Stream<I> {
         }
     }
 
-    /// The socket alone. Nothing may be held back.
-    pub(super) fn into_io(self) -> I {
-        self.io
+    /// The socket, and what was read from it and not understood. Nothing may be held back.
+    pub(super) fn into_parts(self) -> (I, Bytes) {
+        (self.io, self.ahead)
     }
 
-    /// The next read brings these bytes.
+    /// The next reads bring these bytes, before others that were put back.
     pub(super) fn put_back(&mut self, read_ahead: Bytes) {
-        self.ahead = read_ahead;
+        self.ahead = match (self.ahead.is_empty(), read_ahead.is_empty()) {
+            (true, _) => read_ahead,
+            (false, true) => return,
+            (false, false) => [&read_ahead[..], &self.ahead[..]].concat().into(),
+        };
+    }
+
+    /// What was put back.
+    pub(super) fn read_ahead(&self) -> &[u8] {
+        &self.ahead
     }
 
     /// Whether the first bytes of the connection were the preface of HTTP/2.
@@ -132,6 +144,26 @@ impl<I> Stream<I> {
     fn gathers(&self, len: usize) -> bool {
         let held = self.held.as_ref().map_or(0, Buf::remaining);
         (self.holds_back() || held > 0) && held + len <= HOLD_BACK
+    }
+
+    /// Where answers are put together that are sent with the next flush.
+    #[inline]
+    pub(super) fn held(&mut self) -> &mut Buffer {
+        self.last_call = LastCall::Flush;
+        self.held.get_or_insert_with(Buffer::take)
+    }
+
+    /// To be called when one was.
+    #[inline]
+    pub(super) fn note_held(&self) {
+        let held = self.held.as_ref().map_or(0, Buf::remaining);
+        self.presence.0.set_held_back(held);
+    }
+
+    /// Whether as much is held as may be.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.held.as_ref().map_or(0, Buf::remaining) > HOLD_BACK
     }
 
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
@@ -248,57 +280,82 @@ impl<I: Socket> Stream<I> {
     }
 }
 
+impl<I: AsyncRead + Unpin> Stream<I> {
+    /// Reads at most `room` bytes, and says how many `put` was given: none is the end of file.
+    fn poll_bring(
+        &mut self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut put: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        self.check_cut()?;
+        if !self.ahead.is_empty() {
+            let len = self.ahead.len().min(room);
+            put(&self.ahead.split_to(len));
+            self.last_read = LastRead::Bytes;
+            self.activity().has_read();
+            return Poll::Ready(Ok(len));
+        }
+        let mut landing = LANDING.take();
+        landing.resize(READ_AT_ONCE, 0);
+        let room = room.min(READ_AT_ONCE) - self.preface.kept();
+        let mut landed = ReadBuf::new(&mut landing[..room]);
+        let mut brought = Some(0);
+        let read = Pin::new(&mut self.io)
+            .poll_read(cx, &mut landed)
+            .map_ok(|()| {
+                let read = landed.filled();
+                brought = self.preface.judge(read).map(|before| {
+                    put(before);
+                    put(read);
+                    before.len() + read.len()
+                });
+                read.len()
+            });
+        LANDING.set(landing);
+        self.last_read = match read {
+            Poll::Ready(Ok(1..)) => LastRead::Bytes,
+            _ => LastRead::Nothing,
+        };
+        match read {
+            Poll::Ready(Ok(bytes @ 1..)) => {
+                self.activity().has_read();
+                self.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
+            }
+            Poll::Pending => self.activity().park_read(cx.waker()),
+            Poll::Ready(_) => {}
+        }
+        match brought {
+            Some(brought) => read.map_ok(|_| brought),
+            None => {
+                // Nothing to be read yet, and that would be the end of file.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Reads what has come, behind what is there, which is to be less than [`READ_AT_ONCE`]; none is
+    /// the end of file.
+    pub(super) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &mut BytesMut,
+    ) -> Poll<io::Result<usize>> {
+        let room = READ_AT_ONCE - input.len();
+        self.poll_bring(cx, room, |bytes| input.extend_from_slice(bytes))
+    }
+}
+
 impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut buf: rt::ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        if !this.ahead.is_empty() {
-            let len = this.ahead.len().min(buf.remaining());
-            buf.put_slice(&this.ahead.split_to(len));
-            this.last_read = LastRead::Bytes;
-            this.activity().has_read();
-            return Poll::Ready(Ok(()));
-        }
-        let mut landing = LANDING.take();
-        landing.resize(READ_AT_ONCE, 0);
-        let room = buf.remaining().min(READ_AT_ONCE) - this.preface.kept();
-        let mut landed = ReadBuf::new(&mut landing[..room]);
-        let mut kept = false;
-        let read = Pin::new(&mut this.io)
-            .poll_read(cx, &mut landed)
-            .map_ok(|()| {
-                match this.preface.judge(landed.filled()) {
-                    Some(before) => {
-                        buf.put_slice(before);
-                        buf.put_slice(landed.filled());
-                    }
-                    None => kept = true,
-                }
-                landed.filled().len()
-            });
-        LANDING.set(landing);
-        this.last_read = match read {
-            Poll::Ready(Ok(1..)) => LastRead::Bytes,
-            _ => LastRead::Nothing,
-        };
-        match read {
-            Poll::Ready(Ok(bytes @ 1..)) => {
-                this.activity().has_read();
-                this.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
-            }
-            Poll::Pending => this.activity().park_read(cx.waker()),
-            Poll::Ready(_) => {}
-        }
-        if kept {
-            // Nothing for hyper to read yet, and that would be the end of file.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        read.map_ok(drop)
+        let room = buf.remaining();
+        self.poll_bring(cx, room, |bytes| buf.put_slice(bytes))
+            .map_ok(drop)
     }
 }
 

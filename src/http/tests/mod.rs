@@ -5,6 +5,7 @@
 
 mod counting;
 mod deadlines;
+mod direct;
 mod draining;
 mod failures;
 mod handover;

@@ -1,0 +1,74 @@
+//! What `Date` says (RFC 9110 6.6.1, 5.6.7), written once a second.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+
+/// The field as it is sent, and the end of the head, as it is the last one.
+pub(super) type Line = [u8; LINE.len()];
+
+const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
+
+/// The line as of the last [`Date::renew`].
+#[derive(Debug)]
+pub(super) struct Date {
+    line: Cell<Line>,
+    second: Cell<u64>,
+}
+
+impl Date {
+    pub(super) fn new() -> Self {
+        let date = Self {
+            line: Cell::new([b' '; LINE.len()]),
+            second: Cell::new(u64::MAX),
+        };
+        date.renew();
+        date
+    }
+
+    /// Asks what time it is. To be called each time that a connection goes on: while its handlers
+    /// compute, no clock of ours does.
+    #[inline]
+    pub(super) fn renew(&self) {
+        let now = SystemTime::now();
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if self.second.replace(second) != second {
+            self.write(now);
+        }
+    }
+
+    #[cold]
+    fn write(&self, now: SystemTime) {
+        let mut line = [b' '; LINE.len()];
+        let date = HttpDate::from(now);
+        write!(&mut line[..], "date: {date}\r\n\r\n").expect("dates have one length");
+        self.line.set(line);
+    }
+
+    #[inline]
+    pub(super) fn line(&self) -> Line {
+        self.line.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_date_and_it_is_now() {
+        let before = SystemTime::now();
+        let line = Date::new().line();
+        let said = std::str::from_utf8(&line).expect("ASCII");
+        let said = said.strip_prefix("date: ").expect("the name");
+        let said = said.strip_suffix("\r\n\r\n").expect("the end");
+        let said = httpdate::parse_http_date(said).expect("a date");
+        let second = |time: SystemTime| {
+            let since = time.duration_since(UNIX_EPOCH);
+            since.expect("it is after 1970").as_secs()
+        };
+        assert!((second(before)..=second(SystemTime::now())).contains(&second(said)));
+    }
+}

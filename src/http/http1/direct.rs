@@ -1,0 +1,291 @@
+//! Plain requests, one after the other: found in what was read, answered into the stream's buffer,
+//! and sent when no other is waiting.
+
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Response};
+use http_body::Body;
+use hyper::rt::Write;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+
+use super::super::Request;
+use super::super::body::ResponseBody;
+use super::super::connection::Failure;
+use super::super::options::DateHeader;
+use super::super::service::{Answer, Guarded};
+use super::super::socket::Socket;
+use super::super::stream::Stream;
+use super::Ways;
+use super::answer::{self, Plan};
+use super::head::{self, Found};
+use super::known::Known;
+use super::resumed::Resumed;
+use crate::pool::Buffer;
+
+/// After so many requests in a row others may go first.
+const IN_A_ROW: usize = 16;
+
+/// Room for what is read, to begin with: more than most heads have.
+const INPUT_MIN: usize = 1024;
+
+/// See the module's head.
+pub(super) struct Direct<I, S, B>
+where
+    S: Service<Request, Response = Response<B>>,
+{
+    stream: Stream<I>,
+    guarded: Guarded<S>,
+    ways: Rc<Ways>,
+    /// Read and not understood yet.
+    input: BytesMut,
+    /// So many bytes of it are known to be part of a head.
+    part: usize,
+    /// The head of the request that is being answered, for hyper if the answer is not plain.
+    head: Bytes,
+    /// That answer.
+    given: Option<Response<ResponseBody<B>>>,
+    /// Whether the answer to it ends the connection.
+    is_last: bool,
+    /// How much was held before that answer, if nothing of it has been sent.
+    held_before: Option<usize>,
+    /// The memory of the last answer's fields.
+    spare: HeaderMap,
+    known: Known,
+    /// In one place for the life of the connection, so that a request costs no allocation for it.
+    work: Pin<Box<Work<S::Future, B>>>,
+}
+
+pin_project! {
+    #[project = WorkPinned]
+    enum Work<F, B> {
+        Vacant,
+        Handler { #[pin] answer: Answer<F> },
+        Body { #[pin] body: ResponseBody<B>, left: u64 },
+    }
+}
+
+/// What becomes of the connection.
+pub(super) enum Outcome {
+    Over(Result<(), Failure>),
+    /// It is hyper's now.
+    NotPlain,
+}
+
+/// What has come of a step; `None` if the next one is due.
+type Step = Option<Outcome>;
+
+impl<I, S, B> Direct<I, S, B>
+where
+    I: Socket,
+    S: Service<Request, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    pub(super) fn new(stream: Stream<I>, guarded: Guarded<S>, ways: Rc<Ways>) -> Self {
+        Self {
+            stream,
+            guarded,
+            ways,
+            input: BytesMut::with_capacity(INPUT_MIN),
+            part: 0,
+            head: Bytes::new(),
+            given: None,
+            is_last: false,
+            held_before: None,
+            spare: HeaderMap::new(),
+            known: Known::default(),
+            work: Box::pin(Work::Vacant),
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if self.guarded.registry.http.date_header == DateHeader::Sent {
+            self.ways.date.renew();
+        }
+        let mut served = 0;
+        loop {
+            let step = match self.work.as_mut().project() {
+                WorkPinned::Vacant => ready!(self.poll_vacant(cx, &mut served)),
+                WorkPinned::Handler { answer } => match answer.poll(cx) {
+                    Poll::Ready(Ok(response)) => self.answer(response),
+                    Poll::Ready(Err(never)) => match never {},
+                    Poll::Pending => return self.poll_meanwhile(cx),
+                },
+                WorkPinned::Body { body, left } => {
+                    let out = self.stream.held();
+                    match poll_body(body, left, out, cx) {
+                        Poll::Ready(outcome) => self.end_answer(outcome),
+                        Poll::Pending => return self.poll_meanwhile(cx),
+                    }
+                }
+            };
+            if let Some(outcome) = step {
+                return Poll::Ready(outcome);
+            }
+        }
+    }
+
+    /// Looks for the next request.
+    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step> {
+        if self.is_last {
+            return self.poll_end(cx).map(Outcome::Over).map(Some);
+        }
+        if self.input.len() == self.part {
+            return self.poll_read(cx);
+        }
+        let others_first = *served == IN_A_ROW;
+        if (others_first || self.stream.is_full())
+            && let Err(error) = ready!(self.poll_flush(cx))
+        {
+            return over(error);
+        }
+        if others_first {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        *served += 1;
+        let http = &self.guarded.registry.http;
+        match head::find(&mut self.input, &mut self.spare, &mut self.known, http) {
+            Found::Plain(plain) => {
+                self.part = 0;
+                self.head = plain.head;
+                self.is_last = plain.is_last;
+                let answer = self.guarded.call_plain(plain.request);
+                self.work.set(Work::Handler { answer });
+            }
+            // Whoever sends a head in more than two pieces is served by somebody who does not
+            // begin it anew with each.
+            Found::Part if self.part > 0 => return Poll::Ready(Some(Outcome::NotPlain)),
+            Found::Part => self.part = self.input.len(),
+            Found::Other(taken) => {
+                self.head = taken;
+                return Poll::Ready(Some(Outcome::NotPlain));
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// All requests that have come are answered.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if let Err(error) = ready!(self.poll_flush(cx)) {
+            return over(error);
+        }
+        match ready!(self.stream.poll_fill(cx, &mut self.input)) {
+            Ok(0) if self.input.is_empty() => self.is_last = true,
+            Ok(0) => return Poll::Ready(Some(Outcome::NotPlain)),
+            Ok(_) => {}
+            // Between requests it is only another way to leave.
+            Err(_) if self.input.is_empty() => self.is_last = true,
+            Err(error) => return over(error),
+        }
+        Poll::Ready(None)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        let mut outcome = ready!(self.poll_flush(cx));
+        if outcome.is_ok() {
+            outcome = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
+        }
+        Poll::Ready(outcome.map_err(Failure::Stream))
+    }
+
+    /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
+    /// and the client may leave.
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.held_before = None;
+        match self.poll_flush(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Outcome::Over(Err(Failure::Stream(error)))),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn answer(&mut self, response: Response<ResponseBody<B>>) -> Step {
+        let Some(plan) = Plan::of(&response) else {
+            self.given = Some(response);
+            return Some(Outcome::NotPlain);
+        };
+        let (mut head, body) = response.into_parts();
+        let registry = &self.guarded.registry;
+        let date = match registry.http.date_header {
+            DateHeader::Sent => Some(self.ways.date.line()),
+            DateHeader::Omitted => None,
+        };
+        let out = self.stream.held();
+        self.held_before = Some(out.remaining());
+        answer::write_head(out, &head, plan, self.is_last, date.as_ref());
+        self.is_last |= plan.says_close;
+        head.headers.clear();
+        self.spare = head.headers;
+        self.work.set(Work::Body {
+            body,
+            left: plan.length,
+        });
+        None
+    }
+
+    /// Its body is written, or has broken off.
+    fn end_answer(&mut self, outcome: io::Result<()>) -> Step {
+        if let (Err(_), Some(before)) = (&outcome, self.held_before) {
+            self.stream.held().truncate(before);
+        }
+        self.stream.note_held();
+        self.work.set(Work::Vacant);
+        self.head = Bytes::new();
+        let failed = outcome.err()?;
+        Some(Outcome::Over(Err(Failure::Stream(failed))))
+    }
+
+    /// What hyper goes on with.
+    pub(super) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
+        let mut stream = self.stream;
+        stream.put_back(match (self.head, self.input) {
+            (head, input) if head.is_empty() => input.freeze(),
+            (head, input) if input.is_empty() => head,
+            (head, input) => [&head[..], &input[..]].concat().into(),
+        });
+        (stream, Resumed::new(self.guarded, self.given), self.ways)
+    }
+
+    /// The stream, into which is put back what was read from it and not understood.
+    pub(super) fn into_stream(self) -> Stream<I> {
+        let mut stream = self.stream;
+        stream.put_back(self.input.freeze());
+        stream
+    }
+}
+
+/// Writes what there is of a body. An error of its own is told already.
+fn poll_body<B: Body>(
+    mut body: Pin<&mut B>,
+    left: &mut u64,
+    out: &mut Buffer,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while *left > 0 {
+        match ready!(body.as_mut().poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                if let Ok(piece) = frame.into_data() {
+                    answer::write_piece(out, piece, left);
+                }
+            }
+            // The second is shorter than it said.
+            Some(Err(_)) | None => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+    Poll::Ready(Ok(()))
+}
+
+fn over(error: io::Error) -> Poll<Step> {
+    Poll::Ready(Some(Outcome::Over(Err(Failure::Stream(error)))))
+}

@@ -1,0 +1,82 @@
+//! The service as hyper gets it, which may have to begin in the middle: with a request that was
+//! served [directly](super::direct) and whose answer is not plain.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Response;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+
+use super::super::Request;
+use super::super::body::ResponseBody;
+use super::super::service::{Answer, Guarded};
+
+/// See the module's head.
+pub(super) struct Resumed<S, B> {
+    guarded: Guarded<S>,
+    /// To the first request that hyper reads.
+    answer: Cell<Option<Response<ResponseBody<B>>>>,
+}
+
+impl<S, B> Resumed<S, B> {
+    pub(super) fn new(guarded: Guarded<S>, answer: Option<Response<ResponseBody<B>>>) -> Self {
+        Self {
+            guarded,
+            answer: Cell::new(answer),
+        }
+    }
+}
+
+impl<S, B> Service<http::Request<Incoming>> for Resumed<S, B>
+where
+    S: Service<Request, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = Infallible;
+    type Future = Reply<S::Future, B>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        match self.answer.take() {
+            Some(answer) => Reply::Given {
+                answer: Some(answer),
+            },
+            None => Reply::Asked {
+                answer: self.guarded.call(request),
+            },
+        }
+    }
+}
+
+pin_project! {
+    /// An answer that is there already, or in the making.
+    #[project = ReplyPinned]
+    pub(super) enum Reply<F, B> {
+        Given { answer: Option<Response<ResponseBody<B>>> },
+        Asked { #[pin] answer: Answer<F> },
+    }
+}
+
+impl<F, B, E> Future for Reply<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Output = Result<Response<ResponseBody<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            ReplyPinned::Given { answer } => {
+                Poll::Ready(Ok(answer.take().expect("an answer is asked for once")))
+            }
+            ReplyPinned::Asked { answer } => answer.poll(cx),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Plain requests are served without hyper, and nobody can tell.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use http::{HeaderValue, StatusCode};
+use http_body::{Frame, SizeHint};
+use tokio::sync::Notify;
+
+use super::*;
+
+/// A body of these pieces, which says that it is so long. Before an empty one it waits.
+struct Pieces {
+    left: VecDeque<&'static str>,
+    said: Option<u64>,
+    gate: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Pieces {
+    fn new(said: Option<u64>, pieces: &[&'static str]) -> Self {
+        Self::gated(said, pieces, Arc::default())
+    }
+
+    fn gated(said: Option<u64>, pieces: &[&'static str], gate: Arc<Notify>) -> Self {
+        Self {
+            left: pieces.iter().copied().collect(),
+            said,
+            gate: Box::pin(async move { gate.notified().await }),
+        }
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.left.front() == Some(&"") {
+            std::task::ready!(self.gate.as_mut().poll(cx));
+            self.left.pop_front();
+        }
+        Poll::Ready(match self.left.pop_front() {
+            Some("fail") => Some(Err("on request".into())),
+            piece => piece.map(|piece| Ok(Frame::data(piece.into()))),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.said.map_or_else(SizeHint::new, SizeHint::with_exact)
+    }
+}
+
+/// What an application may answer; the last word of a path says with what.
+async fn anything(request: Request) -> Answer {
+    let pieces =
+        |said, pieces: &[&'static str]| Response::new(Pieces::new(said, pieces).boxed_unsync());
+    let with = |name: &'static str, value| {
+        let mut response = text("body");
+        response
+            .headers_mut()
+            .append(name, HeaderValue::from_static(value));
+        response
+    };
+    let status = |code| {
+        let mut response = text("");
+        *response.status_mut() = StatusCode::from_u16(code).expect("a status");
+        response
+    };
+    let path = request.uri().path().trim_start_matches('/');
+    Ok(match path {
+        "length" => with("content-length", "4"),
+        "date" => with("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        "close" => with("connection", "close"),
+        "Close" => with("connection", "Close"),
+        "keep" => with("connection", "keep-alive"),
+        "coding" => with("transfer-encoding", "chunked"),
+        "trailer" => with("trailer", "x"),
+        "upgrade" => with("upgrade", "websocket"),
+        "twice" => {
+            let mut response = with("x-b", "1");
+            response
+                .headers_mut()
+                .append("x-a", HeaderValue::from_static("2"));
+            response
+                .headers_mut()
+                .append("x-b", HeaderValue::from_static("3"));
+            response
+        }
+        "reason" => {
+            let reason = hyper::ext::ReasonPhrase::from_static(b"Why not");
+            let mut response = text("body");
+            response.extensions_mut().insert(reason);
+            response
+        }
+        "old" => {
+            let mut response = text("body");
+            *response.version_mut() = http::Version::HTTP_10;
+            response
+        }
+        "panic" => panic!("on request"),
+        "error" => return Err("on request".into()),
+        "large" => text("x".repeat(LONG)),
+        "streamed" => pieces(None, &["one ", "two"]),
+        "pieces" => pieces(Some(7), &["one ", "two"]),
+        "longer" => pieces(Some(5), &["one ", "two"]),
+        "shorter" => pieces(Some(9), &["one ", "two"]),
+        "fails" => pieces(Some(7), &["one ", "fail"]),
+        "nothing" => pieces(Some(0), &[]),
+        code => status(code.parse().expect("one of the above, or a status")),
+    })
+}
+
+const PATHS: &[&str] = &[
+    "length", "date", "close", "Close", "keep", "coding", "trailer", "upgrade", "twice", "reason",
+    "panic", "error", "large", "streamed", "pieces", "longer", "nothing", "old", "200", "201",
+    "204", "205", "304", "404", "500", "599", "600", "999", "101",
+];
+
+/// All that is said on a connection to its end.
+async fn said(http: Http, requests: &str) -> String {
+    let host = Host::start(http, anything).await;
+    let mut client = host.connect().await;
+    client.send(requests).await;
+    client.stream.shutdown().await.expect("it is connected");
+    client.rest().await
+}
+
+#[test]
+fn an_answer_is_what_hyper_says_to_the_byte() {
+    run(async {
+        for path in PATHS {
+            let by_hyper = Http {
+                by_hyper: true,
+                ..options()
+            };
+            for field in ["", "connection: close\r\n", "connection: keep-alive\r\n"] {
+                let get = |path| format!("GET /{path} HTTP/1.1\r\nhost: test\r\n{field}\r\n");
+                let requests = [get("201"), get(path), get("404"), get(path)].concat();
+                let direct = said(options(), &requests).await;
+                assert_eq!(
+                    direct,
+                    said(by_hyper.clone(), &requests).await,
+                    "{path} {field}"
+                );
+                assert!(direct.starts_with("HTTP/1.1 201 Created\r\n"));
+            }
+        }
+    });
+}
+
+/// Nobody is told half an answer that could have been none.
+#[test]
+fn an_answer_that_breaks_off_ends_the_connection() {
+    run(async {
+        for (path, broken) in [("shorter", 0), ("fails", 1)] {
+            let host = Host::start(options(), anything).await;
+            let mut client = host.connect().await;
+            let get = |path| format!("GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n");
+            client
+                .send([get("201"), get(path), get("201")].concat())
+                .await;
+            let before = "HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n";
+            assert_eq!(client.rest().await, before, "{path}");
+            host.emptied().await;
+            assert_eq!(host.server.counts().broken_responses, broken, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_piece_that_is_there_does_not_wait_for_the_next() {
+    run(async {
+        let gate = Arc::new(Notify::new());
+        let go = Arc::clone(&gate);
+        let app = move |_| {
+            let body = Pieces::gated(Some(7), &["one ", "", "two"], Arc::clone(&gate));
+            async { Ok(Response::new(body.boxed_unsync())) }
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        client.send([HELLO, HELLO].concat()).await;
+        let first = "HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\none ";
+        client.expect(first).await;
+        go.notify_one();
+        client.expect("two").await;
+        client.expect(first).await;
+    });
+}
+
+/// It has been served when hyper gets its request.
+#[test]
+fn a_request_whose_answer_is_not_plain_is_served_once() {
+    run(async {
+        let calls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&calls);
+        let app = move |request| {
+            counted.set(counted.get() + 1);
+            anything(request)
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let get = "GET /streamed HTTP/1.1\r\nhost: test\r\n\r\n";
+        client.send(get.repeat(3)).await;
+        let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+                      4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n";
+        client.expect(&answer.repeat(3)).await;
+        client.send(get).await;
+        client.expect(answer).await;
+        assert_eq!((calls.get(), host.server.counts().requests), (4, 4));
+        let totals = host.server.registry.counters.row().totals();
+        assert_eq!(totals.responses, [0, 4, 0, 0, 0]);
+        assert_eq!(totals.bytes_in, 4 * get.len() as u64);
+    });
+}
+
+#[test]
+fn a_head_may_come_in_any_pieces() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        for first in 1..HELLO.len() {
+            for second in [first, HELLO.len() - 1] {
+                let mut client = host.connect().await;
+                // So that the next is behind an answer.
+                client.send([HELLO, &HELLO[..first]].concat()).await;
+                client.expect(HELLO_ANSWER).await;
+                client.send(&HELLO[first..second.max(first)]).await;
+                tokio::task::yield_now().await;
+                client
+                    .send([&HELLO[second.max(first)..], HELLO].concat())
+                    .await;
+                client.expect(&HELLO_ANSWER.repeat(2)).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_date_is_sent() {
+    run(async {
+        let host = Host::start(Http::new(), hello).await;
+        let mut client = host.connect().await;
+        client.send([HELLO, HELLO].concat()).await;
+        client.stream.shutdown().await.expect("it is connected");
+        let said = client.rest().await;
+        let mut answers = said.split_inclusive("hello");
+        for _ in 0..2 {
+            let answer = answers.next().expect("an answer");
+            let (_, date) = answer.split_once("\r\ndate: ").expect("a date");
+            let (date, _) = date.split_once("\r\n\r\n").expect("it is last");
+            let date = httpdate::parse_http_date(date).expect("a date");
+            let age = std::time::SystemTime::now().duration_since(date);
+            assert!(age.expect("it is past") < Duration::from_secs(15));
+        }
+    });
+}
