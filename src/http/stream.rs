@@ -335,8 +335,8 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         }
     }
 
-    /// Reads what has come, behind what is there, which is to be less than [`READ_AT_ONCE`]; none is
-    /// the end of file.
+    /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how much
+    /// that is; none is the end of file.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
