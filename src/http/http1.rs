@@ -12,6 +12,7 @@ mod answer;
 mod date;
 mod direct;
 mod head;
+mod input;
 mod known;
 mod resumed;
 
@@ -27,6 +28,7 @@ use hyper::service::Service;
 
 use self::date::Date;
 use self::direct::{Direct, Outcome};
+use self::input::Inputs;
 use self::resumed::Resumed;
 use super::activity::Activity;
 use super::connection::{Failure, Protocol};
@@ -48,6 +50,7 @@ pub(super) struct Http1<S> {
 struct Ways {
     builder: Builder,
     date: Date,
+    inputs: Inputs,
 }
 
 impl<S> Http1<S> {
@@ -56,6 +59,7 @@ impl<S> Http1<S> {
             ways: Rc::new(Ways {
                 builder: builder(&registry.http),
                 date: Date::new(),
+                inputs: Inputs::default(),
             }),
             registry: Rc::clone(registry),
             service: Rc::clone(service),

@@ -160,6 +160,12 @@ impl<I> Stream<I> {
         self.presence.0.set_held_back(held);
     }
 
+    /// Gives the room for them away, if it is empty.
+    #[inline]
+    pub(super) fn release(&mut self) {
+        self.held = self.held.take().filter(Buf::has_remaining);
+    }
+
     /// Whether as much is held as may be.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
@@ -335,8 +341,8 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         }
     }
 
-    /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how much
-    /// that is; none is the end of file.
+    /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how
+    /// much that is; none is the end of file.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -31,9 +32,6 @@ use crate::pool::Buffer;
 /// After so many requests in a row others may go first.
 const IN_A_ROW: usize = 16;
 
-/// Room for what is read, to begin with: more than most heads have.
-const INPUT_MIN: usize = 1024;
-
 /// See the module's head.
 pub(super) struct Direct<I, S, B>
 where
@@ -44,6 +42,8 @@ where
     ways: Rc<Ways>,
     /// Read and not understood yet.
     input: BytesMut,
+    /// Whether that has room of its own.
+    has_room: bool,
     /// So many bytes of it are known to be part of a head.
     part: usize,
     /// The head of the request that is being answered, for hyper if the answer is not plain.
@@ -93,7 +93,8 @@ where
             stream,
             guarded,
             ways,
-            input: BytesMut::with_capacity(INPUT_MIN),
+            input: BytesMut::new(),
+            has_room: false,
             part: 0,
             head: Bytes::new(),
             given: None,
@@ -135,6 +136,7 @@ where
     /// Looks for the next request.
     fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step> {
         if self.is_last {
+            self.give_room_back();
             return self.poll_end(cx).map(Outcome::Over).map(Some);
         }
         if self.input.len() == self.part {
@@ -177,7 +179,15 @@ where
         if let Err(error) = ready!(self.poll_flush(cx)) {
             return over(error);
         }
-        match ready!(self.stream.poll_fill(cx, &mut self.input)) {
+        // Nobody needs room for an answer now, nor for a request until it comes.
+        self.stream.release();
+        if !self.has_room {
+            self.has_room = true;
+            self.input = self.ways.inputs.take();
+        }
+        let read = self.stream.poll_fill(cx, &mut self.input);
+        self.give_room_back();
+        match ready!(read) {
             Ok(0) if self.input.is_empty() => self.is_last = true,
             Ok(0) => return Poll::Ready(Some(Outcome::NotPlain)),
             Ok(_) => {}
@@ -186,6 +196,13 @@ where
             Err(error) => return over(error),
         }
         Poll::Ready(None)
+    }
+
+    fn give_room_back(&mut self) {
+        if self.has_room && self.input.is_empty() {
+            self.has_room = false;
+            self.ways.inputs.keep(mem::take(&mut self.input));
+        }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
