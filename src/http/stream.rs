@@ -142,8 +142,13 @@ impl<I> Stream<I> {
 
     /// Whether bytes that hyper writes go with those that are held.
     fn gathers(&self, len: usize) -> bool {
-        let held = self.held.as_ref().map_or(0, Buf::remaining);
+        let held = self.held_len();
         (self.holds_back() || held > 0) && held + len <= HOLD_BACK
+    }
+
+    #[inline]
+    fn held_len(&self) -> usize {
+        self.held.as_ref().map_or(0, Buf::remaining)
     }
 
     /// Where answers are put together that are sent with the next flush.
@@ -156,8 +161,7 @@ impl<I> Stream<I> {
     /// To be called when one was.
     #[inline]
     pub(super) fn note_held(&self) {
-        let held = self.held.as_ref().map_or(0, Buf::remaining);
-        self.presence.0.set_held_back(held);
+        self.presence.0.set_held_back(self.held_len());
     }
 
     /// Gives the room for them away, if it is empty.
@@ -169,7 +173,7 @@ impl<I> Stream<I> {
     /// Whether as much is held as may be.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
-        self.held.as_ref().map_or(0, Buf::remaining) > HOLD_BACK
+        self.held_len() > HOLD_BACK
     }
 
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then

@@ -77,6 +77,12 @@ pub(super) enum Outcome {
     NotPlain,
 }
 
+impl From<io::Error> for Outcome {
+    fn from(error: io::Error) -> Self {
+        Self::Over(Err(Failure::Stream(error)))
+    }
+}
+
 /// What has come of a step; `None` if the next one is due.
 type Step = Option<Outcome>;
 
@@ -222,7 +228,7 @@ where
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         self.held_before = None;
         match self.poll_flush(cx) {
-            Poll::Ready(Err(error)) => Poll::Ready(Outcome::Over(Err(Failure::Stream(error)))),
+            Poll::Ready(Err(error)) => Poll::Ready(error.into()),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
         }
     }
@@ -251,7 +257,8 @@ where
         None
     }
 
-    /// Its body is written, or has broken off.
+    /// Its body is written, or has broken off. Then nobody is told half an answer of which nothing
+    /// has been sent; hyper would send it, if the body is shorter than it said.
     fn end_answer(&mut self, outcome: io::Result<()>) -> Step {
         if let (Err(_), Some(before)) = (&outcome, self.held_before) {
             self.stream.held().truncate(before);
@@ -259,18 +266,14 @@ where
         self.stream.note_held();
         self.work.set(Work::Vacant);
         self.head = Bytes::new();
-        let failed = outcome.err()?;
-        Some(Outcome::Over(Err(Failure::Stream(failed))))
+        outcome.err().map(Outcome::from)
     }
 
     /// What hyper goes on with.
     pub(super) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
         let mut stream = self.stream;
-        stream.put_back(match (self.head, self.input) {
-            (head, input) if head.is_empty() => input.freeze(),
-            (head, input) if input.is_empty() => head,
-            (head, input) => [&head[..], &input[..]].concat().into(),
-        });
+        stream.put_back(self.input.freeze());
+        stream.put_back(self.head);
         (stream, Resumed::new(self.guarded, self.given), self.ways)
     }
 
@@ -304,5 +307,5 @@ fn poll_body<B: Body>(
 }
 
 fn over(error: io::Error) -> Poll<Step> {
-    Poll::Ready(Some(Outcome::Over(Err(Failure::Stream(error)))))
+    Poll::Ready(Some(error.into()))
 }
