@@ -1,61 +1,12 @@
 //! Plain requests are served without hyper, and nobody can tell.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 
 use http::{HeaderValue, StatusCode};
-use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
 
+use super::pieces::Pieces;
 use super::*;
-
-/// A body of these pieces, which says that it is so long. Before an empty one it waits.
-struct Pieces {
-    left: VecDeque<&'static str>,
-    said: Option<u64>,
-    gate: Pin<Box<dyn Future<Output = ()> + Send>>,
-}
-
-impl Pieces {
-    fn new(said: Option<u64>, pieces: &[&'static str]) -> Self {
-        Self::gated(said, pieces, Arc::default())
-    }
-
-    fn gated(said: Option<u64>, pieces: &[&'static str], gate: Arc<Notify>) -> Self {
-        Self {
-            left: pieces.iter().copied().collect(),
-            said,
-            gate: Box::pin(async move { gate.notified().await }),
-        }
-    }
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.left.front() == Some(&"") {
-            std::task::ready!(self.gate.as_mut().poll(cx));
-            self.left.pop_front();
-        }
-        Poll::Ready(match self.left.pop_front() {
-            Some("fail") => Some(Err("on request".into())),
-            piece => piece.map(|piece| Ok(Frame::data(piece.into()))),
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.said.map_or_else(SizeHint::new, SizeHint::with_exact)
-    }
-}
 
 /// What an application may answer; the last word of a path says with what.
 async fn anything(request: Request) -> Answer {
@@ -119,8 +70,8 @@ async fn anything(request: Request) -> Answer {
 
 const PATHS: &[&str] = &[
     "length", "date", "close", "Close", "keep", "coding", "trailer", "upgrade", "twice", "reason",
-    "panic", "error", "large", "streamed", "pieces", "longer", "nothing", "old", "200", "201",
-    "204", "205", "304", "404", "500", "599", "600", "999", "101",
+    "panic", "error", "large", "streamed", "pieces", "longer", "fails", "nothing", "old", "200",
+    "201", "204", "205", "304", "404", "500", "599", "600", "999", "101",
 ];
 
 /// All that is said on a connection to its end.

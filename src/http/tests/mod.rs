@@ -12,6 +12,7 @@ mod handover;
 #[cfg(feature = "http2")]
 mod http2;
 mod limits;
+mod pieces;
 mod pipelines;
 mod presence;
 mod protocol;

@@ -1,10 +1,8 @@
 //! Requests sent without waiting for answers: gathered into few sends, and never kept back.
 
-use std::task::ready;
+use tokio::sync::Notify;
 
-use http_body::Frame;
-use tokio::sync::{Notify, oneshot};
-
+use super::pieces::Pieces;
 use super::*;
 
 #[test]
@@ -90,43 +88,13 @@ fn an_answer_does_not_wait_for_the_next_handler() {
     });
 }
 
-/// A body of two halves, the second on demand.
-struct Halves {
-    first: Option<Bytes>,
-    second: Option<oneshot::Receiver<Bytes>>,
-}
-
-impl http_body::Body for Halves {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(first) = self.first.take() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        let Some(second) = &mut self.second else {
-            return Poll::Ready(None);
-        };
-        let second = ready!(Pin::new(second).poll(cx))?;
-        self.second = None;
-        Poll::Ready(Some(Ok(Frame::data(second))))
-    }
-}
-
 #[test]
 fn half_an_answer_does_not_wait_for_the_other_half() {
     run(async {
-        let (go, gate) = oneshot::channel();
-        let gate = Rc::new(RefCell::new(Some(gate)));
+        let gate = Arc::new(Notify::new());
+        let go = Arc::clone(&gate);
         let app = move |_| {
-            let first = Some(Bytes::from_static(b"one "));
-            let body = Halves {
-                first,
-                second: gate.take(),
-            };
+            let body = Pieces::gated(None, &["one ", "", "half"], Arc::clone(&gate));
             async { Ok(Response::new(body.boxed_unsync())) }
         };
         let host = Host::start(options(), app).await;
@@ -134,8 +102,7 @@ fn half_an_answer_does_not_wait_for_the_other_half() {
         client.send([HELLO, HELLO].concat()).await;
         let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\none \r\n";
         client.expect(head).await;
-        go.send(Bytes::from_static(b"half"))
-            .expect("the body waits");
+        go.notify_one();
         client.expect("4\r\nhalf\r\n0\r\n\r\n").await;
         client.expect(head).await;
     });
