@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 
 use http::{HeaderName, HeaderValue, Response};
 use hyper::service::Service;
-use prefork_server::{Body, BoxError, Peer, Request, Worker, service_fn};
+use prefork_server::{Body, BoxError, Peer, Request, Worker};
 
 use crate::access_log::{AccessLog, Record, Recorded};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Answer, Content, Files, Identity, Site, Welcome};
+use crate::site::{Answer, AtHand, Content, Files, Identity, Site, Welcome};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -29,6 +29,10 @@ pub(crate) struct Answering {
     format: LogFormat,
     log: SharedLog,
 }
+
+/// The service of a worker. With a `service_fn` requests would be moved once more.
+#[derive(Clone)]
+pub(crate) struct Front(Rc<Desk>);
 
 /// What a worker needs for each answer.
 struct Desk {
@@ -60,34 +64,22 @@ impl Answering {
     }
 
     /// The service of this worker.
-    pub(crate) fn service(
-        self,
-        worker: &Worker,
-    ) -> Result<
-        impl Service<
-            Request,
-            Response = Response<Recorded<Answer<Body>>>,
-            Error = Infallible,
-            Future: Future,
-        > + Clone
-        + use<>,
-        BoxError,
-    > {
+    pub(crate) fn service(self, worker: &Worker) -> Result<Front, BoxError> {
         if let Some(target) = self.target {
             let log = AccessLog::open(target, self.format)?;
             self.log.set(log).expect("a worker is started once");
         }
         let info = worker.info();
         let content = match self.serving.serve() {
-            Serve::Welcome => Content::Welcome(Welcome::new(Identity {
+            Serve::Welcome => Content::from(AtHand::Welcome(Welcome::new(Identity {
                 slot: info.slot,
                 generation: info.generation,
                 pid: info.pid,
                 master: parent_id(),
-            })),
-            Serve::Respond(text) => Content::Respond(text),
-            Serve::Echo => Content::Echo,
-            Serve::Files(directory) => Content::Files(Files::open(&directory)?),
+            }))),
+            Serve::Respond(text) => AtHand::Respond(text).into(),
+            Serve::Echo => AtHand::Echo.into(),
+            Serve::Files(directory) => Files::open(&directory)?.into(),
         };
         let worker_header = self.serving.worker_header.then(|| {
             let (slot, generation, pid) = (info.slot, info.generation, info.pid);
@@ -95,18 +87,17 @@ impl Answering {
                 .expect("letters and digits make a header value")
         });
         let site = Site::new(content).delayed_by(self.serving.delay);
-        let desk = Rc::new(Desk {
+        Ok(Front(Rc::new(Desk {
             site,
             worker_header,
             log: self.log,
-        });
-        Ok(service_fn(move |request| Desk::answer(&desk, request)))
+        })))
     }
 }
 
 /// A future that is moved some times before it is polled: kept small, with an allocation only for
 /// what has to wait anyway.
-enum Given<R> {
+pub(crate) enum Given<R> {
     Now(Option<R>),
     Later(Pin<Box<dyn Future<Output = R>>>),
 }
@@ -127,25 +118,37 @@ impl<R: Unpin> Future for Given<R> {
 
 type Told = Response<Recorded<Answer<Body>>>;
 
-impl Desk {
-    fn answer(self: &Rc<Self>, request: Request) -> Given<Told> {
-        let record = self.log.get().map(|log| {
+impl Service<Request> for Front {
+    type Response = Told;
+    type Error = Infallible;
+    type Future = Given<Told>;
+
+    fn call(&self, request: Request) -> Given<Told> {
+        let Self(desk) = self;
+        let record = desk.log.get().map(|log| {
             let peer = match request.body().connection().client() {
                 Peer::Tcp(address) => Some(address.ip()),
                 _ => None,
             };
             log.begin(peer, &request)
         });
-        match self.site.answer_at_once(request) {
-            Ok(response) => Given::Now(Some(self.sign(response, record))),
-            Err(request) => {
-                let desk = Rc::clone(self);
-                Given::Later(Box::pin(async move {
-                    let response = desk.site.answer(request).await;
-                    desk.sign(response, record)
-                }))
-            }
+        if let Some(content) = desk.site.at_hand() {
+            return Given::Now(Some(desk.sign(content.answer(request), record)));
         }
+        Given::Later(Rc::clone(desk).answer_later(request, record))
+    }
+}
+
+impl Desk {
+    fn answer_later(
+        self: Rc<Self>,
+        request: Request,
+        record: Option<Box<Record>>,
+    ) -> Pin<Box<dyn Future<Output = Told>>> {
+        Box::pin(async move {
+            let response = self.site.answer(request).await;
+            self.sign(response, record)
+        })
     }
 
     /// What goes on each response, wherever it came from.

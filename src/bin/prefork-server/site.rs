@@ -35,21 +35,39 @@ pub(crate) struct Site {
 /// What is served.
 #[derive(Debug)]
 pub(crate) enum Content {
+    AtHand(AtHand),
+    /// The files of a directory.
+    Files(Files),
+}
+
+/// What can be served without a wait.
+#[derive(Debug)]
+pub(crate) enum AtHand {
     /// A page that says it works, at `/` only.
     Welcome(Welcome),
     /// Every request, whatever its method and path, is answered 200 with this text.
     Respond(Bytes),
     /// Every request is answered 200 with its own body, as it arrives.
     Echo,
-    /// The files of a directory.
-    Files(Files),
+}
+
+impl From<AtHand> for Content {
+    fn from(content: AtHand) -> Self {
+        Self::AtHand(content)
+    }
+}
+
+impl From<Files> for Content {
+    fn from(content: Files) -> Self {
+        Self::Files(content)
+    }
 }
 
 impl Site {
     /// Answers at once, unless told otherwise by [`Site::delayed_by`].
-    pub(crate) fn new(content: Content) -> Self {
+    pub(crate) fn new(content: impl Into<Content>) -> Self {
         Self {
-            content,
+            content: content.into(),
             delay: Duration::ZERO,
         }
     }
@@ -60,21 +78,12 @@ impl Site {
         Self { delay, ..self }
     }
 
-    /// The answer, if nothing has to be waited for; else the request again, for
-    /// [`answer`](Self::answer).
-    #[expect(
-        clippy::result_large_err,
-        reason = "it is the request, and goes straight on"
-    )]
-    pub(crate) fn answer_at_once<B>(
-        &self,
-        request: Request<B>,
-    ) -> Result<Response<Answer<B>>, Request<B>> {
-        if !self.delay.is_zero() {
-            return Err(request);
+    /// What answers at once, if nothing has to be waited for.
+    pub(crate) fn at_hand(&self) -> Option<&AtHand> {
+        match &self.content {
+            Content::AtHand(content) if self.delay.is_zero() => Some(content),
+            _ => None,
         }
-        self.answer_from_memory(request)
-            .map_err(|(_files, request)| request)
     }
 
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
@@ -87,29 +96,22 @@ impl Site {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
-        match self.answer_from_memory(request) {
-            Ok(response) => response,
-            Err((files, request)) => files.answer(request.into_parts().0).await,
+        match &self.content {
+            Content::AtHand(content) => content.answer(request),
+            Content::Files(_) if !is_read(request.method()) => method_not_allowed(),
+            Content::Files(files) => files.answer(request.into_parts().0).await,
         }
     }
+}
 
-    /// The answer, or the files that have it.
-    #[expect(
-        clippy::result_large_err,
-        reason = "it is the request, and goes straight on"
-    )]
-    fn answer_from_memory<B>(
-        &self,
-        request: Request<B>,
-    ) -> Result<Response<Answer<B>>, (&Files, Request<B>)> {
-        match &self.content {
-            Content::Respond(text) => Ok(respond(text, request)),
-            Content::Echo => Ok(echo(request)),
-            Content::Welcome(_) | Content::Files(_) if !is_read(request.method()) => {
-                Ok(method_not_allowed())
-            }
-            Content::Welcome(welcome) => Ok(welcome.answer(&request)),
-            Content::Files(files) => Err((files, request)),
+impl AtHand {
+    /// As [`Site::answer`].
+    pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>> {
+        match self {
+            Self::Respond(text) => respond(text, request),
+            Self::Echo => echo(request),
+            Self::Welcome(_) if !is_read(request.method()) => method_not_allowed(),
+            Self::Welcome(welcome) => welcome.answer(&request),
         }
     }
 }

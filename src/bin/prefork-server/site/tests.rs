@@ -28,7 +28,7 @@ pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeade
 }
 
 fn welcome() -> Site {
-    Site::new(Content::Welcome(Welcome::new(Identity {
+    Site::new(AtHand::Welcome(Welcome::new(Identity {
         slot: Slot(3),
         generation: Generation(7),
         pid: 4242,
@@ -37,7 +37,7 @@ fn welcome() -> Site {
 }
 
 fn hello() -> Site {
-    Site::new(Content::Respond(Bytes::from_static(b"hello")))
+    Site::new(AtHand::Respond(Bytes::from_static(b"hello")))
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
-    let site = Site::new(Content::Echo);
+    let site = Site::new(AtHand::Echo);
     let response = collect(site.answer(post("to and fro")).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
@@ -132,7 +132,7 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let answer = Site::new(Content::Echo).answer(post("12345")).await;
+    let answer = Site::new(AtHand::Echo).answer(post("12345")).await;
     assert_eq!(answer.body().size_hint().exact(), Some(5));
 }
 
@@ -155,7 +155,7 @@ impl Body for Endless {
 
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
-    let response = Site::new(Content::Echo)
+    let response = Site::new(AtHand::Echo)
         .answer(Request::post("/").body(Endless).unwrap())
         .await;
     let mut body = response.into_body();
@@ -167,7 +167,7 @@ async fn an_echo_does_not_wait_for_the_end() {
 async fn an_echo_to_head_is_empty() {
     let mut request = post("to and fro");
     *request.method_mut() = Method::HEAD;
-    let response = collect(Site::new(Content::Echo).answer(request).await).await;
+    let response = collect(Site::new(AtHand::Echo).answer(request).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.body().is_empty());
 }

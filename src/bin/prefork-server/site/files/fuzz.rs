@@ -8,7 +8,7 @@ use tokio::runtime::Builder;
 
 use super::{
     super::{
-        Content, Site,
+        Site,
         tests::{header, send},
     },
     *,
@@ -45,7 +45,7 @@ fn requests() {
     for (name, content) in files {
         std::fs::write(root.path().join(name), content).expect("a file");
     }
-    let site = Site::new(Content::Files(Files::open(&site).expect("a directory")));
+    let site = Site::new(Files::open(&site).expect("a directory"));
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     fuzz::check("site-files-requests", |bytes| {
         let Some(request) = request(bytes) else {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::{
     super::{
-        Content, Site,
+        Site,
         tests::{ask, header, send},
     },
     *,
@@ -37,7 +37,7 @@ impl World {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        let site = Site::new(Content::Files(Files::open(&dir).unwrap()));
+        let site = Site::new(Files::open(&dir).unwrap());
         Self { site, root }
     }
 
