@@ -3,19 +3,12 @@
 
 use std::time::Duration;
 
-use nix::libc;
+use nix::time::ClockId;
 
 /// clock_gettime(2), `CLOCK_MONOTONIC`: it stands still while the machine is suspended.
 pub(crate) fn monotonic() -> Duration {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `now` is valid for the write; the clock always exists, so there is no error.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    let seconds = u64::try_from(now.tv_sec).expect("the monotonic clock starts at 0");
-    let nanos = u32::try_from(now.tv_nsec).expect("less than a second");
-    Duration::new(seconds, nanos)
+    let now = ClockId::CLOCK_MONOTONIC.now();
+    now.expect("the clock always exists").into()
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
+use nix::time::ClockId;
 
 /// The field as it is sent, and the end of the head, as it is the last one.
 pub(super) type Line = [u8; LINE.len()];
@@ -15,14 +16,15 @@ const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct Date {
     line: Cell<Line>,
-    second: Cell<u64>,
+    /// Since 1970.
+    second: Cell<i64>,
 }
 
 impl Date {
     pub(super) fn new() -> Self {
         let date = Self {
             line: Cell::new([b' '; LINE.len()]),
-            second: Cell::new(u64::MAX),
+            second: Cell::new(i64::MIN),
         };
         date.renew();
         date
@@ -32,17 +34,19 @@ impl Date {
     /// compute, no clock of ours does.
     #[inline]
     pub(super) fn renew(&self) {
-        let now = SystemTime::now();
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        // As of the kernel's last tick, some milliseconds ago: nothing has to be measured for it.
+        let now = ClockId::CLOCK_REALTIME_COARSE.now();
+        let second = now.map_or(0, |now| now.tv_sec());
         if self.second.replace(second) != second {
-            self.write(now);
+            self.write(second);
         }
     }
 
     #[cold]
-    fn write(&self, now: SystemTime) {
+    fn write(&self, second: i64) {
+        let since = Duration::from_secs(second.try_into().unwrap_or(0));
+        let date = HttpDate::from(UNIX_EPOCH + since);
         let mut line = [b' '; LINE.len()];
-        let date = HttpDate::from(now);
         write!(&mut line[..], "date: {date}\r\n\r\n").expect("dates have one length");
         self.line.set(line);
     }
@@ -55,11 +59,14 @@ impl Date {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
     fn it_is_a_date_and_it_is_now() {
-        let before = SystemTime::now();
+        // A tick may have gone by since the kernel's last.
+        let before = SystemTime::now() - Duration::from_millis(100);
         let line = Date::new().line();
         let said = std::str::from_utf8(&line).expect("ASCII");
         let said = said.strip_prefix("date: ").expect("the name");
