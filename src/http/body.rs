@@ -14,8 +14,8 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
 use super::activity::{Activity, BodyFailure};
+use super::exchange::Exchange;
 use super::info::ConnectionInfo;
-use super::service::Exchange;
 
 /// A request's body, read from the connection as the handler asks for it.
 ///

@@ -13,6 +13,7 @@ mod body;
 mod clock;
 mod connection;
 mod counters;
+mod exchange;
 mod farewell;
 #[cfg(test)]
 mod fuzz;

@@ -4,7 +4,7 @@
 use bytes::Buf;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::response::Parts;
-use http::{Response, StatusCode, Version};
+use http::{StatusCode, Version};
 use http_body::Body;
 use hyper::ext::ReasonPhrase;
 
@@ -27,13 +27,13 @@ pub(super) struct Plan {
 
 impl Plan {
     /// `None` is "not plain".
-    pub(super) fn of<B: Body>(response: &Response<B>) -> Option<Self> {
-        let length = response.body().size_hint().exact()?;
+    pub(super) fn of<B: Body>(head: &Parts, body: Option<&B>) -> Option<Self> {
+        let length = body.map_or(Some(0), |body| body.size_hint().exact())?;
         let is_plain = length <= BODY_MAX
-            && response.body().is_end_stream() == (length == 0)
-            && response.version() == Version::HTTP_11
-            && is_plain(response.status())
-            && response.extensions().get::<ReasonPhrase>().is_none();
+            && body.is_none_or(B::is_end_stream) == (length == 0)
+            && head.version == Version::HTTP_11
+            && is_plain(head.status)
+            && head.extensions.get::<ReasonPhrase>().is_none();
         if !is_plain {
             return None;
         }
@@ -43,7 +43,7 @@ impl Plan {
             says_length: false,
             says_date: false,
         };
-        for (name, value) in response.headers() {
+        for (name, value) in &head.headers {
             match *name {
                 CONNECTION if !plan.says_close && value == "close" => plan.says_close = true,
                 CONTENT_LENGTH if !plan.says_length && length > 0 => {

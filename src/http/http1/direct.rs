@@ -1,15 +1,18 @@
 //! Plain requests, one after the other: found in what was read, answered into the stream's buffer,
 //! and sent when no other is waiting.
 
+use std::any::Any;
 use std::error::Error;
 use std::io;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{HeaderMap, Response};
+use http::response::Parts;
+use http::{HeaderMap, Response, Version};
 use http_body::Body;
 use hyper::rt::Write;
 use hyper::service::Service;
@@ -18,8 +21,9 @@ use pin_project_lite::pin_project;
 use super::super::Request;
 use super::super::body::ResponseBody;
 use super::super::connection::Failure;
+use super::super::exchange::{Author, Exchange};
 use super::super::options::DateHeader;
-use super::super::service::{Answer, Guarded};
+use super::super::service::{Guarded, own};
 use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::Ways;
@@ -39,6 +43,8 @@ where
 {
     stream: Stream<I>,
     guarded: Guarded<S>,
+    /// The one after the other.
+    exchange: Exchange,
     ways: Rc<Ways>,
     /// Read and not understood yet.
     input: BytesMut,
@@ -49,7 +55,7 @@ where
     /// The head of the request that is being answered, for hyper if the answer is not plain.
     head: Bytes,
     /// That answer.
-    given: Option<Response<ResponseBody<B>>>,
+    given: Option<Response<Option<B>>>,
     /// Whether the answer to it ends the connection.
     is_last: bool,
     /// How much was held before that answer, if nothing of it has been sent.
@@ -65,8 +71,9 @@ pin_project! {
     #[project = WorkPinned]
     enum Work<F, B> {
         Vacant,
-        Handler { #[pin] answer: Answer<F> },
-        Body { #[pin] body: ResponseBody<B>, left: u64 },
+        Handler { #[pin] handler: F },
+        // `None` is the empty body.
+        Body { #[pin] body: Option<B>, left: u64 },
     }
 }
 
@@ -97,6 +104,7 @@ where
     pub(super) fn new(stream: Stream<I>, guarded: Guarded<S>, ways: Rc<Ways>) -> Self {
         Self {
             stream,
+            exchange: Exchange::new(&guarded.registry, &guarded.activity),
             guarded,
             ways,
             input: BytesMut::new(),
@@ -118,16 +126,37 @@ where
         }
         let mut served = 0;
         loop {
+            // One for all that users wrote: what came out of one of its own would be moved once
+            // more each time.
+            let steps = AssertUnwindSafe(|| self.poll_steps(cx, &mut served));
+            let step = match catch_unwind(steps) {
+                Ok(polled) => return polled,
+                Err(payload) => self.unwound(payload),
+            };
+            if let Some(outcome) = step {
+                return Poll::Ready(outcome);
+            }
+        }
+    }
+
+    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome> {
+        loop {
             let step = match self.work.as_mut().project() {
-                WorkPinned::Vacant => ready!(self.poll_vacant(cx, &mut served)),
-                WorkPinned::Handler { answer } => match answer.poll(cx) {
-                    Poll::Ready(Ok(response)) => self.answer(response),
-                    Poll::Ready(Err(never)) => match never {},
+                WorkPinned::Vacant => ready!(self.poll_vacant(cx, served)),
+                WorkPinned::Handler { handler } => match handler.poll(cx) {
+                    Poll::Ready(Ok(response)) => {
+                        let (head, body) = response.into_parts();
+                        self.answer(head, Some(body), Author::Handler)
+                    }
+                    Poll::Ready(Err(error)) => {
+                        let (head, body, author) = own(self.exchange.failed(&*error.into()));
+                        self.answer(head, body, author)
+                    }
                     Poll::Pending => return self.poll_meanwhile(cx),
                 },
                 WorkPinned::Body { body, left } => {
                     let out = self.stream.held();
-                    match poll_body(body, left, out, cx) {
+                    match poll_body(body, left, out, &self.exchange, cx) {
                         Poll::Ready(outcome) => self.end_answer(outcome),
                         Poll::Pending => return self.poll_meanwhile(cx),
                     }
@@ -137,6 +166,20 @@ where
                 return Poll::Ready(outcome);
             }
         }
+    }
+
+    /// A handler has panicked, or the body of its answer. What they leave half-done is dropped and
+    /// never seen again, hence the assertion.
+    fn unwound(&mut self, payload: Box<dyn Any + Send>) -> Step {
+        if !self.exchange.is_under_way() {
+            resume_unwind(payload);
+        }
+        let status = self.exchange.panicked(&*payload);
+        if let WorkPinned::Body { .. } = self.work.as_mut().project() {
+            return self.end_answer(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let (head, body, author) = own(status);
+        self.answer(head, body, author)
     }
 
     /// Looks for the next request.
@@ -165,8 +208,13 @@ where
                 self.part = 0;
                 self.head = plain.head;
                 self.is_last = plain.is_last;
-                let answer = self.guarded.call_plain(plain.request);
-                self.work.set(Work::Handler { answer });
+                self.exchange.begin(Version::HTTP_11, false);
+                let (mut head, ()) = http::Request::new(()).into_parts();
+                head.uri = plain.uri;
+                head.headers = plain.headers;
+                let request = Request::from_parts(head, self.guarded.empty_body());
+                let handler = self.guarded.inner.call(request);
+                self.work.set(Work::Handler { handler });
             }
             // Whoever sends a head in more than two pieces is served by somebody who does not
             // begin it anew with each.
@@ -233,12 +281,13 @@ where
         }
     }
 
-    fn answer(&mut self, response: Response<ResponseBody<B>>) -> Step {
-        let Some(plan) = Plan::of(&response) else {
-            self.given = Some(response);
+    #[inline]
+    fn answer(&mut self, mut head: Parts, body: Option<B>, author: Author) -> Step {
+        self.exchange.sign(&mut head, author);
+        let Some(plan) = Plan::of(&head, body.as_ref()) else {
+            self.given = Some(Response::from_parts(head, body));
             return Some(Outcome::NotPlain);
         };
-        let (mut head, body) = response.into_parts();
         let registry = &self.guarded.registry;
         let date = match registry.http.date_header {
             DateHeader::Sent => Some(self.ways.date.line()),
@@ -265,6 +314,7 @@ where
         }
         self.stream.note_held();
         self.work.set(Work::Vacant);
+        self.exchange.end();
         self.head = Bytes::new();
         outcome.err().map(Outcome::from)
     }
@@ -274,7 +324,10 @@ where
         let mut stream = self.stream;
         stream.put_back(self.input.freeze());
         stream.put_back(self.head);
-        (stream, Resumed::new(self.guarded, self.given), self.ways)
+        let exchange = self.exchange;
+        let given = |answer: Response<_>| answer.map(|body| ResponseBody::new(body, exchange));
+        let resumed = Resumed::new(self.guarded, self.given.map(given));
+        (stream, resumed, self.ways)
     }
 
     /// The stream, into which is put back what was read from it and not understood.
@@ -285,23 +338,33 @@ where
     }
 }
 
-/// Writes what there is of a body. An error of its own is told already.
-fn poll_body<B: Body>(
-    mut body: Pin<&mut B>,
+/// Writes what there is of a body.
+fn poll_body<B>(
+    mut body: Pin<&mut Option<B>>,
     left: &mut u64,
     out: &mut Buffer,
+    exchange: &Exchange,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    while *left > 0 {
-        match ready!(body.as_mut().poll_frame(cx)) {
+) -> Poll<io::Result<()>>
+where
+    B: Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    while *left > 0
+        && let Some(body) = body.as_mut().as_pin_mut()
+    {
+        match ready!(body.poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Ok(piece) = frame.into_data() {
                     answer::write_piece(out, piece, left);
                 }
+                continue;
             }
-            // The second is shorter than it said.
-            Some(Err(_)) | None => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            Some(Err(error)) => exchange.broke_off(&*error.into()),
+            // It is shorter than it said.
+            None => {}
         }
+        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
     }
     Poll::Ready(Ok(()))
 }

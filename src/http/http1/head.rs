@@ -8,7 +8,7 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use httparse::{Header, Status};
 
 use super::super::options::Http;
@@ -25,10 +25,6 @@ const PART_MAX: usize = READ_AT_ONCE / 2;
 const START: &[u8] = b"GET /";
 
 /// What has come.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is taken apart where it arrives"
-)]
 pub(super) enum Found {
     Plain(Plain),
     /// The beginning of what may become plain.
@@ -39,7 +35,8 @@ pub(super) enum Found {
 
 /// A request that is plain.
 pub(super) struct Plain {
-    pub(super) request: Request<()>,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
     /// Its head as it was sent.
     pub(super) head: Bytes,
     /// Whether the client will send no other (RFC 9112 9.6).
@@ -138,10 +135,11 @@ pub(super) fn find(
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
     match request(&head, target, fields, mem::take(spare), known) {
-        Some((request, is_last, new)) => {
+        Some((uri, headers, is_last, new)) => {
             known.learn(&head, target, fields, new);
             Found::Plain(Plain {
-                request,
+                uri,
+                headers,
                 head,
                 is_last,
             })
@@ -158,7 +156,7 @@ fn request(
     fields: &[Field],
     mut headers: HeaderMap,
     known: &Known,
-) -> Option<(Request<()>, bool, u32)> {
+) -> Option<(Uri, HeaderMap, bool, u32)> {
     let uri = match known.target(target.of_slice(head)) {
         Some(uri) => uri.clone(),
         None => Uri::from_maybe_shared(target.of_bytes(head)).ok()?,
@@ -191,10 +189,7 @@ fn request(
     if hosts != 1 {
         return None;
     }
-    let mut request = Request::new(());
-    *request.uri_mut() = uri;
-    *request.headers_mut() = headers;
-    Some((request, is_last, new))
+    Some((uri, headers, is_last, new))
 }
 
 #[cfg(test)]
@@ -228,7 +223,7 @@ mod tests {
             let (Found::Plain(here), (Found::Plain(anew), _)) = (found, self::found(&head)) else {
                 panic!("it is plain: {fields}");
             };
-            assert_eq!(here.request.headers(), anew.request.headers(), "{fields}");
+            assert_eq!(here.headers, anew.headers, "{fields}");
             assert_eq!(here.is_last, anew.is_last);
         }
         for fields in [
@@ -252,10 +247,10 @@ mod tests {
             (&plain.head[..], &rest[..]),
             (head.as_bytes(), &b"GET /next"[..])
         );
-        assert_eq!(plain.request.uri(), "/a?b");
-        let values: Vec<_> = plain.request.headers().get_all("x").iter().collect();
+        assert_eq!(plain.uri, "/a?b");
+        let values: Vec<_> = plain.headers.get_all("x").iter().collect();
         assert_eq!(values, ["1", "2"]);
-        assert_eq!(plain.request.headers().len(), 4);
+        assert_eq!(plain.headers.len(), 4);
         assert!(!plain.is_last);
     }
 
