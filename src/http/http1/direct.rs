@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, Response, Version};
 use http_body::Body;
@@ -28,7 +28,7 @@ use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::Ways;
 use super::answer::{self, Plan};
-use super::head::{self, Found};
+use super::head::{self, Found, Head};
 use super::known::Known;
 use super::resumed::Resumed;
 use crate::pool::Buffer;
@@ -52,8 +52,8 @@ where
     has_room: bool,
     /// So many bytes of it are known to be part of a head.
     part: usize,
-    /// The head of the request that is being answered, for hyper if the answer is not plain.
-    head: Bytes,
+    /// That of the request that is being answered, for hyper if the answer is not plain.
+    head: Head,
     /// That answer.
     given: Option<Response<Option<B>>>,
     /// Whether the answer to it ends the connection.
@@ -110,7 +110,7 @@ where
             input: BytesMut::new(),
             has_room: false,
             part: 0,
-            head: Bytes::new(),
+            head: Head::default(),
             given: None,
             is_last: false,
             held_before: None,
@@ -221,7 +221,7 @@ where
             Found::Part if self.part > 0 => return Poll::Ready(Some(Outcome::NotPlain)),
             Found::Part => self.part = self.input.len(),
             Found::Other(taken) => {
-                self.head = taken;
+                self.head = Head::Taken(taken);
                 return Poll::Ready(Some(Outcome::NotPlain));
             }
         }
@@ -315,7 +315,9 @@ where
         self.stream.note_held();
         self.work.set(Work::Vacant);
         self.exchange.end();
-        self.head = Bytes::new();
+        if let Head::InInput(len) = mem::take(&mut self.head) {
+            self.input.advance(len);
+        }
         outcome.err().map(Outcome::from)
     }
 
@@ -323,7 +325,9 @@ where
     pub(super) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
         let mut stream = self.stream;
         stream.put_back(self.input.freeze());
-        stream.put_back(self.head);
+        if let Head::Taken(head) = self.head {
+            stream.put_back(head);
+        }
         let exchange = self.exchange;
         let given = |answer: Response<_>| answer.map(|body| ResponseBody::new(body, exchange));
         let resumed = Resumed::new(self.guarded, self.given.map(given));

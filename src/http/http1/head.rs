@@ -14,7 +14,7 @@ use httparse::{Header, Status};
 use super::super::options::Http;
 use super::super::rules;
 use super::super::stream::READ_AT_ONCE;
-use super::known::Known;
+use super::known::{Kept, Known};
 
 /// As many fields as a plain head has, at the most; browsers send about fifteen.
 const FIELDS_MAX: usize = 32;
@@ -37,10 +37,23 @@ pub(super) enum Found {
 pub(super) struct Plain {
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
-    /// Its head as it was sent.
-    pub(super) head: Bytes,
+    pub(super) head: Head,
     /// Whether the client will send no other (RFC 9112 9.6).
     pub(super) is_last: bool,
+}
+
+/// Where a head is, as it was sent.
+pub(super) enum Head {
+    /// Still the first so many bytes of the input.
+    InInput(usize),
+    /// Parts of it are parts of the request.
+    Taken(Bytes),
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self::InInput(0)
+    }
 }
 
 /// Where a field is in its head.
@@ -105,6 +118,12 @@ pub(super) fn find(
     if input[..begun] != START[..begun] {
         return Found::Other(Bytes::new());
     }
+    if let Some(kept) = known.kept()
+        && let Some(line) = kept.line_before_same_fields(input)
+        && let Some(found) = again(input, line, spare, kept, http)
+    {
+        return found;
+    }
     let part_max = http.max_header_size.min(PART_MAX);
     let mut fields = [Field::default(); FIELDS_MAX];
     let (len, target, count) = {
@@ -125,26 +144,81 @@ pub(super) fn find(
         }
         (len, Span::of(path.as_bytes(), input), parsed.headers.len())
     };
-    let target_len = (target.end - target.start) as usize;
-    // What the rules reckon for a head is more than what came if lines end without a CR and colons
-    // have no space.
-    let reckoned = len + 2 * (count + 1);
-    if target_len > http.max_target_size || reckoned > http.max_header_size {
+    if !fits(len, target, count, http) {
         return Found::Other(Bytes::new());
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    match request(&head, target, fields, mem::take(spare), known) {
+    match request(&head, target, fields, mem::take(spare), known.kept()) {
         Some((uri, headers, is_last, new)) => {
-            known.learn(&head, target, fields, new);
+            if !is_last {
+                known.learn(&head, target, fields, new);
+            }
             Found::Plain(Plain {
                 uri,
                 headers,
-                head,
+                head: Head::Taken(head),
                 is_last,
             })
         }
         None => Found::Other(head),
+    }
+}
+
+/// Whether a head is as large as it may be: so long, with so many fields.
+fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
+    // What the rules reckon for a head is more than what came if lines end without a CR and colons
+    // have no space.
+    let reckoned = len + 2 * (count + 1);
+    let target_len = (target.end - target.start) as usize;
+    target_len <= http.max_target_size && reckoned <= http.max_header_size
+}
+
+/// A request whose fields are all known, behind a request line of this length. `None` if that is
+/// not plain.
+fn again(
+    input: &mut BytesMut,
+    line: usize,
+    spare: &mut HeaderMap,
+    known: &Kept,
+    http: &Http,
+) -> Option<Found> {
+    let len = line + known.section_len();
+    let fields = known.fields();
+    let (uri, head) = match known.uri_of_line(&input[..line]) {
+        Some(uri) => (uri.clone(), Head::InInput(len)),
+        None => {
+            let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
+            let head = input.split_to(len).freeze();
+            match Uri::from_maybe_shared(target.of_bytes(&head)) {
+                Ok(uri) => (uri, Head::Taken(head)),
+                Err(_) => return Some(Found::Other(head)),
+            }
+        }
+    };
+    let mut headers = mem::take(spare);
+    headers.reserve(fields.len());
+    for (name, value) in fields {
+        headers.append(name, value.clone());
+    }
+    Some(Found::Plain(Plain {
+        uri,
+        headers,
+        head,
+        is_last: false,
+    }))
+}
+
+/// Where the target is in a request line that is plain.
+fn target(line: &[u8]) -> Option<Span> {
+    let mut parsed = httparse::Request::new(&mut []);
+    // There is more to come, but of the line nothing.
+    let Ok(Status::Partial) = parsed.parse(line) else {
+        return None;
+    };
+    match (parsed.method, parsed.path, parsed.version) {
+        (Some("GET"), Some(path), Some(1)) => Some(Span::of(path.as_bytes(), line)),
+        _ => None,
     }
 }
 
@@ -155,9 +229,9 @@ fn request(
     target: Span,
     fields: &[Field],
     mut headers: HeaderMap,
-    known: &Known,
+    known: Option<&Kept>,
 ) -> Option<(Uri, HeaderMap, bool, u32)> {
-    let uri = match known.target(target.of_slice(head)) {
+    let uri = match known.and_then(|known| known.uri(target.of_slice(head))) {
         Some(uri) => uri.clone(),
         None => Uri::from_maybe_shared(target.of_bytes(head)).ok()?,
     };
@@ -166,7 +240,7 @@ fn request(
     let mut new = 0;
     headers.reserve(fields.len());
     for (at, field) in fields.iter().enumerate() {
-        let repeated = known.field(at, field.line(head));
+        let repeated = known.and_then(|known| known.field(at, field.line(head)));
         let is_known = repeated.is_some();
         let (name, value) = match repeated {
             Some((name, value)) => (name.clone(), value.clone()),
@@ -193,128 +267,4 @@ fn request(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(text: &str) -> (Found, BytesMut) {
-        let mut input = BytesMut::from(text);
-        let (mut spare, mut known) = (HeaderMap::new(), Known::default());
-        let found = find(&mut input, &mut spare, &mut known, &Http::new());
-        (found, input)
-    }
-
-    /// What is known of a connection tells nobody anything else.
-    #[test]
-    fn repeated_fields_are_the_same_fields() {
-        let mut known = Known::default();
-        let heads = [
-            "Host: h\r\nCookie: a\r\nx-a: 1\r\n",
-            "Host: h\r\nCookie: a\r\nx-a: 1\r\n",
-            "Host: h\r\nCookie: a\r\nx-a: 1\r\n",
-            "Host: h\r\nCookie: b\r\nx-a: 1\r\nx-b: 1\r\n",
-            "Cookie: a\r\nHost: h\r\n",
-            "Host: h\r\nCookie: a1\r\nx-a: 1\r\nConnection: close\r\n",
-            "Host: h\r\nCookie:a\r\nX-A: 1\r\n",
-        ];
-        for fields in heads {
-            let head = format!("GET / HTTP/1.1\r\n{fields}\r\n");
-            let mut input = BytesMut::from(&head[..]);
-            let found = find(&mut input, &mut HeaderMap::new(), &mut known, &Http::new());
-            let (Found::Plain(here), (Found::Plain(anew), _)) = (found, self::found(&head)) else {
-                panic!("it is plain: {fields}");
-            };
-            assert_eq!(here.headers, anew.headers, "{fields}");
-            assert_eq!(here.is_last, anew.is_last);
-        }
-        for fields in [
-            "Cookie: a\r\n",
-            "Host: h\r\nHost: h\r\n",
-            "Host: h\r\nCookie: \0\r\n",
-        ] {
-            let mut input = BytesMut::from(&format!("GET / HTTP/1.1\r\n{fields}\r\n")[..]);
-            let found = find(&mut input, &mut HeaderMap::new(), &mut known, &Http::new());
-            assert!(matches!(found, Found::Other(_)), "{fields}");
-        }
-    }
-
-    #[test]
-    fn a_plain_request_is_taken_and_the_next_is_left() {
-        let head = "GET /a?b HTTP/1.1\r\nHost: h\r\nx: 1\r\nX: 2\r\nConnection: Keep-Alive\r\n\r\n";
-        let (Found::Plain(plain), rest) = found(&format!("{head}GET /next")) else {
-            panic!("it is plain");
-        };
-        assert_eq!(
-            (&plain.head[..], &rest[..]),
-            (head.as_bytes(), &b"GET /next"[..])
-        );
-        assert_eq!(plain.uri, "/a?b");
-        let values: Vec<_> = plain.headers.get_all("x").iter().collect();
-        assert_eq!(values, ["1", "2"]);
-        assert_eq!(plain.headers.len(), 4);
-        assert!(!plain.is_last);
-    }
-
-    #[test]
-    fn the_last_one_says_so() {
-        for said in ["close", "Close", "close\r\nConnection: keep-alive"] {
-            let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {said}\r\n\r\n");
-            let (Found::Plain(plain), _) = found(&head) else {
-                panic!("it is plain: {said}");
-            };
-            assert!(plain.is_last, "{said}");
-        }
-    }
-
-    #[test]
-    fn part_of_a_plain_request_is_waited_for() {
-        let head = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        for end in 1..head.len() {
-            let (found, rest) = found(&head[..end]);
-            assert!(matches!(found, Found::Part), "{end}");
-            assert_eq!(rest.len(), end);
-        }
-    }
-
-    #[test]
-    fn whatever_else_is_left_as_it_came() {
-        let many = "x: y\r\n".repeat(FIELDS_MAX);
-        let long = "x".repeat(9 * 1024);
-        let fields = [
-            "",
-            "Host: h\r\nHost: h\r\n",
-            "Host: a b\r\n",
-            "Host: h\r\nContent-Length: 0\r\n",
-            "Host: h\r\nTransfer-Encoding: chunked\r\n",
-            "Host: h\r\nExpect: 100-continue\r\n",
-            "Host: h\r\nUpgrade: websocket\r\n",
-            "Host: h\r\nConnection: upgrade\r\n",
-            "Host: h\r\nConnection: keep-alive, close\r\n",
-            "Host: h\r\nConnection:\r\n",
-            "Host: h\r\nno field\r\n",
-            "Host: h\r\nname : space\r\n",
-            &format!("Host: h\r\n{many}"),
-            &format!("Host: h\r\na: {long}\r\nb: {long}\r\n"),
-        ]
-        .map(|fields| format!("GET / HTTP/1.1\r\n{fields}\r\n"));
-        let others = [
-            "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
-            "G",
-            "POST / HTTP/1.1\r\nHost: h\r\n\r\n",
-            "get / HTTP/1.1\r\nHost: h\r\n\r\n",
-            "GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
-            "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
-            "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
-            "GET / HTTP/2.0\r\nHost: h\r\n\r\n",
-            "GET /\r\n",
-            &format!("GET / HTTP/1.1\r\na: {long}{long}"),
-            &format!("GET /{long} HTTP/1.1\r\nHost: h\r\n\r\n"),
-        ]
-        .map(str::to_owned);
-        for text in fields.iter().chain(&others[2..]).chain(&others[..1]) {
-            let (Found::Other(taken), rest) = found(text) else {
-                panic!("it is not plain: {text}");
-            };
-            assert_eq!([&taken[..], &rest[..]].concat(), text.as_bytes());
-        }
-    }
-}
+mod tests;

@@ -3,8 +3,9 @@
 //!
 //! The lines of one head are kept for as long as the connection is busy. A later head that has the
 //! same line in the same place gets the same field: a comparison, where a name would have to be
-//! looked up and a value checked byte by byte, and a name of the client's own be allocated. HPACK
-//! has a table for the same reason (RFC 7541 2.3.2).
+//! looked up and a value checked byte by byte, and a name of the client's own be allocated. One
+//! that has all of them, as whoever asks for one target after the other sends, is not taken apart.
+//! HPACK has a table for the same reason (RFC 7541 2.3.2).
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
@@ -23,15 +24,7 @@ const NEW_MAX: u32 = 256;
 pub(super) struct Known {
     heads: Heads,
     new: u32,
-    head: Bytes,
-    target: Option<(Span, Uri)>,
-    lines: Vec<Line>,
-}
-
-struct Line {
-    field: Field,
-    name: HeaderName,
-    value: HeaderValue,
+    kept: Option<Box<Kept>>,
 }
 
 /// How many have come. The first is not kept: it may be the only one.
@@ -43,20 +36,26 @@ enum Heads {
     Learnt,
 }
 
-impl Known {
-    /// What this target was.
-    #[inline]
-    pub(super) fn target(&self, target: &[u8]) -> Option<&Uri> {
-        let (span, uri) = self.target.as_ref()?;
-        (span.of_slice(&self.head) == target).then_some(uri)
-    }
+/// A head that is kept, and what it means.
+pub(super) struct Kept {
+    head: Bytes,
+    /// Where its fields begin.
+    section: usize,
+    target: Span,
+    uri: Uri,
+    lines: Vec<Line>,
+}
 
-    /// The field that this line was, when it stood in the same place before.
+struct Line {
+    field: Field,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl Known {
     #[inline]
-    pub(super) fn field(&self, at: usize, line: &[u8]) -> Option<(&HeaderName, &HeaderValue)> {
-        let known = self.lines.get(at)?;
-        let is_same = known.field.line(&self.head) == line;
-        is_same.then_some((&known.name, &known.value))
+    pub(super) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_deref()
     }
 
     /// Keeps a head whose fields are plain, unless another is kept that has most of its lines. So
@@ -82,17 +81,76 @@ impl Known {
     #[cold]
     fn keep(&mut self, head: &[u8], target: Span, fields: &[Field]) {
         self.new = 0;
-        if head.len() > HEAD_MAX {
-            return;
+        if head.len() <= HEAD_MAX {
+            self.kept = Kept::new(head, target, fields).map(Box::new);
         }
+    }
+}
+
+impl Kept {
+    fn new(head: &[u8], target: Span, fields: &[Field]) -> Option<Self> {
         // A copy: the head itself is a part of what was read, which is to be used again.
-        self.head = Bytes::copy_from_slice(head);
-        let uri = Uri::from_maybe_shared(target.of_bytes(&self.head));
-        self.target = uri.ok().map(|uri| (target, uri));
-        let lines = fields.iter().map_while(|&field| {
-            let (name, value) = field.parse(&self.head)?;
+        let head = Bytes::copy_from_slice(head);
+        let lines = fields.iter().map(|&field| {
+            let (name, value) = field.parse(&head)?;
             Some(Line { field, name, value })
         });
-        self.lines = lines.collect();
+        Some(Self {
+            section: line_len(&head)?,
+            target,
+            uri: Uri::from_maybe_shared(target.of_bytes(&head)).ok()?,
+            lines: lines.collect::<Option<_>>()?,
+            head,
+        })
     }
+
+    /// How long the request line is, with its end, if the fields that follow it are all those of
+    /// this head.
+    #[inline]
+    pub(super) fn line_before_same_fields(&self, input: &[u8]) -> Option<usize> {
+        let (line, section) = self.head.split_at(self.section);
+        let len = match input.starts_with(line) {
+            true => line.len(),
+            false => line_len(input)?,
+        };
+        input[len..].starts_with(section).then_some(len)
+    }
+
+    /// How long that is, with the empty line.
+    #[inline]
+    pub(super) fn section_len(&self) -> usize {
+        self.head.len() - self.section
+    }
+
+    /// What the target is, if the request line is the same.
+    #[inline]
+    pub(super) fn uri_of_line(&self, line: &[u8]) -> Option<&Uri> {
+        (self.head[..self.section] == *line).then_some(&self.uri)
+    }
+
+    /// What this target was.
+    #[inline]
+    pub(super) fn uri(&self, target: &[u8]) -> Option<&Uri> {
+        (self.target.of_slice(&self.head) == target).then_some(&self.uri)
+    }
+
+    /// All fields.
+    #[inline]
+    pub(super) fn fields(&self) -> impl ExactSizeIterator<Item = (&HeaderName, &HeaderValue)> {
+        self.lines.iter().map(|line| (&line.name, &line.value))
+    }
+
+    /// The field that this line was, when it stood in the same place before.
+    #[inline]
+    pub(super) fn field(&self, at: usize, line: &[u8]) -> Option<(&HeaderName, &HeaderValue)> {
+        let known = self.lines.get(at)?;
+        let is_same = known.field.line(&self.head) == line;
+        is_same.then_some((&known.name, &known.value))
+    }
+}
+
+/// Of the first line, with its end.
+fn line_len(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    Some(end + 1)
 }

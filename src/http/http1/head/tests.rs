@@ -1,0 +1,165 @@
+use super::*;
+
+fn found(text: &str) -> (Found, BytesMut) {
+    let mut input = BytesMut::from(text);
+    let (mut spare, mut known) = (HeaderMap::new(), Known::default());
+    let found = find(&mut input, &mut spare, &mut known, &Http::new());
+    (found, input)
+}
+
+impl Head {
+    fn len(&self) -> usize {
+        match self {
+            Self::InInput(len) => *len,
+            Self::Taken(head) => head.len(),
+        }
+    }
+}
+
+/// What is known of a connection tells nobody anything else.
+#[test]
+fn repeated_fields_are_the_same_fields() {
+    let mut known = Known::default();
+    let mut find_next = |head: &str| {
+        let mut input = BytesMut::from(head);
+        find(&mut input, &mut HeaderMap::new(), &mut known, &Http::new())
+    };
+    let heads = [
+        ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("/a?b", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("/a?c", "Host: h\r\nCookie: b\r\nx-a: 1\r\nx-b: 1\r\n"),
+        ("/", "Cookie: a\r\nHost: h\r\n"),
+        (
+            "/",
+            "Host: h\r\nCookie: a1\r\nx-a: 1\r\nConnection: close\r\n",
+        ),
+        ("/", "Host: h\r\nCookie:a\r\nX-A: 1\r\n"),
+        ("//", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+    ];
+    for (target, fields) in heads {
+        let head = format!("GET {target} HTTP/1.1\r\n{fields}\r\n");
+        let (Found::Plain(here), (Found::Plain(anew), _)) = (find_next(&head), found(&head)) else {
+            panic!("it is plain: {head}");
+        };
+        assert_eq!(here.uri, anew.uri, "{head}");
+        assert_eq!(here.headers, anew.headers, "{head}");
+        assert_eq!(here.is_last, anew.is_last);
+        assert_eq!(here.head.len(), head.len());
+    }
+    let long = format!("GET /{}", "x".repeat(9 * 1024));
+    for (line, fields) in [
+        ("GET / HTTP/1.1", "Cookie: a\r\n"),
+        ("GET / HTTP/1.1", "Host: h\r\nHost: h\r\n"),
+        ("GET / HTTP/1.1", "Host: h\r\nCookie: \0\r\n"),
+        ("GET / HTTP/1.0", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("GET / HTTP/1.1 ", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("GET / /  HTTP/1.1", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("GET /\0 HTTP/1.1", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("GET /", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        (&long, "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+    ] {
+        let found = find_next(&format!("{line}\r\n{fields}\r\n"));
+        assert!(matches!(found, Found::Other(_)), "{line} {fields}");
+    }
+}
+
+#[test]
+fn a_head_that_is_known_stays_where_it_is() {
+    let head = "GET /polled HTTP/1.1\r\nHost: h\r\n\r\n";
+    let (mut spare, mut known) = (HeaderMap::new(), Known::default());
+    let mut input = BytesMut::from(&head.repeat(3)[..]);
+    for left in [2, 1] {
+        let found = find(&mut input, &mut spare, &mut known, &Http::new());
+        let Found::Plain(plain) = found else {
+            panic!("it is plain");
+        };
+        assert!(matches!(plain.head, Head::Taken(taken) if taken == head));
+        assert_eq!(input.len(), left * head.len());
+    }
+    let Found::Plain(plain) = find(&mut input, &mut spare, &mut known, &Http::new()) else {
+        panic!("it is plain");
+    };
+    assert!(matches!(plain.head, Head::InInput(len) if len == head.len()));
+    assert_eq!(input, head);
+}
+
+#[test]
+fn a_plain_request_is_taken_and_the_next_is_left() {
+    let head = "GET /a?b HTTP/1.1\r\nHost: h\r\nx: 1\r\nX: 2\r\nConnection: Keep-Alive\r\n\r\n";
+    let (Found::Plain(plain), rest) = found(&format!("{head}GET /next")) else {
+        panic!("it is plain");
+    };
+    assert!(matches!(plain.head, Head::Taken(taken) if taken == head));
+    assert_eq!(rest, "GET /next");
+    assert_eq!(plain.uri, "/a?b");
+    let values: Vec<_> = plain.headers.get_all("x").iter().collect();
+    assert_eq!(values, ["1", "2"]);
+    assert_eq!(plain.headers.len(), 4);
+    assert!(!plain.is_last);
+}
+
+#[test]
+fn the_last_one_says_so() {
+    for said in ["close", "Close", "close\r\nConnection: keep-alive"] {
+        let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {said}\r\n\r\n");
+        let (Found::Plain(plain), _) = found(&head) else {
+            panic!("it is plain: {said}");
+        };
+        assert!(plain.is_last, "{said}");
+    }
+}
+
+#[test]
+fn part_of_a_plain_request_is_waited_for() {
+    let head = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    for end in 1..head.len() {
+        let (found, rest) = found(&head[..end]);
+        assert!(matches!(found, Found::Part), "{end}");
+        assert_eq!(rest.len(), end);
+    }
+}
+
+#[test]
+fn whatever_else_is_left_as_it_came() {
+    let many = "x: y\r\n".repeat(FIELDS_MAX);
+    let long = "x".repeat(9 * 1024);
+    let fields = [
+        "",
+        "Host: h\r\nHost: h\r\n",
+        "Host: a b\r\n",
+        "Host: h\r\nContent-Length: 0\r\n",
+        "Host: h\r\nTransfer-Encoding: chunked\r\n",
+        "Host: h\r\nExpect: 100-continue\r\n",
+        "Host: h\r\nUpgrade: websocket\r\n",
+        "Host: h\r\nConnection: upgrade\r\n",
+        "Host: h\r\nConnection: keep-alive, close\r\n",
+        "Host: h\r\nConnection:\r\n",
+        "Host: h\r\nno field\r\n",
+        "Host: h\r\nname : space\r\n",
+        &format!("Host: h\r\n{many}"),
+        &format!("Host: h\r\na: {long}\r\nb: {long}\r\n"),
+    ]
+    .map(|fields| format!("GET / HTTP/1.1\r\n{fields}\r\n"));
+    let others = [
+        "\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "G",
+        "POST / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "get / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET * HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.0\r\nHost: h\r\n\r\n",
+        "GET / HTTP/2.0\r\nHost: h\r\n\r\n",
+        "GET /\r\n",
+        &format!("GET / HTTP/1.1\r\na: {long}{long}"),
+        &format!("GET /{long} HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ]
+    .map(str::to_owned);
+    for text in fields.iter().chain(&others[2..]).chain(&others[..1]) {
+        let (Found::Other(taken), rest) = found(text) else {
+            panic!("it is not plain: {text}");
+        };
+        assert_eq!([&taken[..], &rest[..]].concat(), text.as_bytes());
+    }
+}
