@@ -2,7 +2,7 @@
 //!
 //! Nearly every request is a GET without a body whose answer is there at once and short. For that a
 //! head is parsed, a handler called, and a head and a body put into the stream's buffer; hyper's
-//! connection does more, for 1.6 times the instructions. So what is plain beyond doubt is served
+//! connection does more, for twice the instructions. So what is plain beyond doubt is served
 //! here, by the same parser, and whatever is not goes to hyper as it came: other methods, bodies,
 //! versions, upgrades, anything malformed, or a head that dribbles in; and answers that stream, or
 //! are large, with the request that they are for. A connection that has gone to hyper stays there

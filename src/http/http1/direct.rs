@@ -313,8 +313,9 @@ where
             self.stream.held().truncate(before);
         }
         self.stream.note_held();
-        self.work.set(Work::Vacant);
+        // First: should the body panic when it is dropped, there must be no other answer.
         self.exchange.end();
+        self.work.set(Work::Vacant);
         if let Head::InInput(len) = mem::take(&mut self.head) {
             self.input.advance(len);
         }

@@ -103,6 +103,51 @@ async fn half_a_body(request: Request) -> Answer {
     ))
 }
 
+/// A body that does not end well.
+struct Cursed(Full<Bytes>);
+
+impl http_body::Body for Cursed {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.0.size_hint()
+    }
+}
+
+impl Drop for Cursed {
+    fn drop(&mut self) {
+        panic!("on request");
+    }
+}
+
+#[test]
+fn a_body_that_panics_when_it_is_dropped_is_not_answered_for_twice() {
+    run(async {
+        let cursed = async |_| {
+            let body = Cursed(Full::from("whole"));
+            let body = body.map_err(|never| match never {});
+            Ok(Response::new(body.boxed_unsync()))
+        };
+        let host = Host::start(options(), cursed).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        let answer = client.rest().await;
+        assert!(!answer.contains(" 500 "), "{answer}");
+    });
+}
+
 /// An iterator as a stream.
 struct Iterated<I>(I);
 
