@@ -21,37 +21,25 @@ use super::info::ConnectionInfo;
 ///
 /// Nothing is read ahead of the handler, and `100 Continue` goes out when the handler first asks.
 pub struct Body {
-    /// `None` if there is no body.
+    /// `None` once it has ended, or if there is none.
     incoming: Option<Incoming>,
     activity: Arc<Activity>,
     limit: u64,
     left: u64,
-    ended: bool,
 }
 
 impl Body {
-    pub(super) fn new(incoming: Incoming, activity: Arc<Activity>, limit: u64) -> Self {
-        let ended = incoming.is_end_stream();
-        if !ended {
+    /// `None` is that of a request that has none.
+    pub(super) fn new(incoming: Option<Incoming>, activity: Arc<Activity>, limit: u64) -> Self {
+        let incoming = incoming.filter(|incoming| !incoming.is_end_stream());
+        if incoming.is_some() {
             activity.open_body();
         }
         Self {
-            incoming: Some(incoming),
+            incoming,
             activity,
             limit,
             left: limit,
-            ended,
-        }
-    }
-
-    /// That of a request that has none.
-    pub(super) fn empty(activity: Arc<Activity>, limit: u64) -> Self {
-        Self {
-            incoming: None,
-            activity,
-            limit,
-            left: limit,
-            ended: true,
         }
     }
 
@@ -61,17 +49,8 @@ impl Body {
         self.activity.info()
     }
 
-    fn failure(&self) -> Option<BodyError> {
-        match self.activity.body_failure()? {
-            BodyFailure::TooLarge => Some(BodyError::TooLarge { limit: self.limit }),
-            BodyFailure::TimedOut => Some(BodyError::TimedOut),
-            // hyper tells each cause once; the first call passed it on.
-            BodyFailure::Broken => None,
-        }
-    }
-
     fn end(&mut self) {
-        self.ended = true;
+        self.incoming = None;
         self.activity.close_body();
     }
 
@@ -80,7 +59,7 @@ impl Body {
         match self.left.checked_sub(len) {
             Some(left) => {
                 self.left = left;
-                if self.incoming.as_ref().is_none_or(Incoming::is_end_stream) {
+                if self.incoming.as_ref().is_some_and(Incoming::is_end_stream) {
                     self.end();
                 }
                 Ok(frame)
@@ -93,6 +72,16 @@ impl Body {
     }
 }
 
+/// What is known already to be wrong with a body.
+fn failure(activity: &Activity, limit: u64) -> Option<BodyError> {
+    match activity.body_failure()? {
+        BodyFailure::TooLarge => Some(BodyError::TooLarge { limit }),
+        BodyFailure::TimedOut => Some(BodyError::TimedOut),
+        // hyper tells each cause once; the first call passed it on.
+        BodyFailure::Broken => None,
+    }
+}
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BodyError;
@@ -102,15 +91,12 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        if this.ended {
-            return Poll::Ready(None);
-        }
-        if let Some(failure) = this.failure() {
-            return Poll::Ready(Some(Err(failure)));
-        }
         let Some(incoming) = &mut this.incoming else {
             return Poll::Ready(None);
         };
+        if let Some(failure) = failure(&this.activity, this.limit) {
+            return Poll::Ready(Some(Err(failure)));
+        }
         let Poll::Ready(item) = Pin::new(incoming).poll_frame(cx) else {
             this.activity.await_body(cx.waker());
             return Poll::Pending;
@@ -130,7 +116,7 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended
+        self.incoming.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -144,7 +130,7 @@ impl http_body::Body for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         // A body read to its end may outlive its exchange, and the next one's facts are not its.
-        if !self.ended {
+        if self.incoming.is_some() {
             self.activity.leave_body_unread();
         }
     }

@@ -33,7 +33,7 @@ pub(super) struct Guarded<S> {
 impl<S> Guarded<S> {
     /// The body of a request that has none.
     pub(super) fn empty_body(&self) -> Body {
-        Body::empty(Arc::clone(&self.activity), self.max_body_size())
+        Body::new(None, Arc::clone(&self.activity), self.max_body_size())
     }
 
     fn max_body_size(&self) -> u64 {
@@ -89,8 +89,7 @@ where
         let limit = self.max_body_size();
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
-        let request =
-            request.map(|incoming| Body::new(incoming, Arc::clone(&self.activity), limit));
+        let request = request.map(|body| Body::new(Some(body), Arc::clone(&self.activity), limit));
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
@@ -107,8 +106,8 @@ where
 }
 
 pin_project! {
-    /// The answer to one request, in the making. It is kept in one place for the life of the
-    /// connection, by hyper or by us, so that a request costs no allocation for it.
+    /// The answer to one request, in the making. hyper keeps it in one place for the life of the
+    /// connection, so that a request costs no allocation for it.
     pub(super) struct Answer<F> {
         #[pin]
         work: Work<F>,
