@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use super::activity::{Activity, BodyFailure, Stage};
 use super::registry::Registry;
@@ -72,7 +72,6 @@ impl Exchange {
     /// Puts on the head of a response what is ours to add.
     pub(super) fn sign(&self, head: &mut Parts, author: Author) {
         self.activity.enter(Stage::Answering);
-        self.registry.counters.answer(head.status);
         if let Some(server) = &self.registry.http.server_header
             && !head.headers.contains_key(SERVER)
         {
@@ -92,6 +91,12 @@ impl Exchange {
             // has asked for that, and old clients look for nothing else.
             head.version = Version::HTTP_10;
         }
+    }
+
+    /// The client is to be told this. Once for each request.
+    #[inline]
+    pub(super) fn count_answer(&self, status: StatusCode) {
+        self.registry.counters.answer(status);
     }
 
     /// Whether the connection ends with this response.
@@ -138,6 +143,14 @@ impl Exchange {
         self.registry.counters.panic();
         StatusCode::INTERNAL_SERVER_ERROR
     }
+}
+
+/// An answer of ours, without a body.
+pub(super) fn own<B>(status: StatusCode) -> (Parts, Option<B>, Author) {
+    let mut response = Response::new(None);
+    *response.status_mut() = status;
+    let (head, body) = response.into_parts();
+    (head, body, Author::Server)
 }
 
 /// RFC 9112 9.6.

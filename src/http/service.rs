@@ -1,5 +1,5 @@
-//! The service that is called for each request: the user's, behind the limits, with its panics and
-//! errors turned into answers.
+//! The service that hyper calls for each request: the user's, behind the limits, with its panics
+//! and errors turned into answers.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::response::Parts;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -19,7 +18,7 @@ use pin_project_lite::pin_project;
 
 use super::activity::Activity;
 use super::body::{Body, ResponseBody, catch_panic};
-use super::exchange::{Author, Exchange};
+use super::exchange::{Author, Exchange, own};
 use super::registry::Registry;
 use super::{Request, rules};
 
@@ -166,17 +165,10 @@ where
         };
         let exchange = this.exchange.take().expect(POLLED_AFTER_END);
         exchange.sign(&mut head, author);
+        exchange.count_answer(head.status);
         let body = ResponseBody::new(body, exchange);
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }
 
 const POLLED_AFTER_END: &str = "an answer is dropped once it is given";
-
-/// An answer of ours, without a body.
-pub(super) fn own<B>(status: StatusCode) -> (Parts, Option<B>, Author) {
-    let mut response = Response::new(None);
-    *response.status_mut() = status;
-    let (head, body) = response.into_parts();
-    (head, body, Author::Server)
-}

@@ -17,14 +17,14 @@ const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 pub(super) struct Date {
     line: Cell<Line>,
     /// Since 1970.
-    second: Cell<i64>,
+    second: Cell<u64>,
 }
 
 impl Date {
     pub(super) fn new() -> Self {
         let date = Self {
             line: Cell::new([b' '; LINE.len()]),
-            second: Cell::new(i64::MIN),
+            second: Cell::new(u64::MAX),
         };
         date.renew();
         date
@@ -36,16 +36,15 @@ impl Date {
     pub(super) fn renew(&self) {
         // As of the kernel's last tick, some milliseconds ago: nothing has to be measured for it.
         let now = ClockId::CLOCK_REALTIME_COARSE.now();
-        let second = now.map_or(0, |now| now.tv_sec());
+        let second = now.map_or(0, |now| now.tv_sec().try_into().unwrap_or(0));
         if self.second.replace(second) != second {
             self.write(second);
         }
     }
 
     #[cold]
-    fn write(&self, second: i64) {
-        let since = Duration::from_secs(second.try_into().unwrap_or(0));
-        let date = HttpDate::from(UNIX_EPOCH + since);
+    fn write(&self, second: u64) {
+        let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
         let mut line = [b' '; LINE.len()];
         write!(&mut line[..], "date: {date}\r\n\r\n").expect("dates have one length");
         self.line.set(line);

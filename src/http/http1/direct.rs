@@ -21,9 +21,9 @@ use pin_project_lite::pin_project;
 use super::super::Request;
 use super::super::body::ResponseBody;
 use super::super::connection::Failure;
-use super::super::exchange::{Author, Exchange};
+use super::super::exchange::{Author, Exchange, own};
 use super::super::options::DateHeader;
-use super::super::service::{Guarded, own};
+use super::super::service::Guarded;
 use super::super::socket::Socket;
 use super::super::stream::Stream;
 use super::Ways;
@@ -46,7 +46,7 @@ where
     /// The one after the other.
     exchange: Exchange,
     ways: Rc<Ways>,
-    /// Read and not understood yet.
+    /// Read and not answered; perhaps the head that is being answered comes first.
     input: BytesMut,
     /// Whether that has room of its own.
     has_room: bool,
@@ -127,9 +127,13 @@ where
         let mut served = 0;
         loop {
             // One for all that users wrote: what came out of one of its own would be moved once
-            // more each time.
+            // more each time. What they leave half-done is dropped and never seen again, hence the
+            // assertion.
             let steps = AssertUnwindSafe(|| self.poll_steps(cx, &mut served));
             let step = match catch_unwind(steps) {
+                Ok(Poll::Pending) if self.exchange.is_under_way() => {
+                    return self.poll_meanwhile(cx);
+                }
                 Ok(polled) => return polled,
                 Err(payload) => self.unwound(payload),
             };
@@ -143,23 +147,20 @@ where
         loop {
             let step = match self.work.as_mut().project() {
                 WorkPinned::Vacant => ready!(self.poll_vacant(cx, served)),
-                WorkPinned::Handler { handler } => match handler.poll(cx) {
-                    Poll::Ready(Ok(response)) => {
+                WorkPinned::Handler { handler } => match ready!(handler.poll(cx)) {
+                    Ok(response) => {
                         let (head, body) = response.into_parts();
                         self.answer(head, Some(body), Author::Handler)
                     }
-                    Poll::Ready(Err(error)) => {
+                    Err(error) => {
                         let (head, body, author) = own(self.exchange.failed(&*error.into()));
                         self.answer(head, body, author)
                     }
-                    Poll::Pending => return self.poll_meanwhile(cx),
                 },
                 WorkPinned::Body { body, left } => {
                     let out = self.stream.held();
-                    match poll_body(body, left, out, &self.exchange, cx) {
-                        Poll::Ready(outcome) => self.end_answer(outcome),
-                        Poll::Pending => return self.poll_meanwhile(cx),
-                    }
+                    let outcome = ready!(poll_body(body, left, out, &self.exchange, cx));
+                    self.end_answer(outcome)
                 }
             };
             if let Some(outcome) = step {
@@ -168,8 +169,7 @@ where
         }
     }
 
-    /// A handler has panicked, or the body of its answer. What they leave half-done is dropped and
-    /// never seen again, hence the assertion.
+    /// A handler has panicked, or the body of its answer.
     fn unwound(&mut self, payload: Box<dyn Any + Send>) -> Step {
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
@@ -213,6 +213,7 @@ where
                 head.uri = plain.uri;
                 head.headers = plain.headers;
                 let request = Request::from_parts(head, self.guarded.empty_body());
+                // Should it panic, that is caught around all steps.
                 let handler = self.guarded.inner.call(request);
                 self.work.set(Work::Handler { handler });
             }
@@ -284,7 +285,9 @@ where
     #[inline]
     fn answer(&mut self, mut head: Parts, body: Option<B>, author: Author) -> Step {
         self.exchange.sign(&mut head, author);
-        let Some(plan) = Plan::of(&head, body.as_ref()) else {
+        let plan = Plan::of(&head, body.as_ref());
+        self.exchange.count_answer(head.status);
+        let Some(plan) = plan else {
             self.given = Some(Response::from_parts(head, body));
             return Some(Outcome::NotPlain);
         };
@@ -293,16 +296,17 @@ where
             DateHeader::Sent => Some(self.ways.date.line()),
             DateHeader::Omitted => None,
         };
-        let out = self.stream.held();
-        self.held_before = Some(out.remaining());
-        answer::write_head(out, &head, plan, self.is_last, date.as_ref());
-        self.is_last |= plan.says_close;
-        head.headers.clear();
-        self.spare = head.headers;
+        self.held_before = Some(self.stream.held().remaining());
+        // Before a byte is written: nothing that panics now is answered for.
         self.work.set(Work::Body {
             body,
             left: plan.length,
         });
+        let out = self.stream.held();
+        answer::write_head(out, &head, plan, self.is_last, date.as_ref());
+        self.is_last |= plan.says_close;
+        head.headers.clear();
+        self.spare = head.headers;
         None
     }
 
@@ -337,8 +341,11 @@ where
 
     /// The stream, into which is put back what was read from it and not understood.
     pub(super) fn into_stream(self) -> Stream<I> {
-        let mut stream = self.stream;
-        stream.put_back(self.input.freeze());
+        let (mut stream, mut input) = (self.stream, self.input);
+        if let Head::InInput(len) = self.head {
+            input.advance(len);
+        }
+        stream.put_back(input.freeze());
         stream
     }
 }

@@ -106,7 +106,7 @@ impl Span {
     }
 }
 
-/// Takes the first request from the input, if it is plain. `spare` is the memory for its fields,
+/// The first request of the input, if it is plain. `spare` is the memory for its fields,
 /// `known` is what came before it on its connection.
 pub(super) fn find(
     input: &mut BytesMut,
@@ -174,8 +174,8 @@ fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
     target_len <= http.max_target_size && reckoned <= http.max_header_size
 }
 
-/// A request whose fields are all known, behind a request line of this length. `None` if that is
-/// not plain.
+/// A request whose fields are all known, behind a request line of this length. `None` is for the
+/// parser of whole heads to judge.
 fn again(
     input: &mut BytesMut,
     line: usize,

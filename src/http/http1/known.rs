@@ -1,5 +1,5 @@
-//! What a client says again with each request: `Host`, `User-Agent`, cookies, or the target that it
-//! polls. It is understood once.
+//! What a client says again with each request: `Host`, `User-Agent`, cookies, perhaps the target.
+//! It is understood once.
 //!
 //! The lines of one head are kept for as long as the connection is busy. A later head that has the
 //! same line in the same place gets the same field: a comparison, where a name would have to be

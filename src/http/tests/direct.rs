@@ -171,6 +171,108 @@ fn a_request_whose_answer_is_not_plain_is_served_once() {
     });
 }
 
+/// Its head is still in the input then, as that of a request that was answered before.
+#[test]
+fn a_request_that_is_known_may_be_hypers_all_the_same() {
+    run(async {
+        let calls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&calls);
+        let app = move |_| {
+            counted.set(counted.get() + 1);
+            let streamed = counted.get() == 3;
+            async move {
+                Ok(match streamed {
+                    true => Response::new(Pieces::new(None, &["one"]).boxed_unsync()),
+                    false => text("body"),
+                })
+            }
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let get = "GET /polled HTTP/1.1\r\nhost: test\r\n\r\n";
+        client.send(get.repeat(4)).await;
+        let plain = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody";
+        let streamed = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+                        3\r\none\r\n0\r\n\r\n";
+        client
+            .expect(&[plain, plain, streamed, plain].concat())
+            .await;
+        assert_eq!((calls.get(), host.server.counts().requests), (4, 4));
+        let totals = host.server.registry.counters.row().totals();
+        assert_eq!(totals.responses, [0, 4, 0, 0, 0]);
+        assert_eq!(totals.bytes_in, 4 * get.len() as u64);
+    });
+}
+
+/// A body that cannot be asked how long it is.
+struct Unasked(Full<Bytes>);
+
+impl http_body::Body for Unasked {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0)
+            .poll_frame(cx)
+            .map_err(|never| match never {})
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        panic!("on request");
+    }
+}
+
+#[test]
+fn a_request_is_answered_once_and_counted_once() {
+    run(async {
+        let unasked = async |_| Ok(Response::new(Unasked(Full::from("body")).boxed_unsync()));
+        let host = Host::start(options(), unasked).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        let failed = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
+        client.expect(failed).await;
+        let totals = host.server.registry.counters.row().totals();
+        assert_eq!(totals.responses, [0, 0, 0, 0, 1]);
+        assert_eq!(host.server.counts().panics, 1);
+    });
+}
+
+/// The value of a field that does not end well.
+struct Cursed(&'static [u8]);
+
+impl AsRef<[u8]> for Cursed {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl Drop for Cursed {
+    fn drop(&mut self) {
+        panic!("on request");
+    }
+}
+
+#[test]
+fn no_answer_follows_one_that_was_begun() {
+    run(async {
+        let cursed = async |_| {
+            let value = Bytes::from_owner(Cursed(b"value"));
+            let mut response = text("body");
+            let value = HeaderValue::from_maybe_shared(value).expect("a value");
+            response.headers_mut().insert("x-cursed", value);
+            Ok(response)
+        };
+        let host = Host::start(options(), cursed).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        assert_eq!(client.rest().await, "");
+        assert_eq!(host.server.counts().panics, 1);
+    });
+}
+
 #[test]
 fn a_head_may_come_in_any_pieces() {
     run(async {

@@ -163,3 +163,20 @@ fn whatever_else_is_left_as_it_came() {
         assert_eq!([&taken[..], &rest[..]].concat(), text.as_bytes());
     }
 }
+
+#[test]
+fn a_request_line_is_read_alone() {
+    let read = |line: &'static str| target(line.as_bytes()).map(|it| it.of_slice(line.as_bytes()));
+    assert_eq!(read("GET /a HTTP/1.1\r\n"), Some(&b"/a"[..]));
+    assert_eq!(read("GET /a?b HTTP/1.1\n"), Some(&b"/a?b"[..]));
+    for line in [
+        "GET /a HTTP/1.0\r\n",
+        "GET /a HTTP/1.1\r\r\n",
+        "GET /a HTTP/1.1 \r\n",
+        "GET /a  HTTP/1.1\r\n",
+        "GET /a\r\n",
+        "HEAD /a HTTP/1.1\r\n",
+    ] {
+        assert_eq!(read(line), None, "{line}");
+    }
+}
