@@ -119,8 +119,8 @@ pub(super) fn find(
         return Found::Other(Bytes::new());
     }
     if let Some(kept) = known.kept()
-        && let Some(line) = kept.line_before_same_fields(input)
-        && let Some(found) = again(input, line, spare, kept, http)
+        && let Some((line, uri)) = kept.line_before_same_fields(input)
+        && let Some(found) = again(input, line, uri, spare, kept, http)
     {
         return found;
     }
@@ -151,6 +151,7 @@ pub(super) fn find(
     let fields = &fields[..count];
     match request(&head, target, fields, mem::take(spare), known.kept()) {
         Some((uri, headers, is_last, new)) => {
+            // A head that is like one that is kept says nothing of an end.
             if !is_last {
                 known.learn(&head, target, fields, new);
             }
@@ -174,18 +175,19 @@ fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
     target_len <= http.max_target_size && reckoned <= http.max_header_size
 }
 
-/// A request whose fields are all known, behind a request line of this length. `None` is for the
-/// parser of whole heads to judge.
+/// A request whose fields are all known, behind a request line of this length, and perhaps its
+/// target. `None` is for the parser of whole heads to judge.
 fn again(
     input: &mut BytesMut,
     line: usize,
+    known_uri: Option<&Uri>,
     spare: &mut HeaderMap,
     known: &Kept,
     http: &Http,
 ) -> Option<Found> {
     let len = line + known.section_len();
     let fields = known.fields();
-    let (uri, head) = match known.uri_of_line(&input[..line]) {
+    let (uri, head) = match known_uri {
         Some(uri) => (uri.clone(), Head::InInput(len)),
         None => {
             let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;

@@ -105,27 +105,21 @@ impl Kept {
     }
 
     /// How long the request line is, with its end, if the fields that follow it are all those of
-    /// this head.
+    /// this head; and what its target is, if the line is this head's too.
     #[inline]
-    pub(super) fn line_before_same_fields(&self, input: &[u8]) -> Option<usize> {
+    pub(super) fn line_before_same_fields(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
         let (line, section) = self.head.split_at(self.section);
-        let len = match input.starts_with(line) {
-            true => line.len(),
-            false => line_len(input)?,
+        let (len, uri) = match input.starts_with(line) {
+            true => (line.len(), Some(&self.uri)),
+            false => (line_len(input)?, None),
         };
-        input[len..].starts_with(section).then_some(len)
+        input[len..].starts_with(section).then_some((len, uri))
     }
 
     /// How long that is, with the empty line.
     #[inline]
     pub(super) fn section_len(&self) -> usize {
         self.head.len() - self.section
-    }
-
-    /// What the target is, if the request line is the same.
-    #[inline]
-    pub(super) fn uri_of_line(&self, line: &[u8]) -> Option<&Uri> {
-        (self.head[..self.section] == *line).then_some(&self.uri)
     }
 
     /// What this target was.
