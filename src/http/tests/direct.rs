@@ -205,19 +205,17 @@ fn a_request_that_is_known_may_be_hypers_all_the_same() {
 }
 
 /// A body that cannot be asked how long it is.
-struct Unasked(Full<Bytes>);
+struct Unasked;
 
 impl http_body::Body for Unasked {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.0)
-            .poll_frame(cx)
-            .map_err(|never| match never {})
+        Poll::Ready(None)
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
@@ -228,7 +226,7 @@ impl http_body::Body for Unasked {
 #[test]
 fn a_request_is_answered_once_and_counted_once() {
     run(async {
-        let unasked = async |_| Ok(Response::new(Unasked(Full::from("body")).boxed_unsync()));
+        let unasked = async |_| Ok(Response::new(Unasked.boxed_unsync()));
         let host = Host::start(options(), unasked).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
@@ -236,39 +234,6 @@ fn a_request_is_answered_once_and_counted_once() {
         client.expect(failed).await;
         let totals = host.server.registry.counters.row().totals();
         assert_eq!(totals.responses, [0, 0, 0, 0, 1]);
-        assert_eq!(host.server.counts().panics, 1);
-    });
-}
-
-/// The value of a field that does not end well.
-struct Cursed(&'static [u8]);
-
-impl AsRef<[u8]> for Cursed {
-    fn as_ref(&self) -> &[u8] {
-        self.0
-    }
-}
-
-impl Drop for Cursed {
-    fn drop(&mut self) {
-        panic!("on request");
-    }
-}
-
-#[test]
-fn no_answer_follows_one_that_was_begun() {
-    run(async {
-        let cursed = async |_| {
-            let value = Bytes::from_owner(Cursed(b"value"));
-            let mut response = text("body");
-            let value = HeaderValue::from_maybe_shared(value).expect("a value");
-            response.headers_mut().insert("x-cursed", value);
-            Ok(response)
-        };
-        let host = Host::start(options(), cursed).await;
-        let mut client = host.connect().await;
-        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
-        assert_eq!(client.rest().await, "");
         assert_eq!(host.server.counts().panics, 1);
     });
 }

@@ -1,5 +1,6 @@
 //! Handlers that fail, bodies that fail, clients that leave: each hurts its own request only.
 
+use http::HeaderValue;
 use http_body::Frame;
 use http_body_util::StreamBody;
 
@@ -103,26 +104,12 @@ async fn half_a_body(request: Request) -> Answer {
     ))
 }
 
-/// A body that does not end well.
-struct Cursed(Full<Bytes>);
+/// What does not end well.
+struct Cursed(&'static [u8]);
 
-impl http_body::Body for Cursed {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Pin::new(&mut self.0).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.0.size_hint()
+impl AsRef<[u8]> for Cursed {
+    fn as_ref(&self) -> &[u8] {
+        self.0
     }
 }
 
@@ -136,14 +123,35 @@ impl Drop for Cursed {
 fn a_body_that_panics_when_it_is_dropped_is_not_answered_for_twice() {
     run(async {
         let cursed = async |_| {
-            let body = Cursed(Full::from("whole"));
-            let body = body.map_err(|never| match never {});
+            let held = Cursed(b"");
+            let body = Full::from("whole").map_err(move |never| {
+                let _held = &held;
+                match never {}
+            });
             Ok(Response::new(body.boxed_unsync()))
         };
         let host = Host::start(options(), cursed).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         assert_eq!(client.rest().await, "", "its task is over");
+    });
+}
+
+#[test]
+fn no_answer_follows_one_that_was_begun() {
+    run(async {
+        let cursed = async |_| {
+            let value = Bytes::from_owner(Cursed(b"value"));
+            let mut response = text("body");
+            let value = HeaderValue::from_maybe_shared(value).expect("a value");
+            response.headers_mut().insert("x-cursed", value);
+            Ok(response)
+        };
+        let host = Host::start(options(), cursed).await;
+        let mut client = host.connect().await;
+        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        assert_eq!(client.rest().await, "");
+        assert_eq!(host.server.counts().panics, 1);
     });
 }
 
