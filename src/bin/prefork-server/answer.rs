@@ -30,7 +30,7 @@ pub(crate) struct Answering {
     log: SharedLog,
 }
 
-/// The service of a worker. With a `service_fn` requests would be moved once more.
+/// The service of a worker.
 #[derive(Clone)]
 pub(crate) struct Front(Rc<Desk>);
 
