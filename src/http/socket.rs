@@ -1,7 +1,7 @@
 //! What connections are made of.
 
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
@@ -32,6 +32,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// that is so if there is nothing but the end of file to be sent.
     fn ends_with_close(&self) -> bool {
         false
+    }
+
+    /// Writes bytes behind which there is nothing but the end of file, which is told right after,
+    /// so that both may leave together.
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
     }
 
     /// Does what comes before HTTP, if anything does, and says which HTTP it is to be. Polled until

@@ -218,8 +218,16 @@ impl<I> Stream<I> {
 impl<I: Socket> Stream<I> {
     /// Sends what is held back.
     pub(super) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_send_by(cx, |io, cx, bytes| Pin::new(io).poll_write(cx, bytes))
+    }
+
+    fn poll_send_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&mut I, &mut Context<'_>, &[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<()>> {
         while let Some(held) = self.held.as_mut().filter(|held| held.has_remaining()) {
-            let written = Pin::new(&mut self.io).poll_write(cx, held.as_slice());
+            let written = write(&mut self.io, cx, held.as_slice());
             if let Poll::Ready(Ok(count)) = written {
                 held.advance(count);
                 self.presence.0.set_held_back(held.remaining());
@@ -229,6 +237,15 @@ impl<I: Socket> Stream<I> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends what is held back, and ends the stream.
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.io.ends_with_close() {
+            // What has to leave before has a deadline of its own.
+            ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
+        }
+        rt::Write::poll_shutdown(Pin::new(self), cx)
     }
 
     /// Holds these bytes back too. Sends all, if there is no reason to wait for more; whether they
@@ -436,13 +453,19 @@ impl<I: Socket> rt::Write for Stream<I> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        ready!(this.poll_send_held(cx))?;
-        // hyper shuts a stream down just before we drop it: one system call is enough for that. If
-        // there is more to be said the farewell shuts the socket down itself.
-        if this.io.ends_with_close() && this.activity().stage() != Stage::Upgraded {
-            return Poll::Ready(Ok(()));
+        if !this.io.ends_with_close() || this.activity().stage() == Stage::Upgraded {
+            ready!(this.poll_send_held(cx))?;
+            return Pin::new(&mut this.io).poll_shutdown(cx);
         }
-        Pin::new(&mut this.io).poll_shutdown(cx)
+        // A stream is shut down just before we drop it: if all has left, one system call is enough
+        // for that. If there is more to be said the farewell shuts the socket down itself.
+        if this.held_len() > 0 {
+            ready!(this.poll_send_by(cx, I::poll_write_last))?;
+            // Not left to close(2), which drops what has not left if the client has sent more.
+            // A client that has gone has no use for the end of file.
+            let _ = ready!(Pin::new(&mut this.io).poll_shutdown(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -200,6 +200,10 @@ impl Socket for Connection {
         true
     }
 
+    fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_last(cx, bytes)
+    }
+
     fn closed(&self) -> Closed {
         self.stream.closed()
     }
@@ -247,9 +251,18 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use http_body_util::Empty;
+    use hyper::service::service_fn;
+
     use super::*;
     use crate::http::{Http, Request, Response, Server};
     use crate::row::Row;
+    use crate::worker::incoming::{Incoming, Queue};
 
     fn size_of_output<T>(_: impl Fn(Connection) -> T) -> usize {
         size_of::<T>()
@@ -260,11 +273,37 @@ mod tests {
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
-        let front =
-            server.front::<Connection, _, _>(hyper::service::service_fn(async |_: Request| {
-                Ok::<Response, std::convert::Infallible>(Response::default())
-            }));
+        let front = server.front::<Connection, _, _>(service_fn(async |_: Request| {
+            Ok::<Response<Empty<Bytes>>, Infallible>(Response::default())
+        }));
         let size = size_of_output(|connection| front.serve(connection));
         assert!(size <= 144, "{size} bytes");
+    }
+
+    /// close(2) resets a connection on which bytes are unread, and drops what has not left.
+    #[tokio::test]
+    async fn a_last_answer_is_sent_to_whoever_says_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("it is open");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(address).expect("it listens");
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+            .expect("it is open");
+        let more = client.try_clone().expect("descriptors are left");
+        let server = Server::new(Http::new(), Row::own());
+        let front = server.front(service_fn(move |_: Request| {
+            let said = (&more).write_all(b"more");
+            ready(said.map(|()| Response::<Empty<Bytes>>::default()))
+        }));
+        let queue = Queue::new(vec![listener.into()], None, 8, Row::own()).expect("a runtime");
+        let accepted = Incoming::new(queue).accept().await;
+        front.serve(accepted.expect("it does not drain")).await;
+        let mut answer = Vec::new();
+        // The reset is an error, behind what came before it.
+        let _ = client.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).expect("it is ASCII");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
     }
 }

@@ -11,12 +11,12 @@ use std::mem;
 use std::net;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::{MsgFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -132,6 +132,29 @@ impl Stream {
         }
     }
 
+    /// As a write, of bytes behind which there is only the end of file, to be told at once: over TCP
+    /// both leave in one segment, which spares either side one.
+    pub(crate) fn poll_write_last(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Some(written) = self.write_new(|socket| send_more(socket, bytes)) {
+            return Poll::Ready(written);
+        }
+        let stream = match self.known()? {
+            Known::Tcp(stream) => stream,
+            Known::Unix(stream) => return Pin::new(stream).poll_write(cx, bytes),
+        };
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            match stream.try_io(Interest::WRITABLE, || send_more(stream, bytes)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+
     /// The stream as the runtime knows it, from now on.
     fn known(&mut self) -> io::Result<Known<'_>> {
         if let Self::New(_) = self
@@ -186,6 +209,13 @@ impl New {
             Closed::Nothing
         }
     }
+}
+
+/// send(2) of what does not leave until more is sent, or the end of file; the kernel waits for that
+/// a fifth of a second.
+fn send_more(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
+    let more = MsgFlags::MSG_NOSIGNAL | MsgFlags::from_bits_retain(libc::MSG_MORE);
+    Ok(send(socket.as_raw_fd(), bytes, more)?)
 }
 
 fn lost() -> io::Error {
@@ -264,10 +294,13 @@ impl AsyncWrite for Stream {
 mod tests {
     use std::future::poll_fn;
     use std::net::{Shutdown, TcpListener};
+    use std::time::{Duration, Instant};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+
+    const DONT_WAIT: MsgFlags = MsgFlags::MSG_DONTWAIT;
 
     /// A client's end, and ours.
     fn pair() -> (net::TcpStream, Stream) {
@@ -298,6 +331,35 @@ mod tests {
         let mut answer = String::new();
         client.read_to_string(&mut answer).expect("it ends");
         assert_eq!(answer, "answer");
+    }
+
+    /// The kernel keeps them for a while; if the time was up there is nothing to be seen.
+    #[tokio::test]
+    async fn the_last_bytes_leave_with_the_end_of_file() {
+        let is_there = |client: &net::TcpStream| {
+            let peeked = recv(client.as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK | DONT_WAIT);
+            peeked == Ok(1)
+        };
+        for is_known in [false, true] {
+            loop {
+                let (client, mut stream) = pair();
+                if is_known {
+                    stream.known().expect("a runtime");
+                }
+                let begun = Instant::now();
+                let written = poll_fn(|cx| stream.poll_write_last(cx, b"last")).await;
+                assert_eq!(written.expect("it is open"), 4);
+                let left_early = is_there(&client);
+                let is_in_time = begun.elapsed() < Duration::from_millis(100);
+                stream.shutdown().await.expect("it is open");
+                assert!(is_there(&client));
+                assert_eq!(is_new(&stream), !is_known);
+                if is_in_time {
+                    assert!(!left_early, "{is_known}");
+                    break;
+                }
+            }
+        }
     }
 
     #[tokio::test]

@@ -186,7 +186,8 @@ where
     fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step> {
         if self.is_last {
             self.give_room_back();
-            return self.poll_end(cx).map(Outcome::Over).map(Some);
+            let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
+            return Poll::Ready(Some(Outcome::Over(ended)));
         }
         if self.input.len() == self.part {
             return self.poll_read(cx);
@@ -262,14 +263,6 @@ where
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        let mut outcome = ready!(self.poll_flush(cx));
-        if outcome.is_ok() {
-            outcome = ready!(Pin::new(&mut self.stream).poll_shutdown(cx));
-        }
-        Poll::Ready(outcome.map_err(Failure::Stream))
     }
 
     /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
