@@ -21,25 +21,40 @@ use super::info::ConnectionInfo;
 ///
 /// Nothing is read ahead of the handler, and `100 Continue` goes out when the handler first asks.
 pub struct Body {
-    /// `None` once it has ended, or if there is none.
-    incoming: Option<Incoming>,
     activity: Arc<Activity>,
+    /// `None` once it has ended, or if there is none. Boxed: a request is moved often on its way,
+    /// and most have none.
+    unread: Option<Box<Unread>>,
+}
+
+/// What comes of a body.
+struct Unread {
+    incoming: Incoming,
     limit: u64,
     left: u64,
 }
 
 impl Body {
-    /// `None` is that of a request that has none.
-    pub(super) fn new(incoming: Option<Incoming>, activity: Arc<Activity>, limit: u64) -> Self {
-        let incoming = incoming.filter(|incoming| !incoming.is_end_stream());
-        if incoming.is_some() {
-            activity.open_body();
-        }
+    /// That of a request that has none.
+    pub(super) fn empty(activity: Arc<Activity>) -> Self {
         Self {
-            incoming,
             activity,
-            limit,
-            left: limit,
+            unread: None,
+        }
+    }
+
+    pub(super) fn new(incoming: Incoming, activity: Arc<Activity>, limit: u64) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty(activity);
+        }
+        activity.open_body();
+        Self {
+            activity,
+            unread: Some(Box::new(Unread {
+                incoming,
+                limit,
+                left: limit,
+            })),
         }
     }
 
@@ -50,23 +65,28 @@ impl Body {
     }
 
     fn end(&mut self) {
-        self.incoming = None;
+        self.unread = None;
         self.activity.close_body();
     }
 
+    /// The frame, if it is within the limit.
     fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
+        let Some(unread) = &mut self.unread else {
+            return Ok(frame);
+        };
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
-        match self.left.checked_sub(len) {
+        match unread.left.checked_sub(len) {
             Some(left) => {
-                self.left = left;
-                if self.incoming.as_ref().is_some_and(Incoming::is_end_stream) {
+                unread.left = left;
+                if unread.incoming.is_end_stream() {
                     self.end();
                 }
                 Ok(frame)
             }
             None => {
                 self.activity.fail_body(BodyFailure::TooLarge);
-                Err(BodyError::TooLarge { limit: self.limit })
+                let limit = unread.limit;
+                Err(BodyError::TooLarge { limit })
             }
         }
     }
@@ -91,13 +111,13 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(incoming) = &mut this.incoming else {
+        let Some(unread) = &mut this.unread else {
             return Poll::Ready(None);
         };
-        if let Some(failure) = failure(&this.activity, this.limit) {
+        if let Some(failure) = failure(&this.activity, unread.limit) {
             return Poll::Ready(Some(Err(failure)));
         }
-        let Poll::Ready(item) = Pin::new(incoming).poll_frame(cx) else {
+        let Poll::Ready(item) = Pin::new(&mut unread.incoming).poll_frame(cx) else {
             this.activity.await_body(cx.waker());
             return Poll::Pending;
         };
@@ -116,12 +136,12 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_none()
+        self.unread.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.incoming {
-            Some(incoming) => incoming.size_hint(),
+        match &self.unread {
+            Some(unread) => unread.incoming.size_hint(),
             None => SizeHint::with_exact(0),
         }
     }
@@ -130,7 +150,7 @@ impl http_body::Body for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         // A body read to its end may outlive its exchange, and the next one's facts are not its.
-        if self.incoming.is_some() {
+        if self.unread.is_some() {
             self.activity.leave_body_unread();
         }
     }
@@ -140,8 +160,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body")
             .field("connection", self.connection())
-            .field("limit", &self.limit)
-            .field("left", &self.left)
+            .field("left", &self.unread.as_ref().map(|unread| unread.left))
             .finish_non_exhaustive()
     }
 }

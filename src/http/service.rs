@@ -32,7 +32,7 @@ pub(super) struct Guarded<S> {
 impl<S> Guarded<S> {
     /// The body of a request that has none.
     pub(super) fn empty_body(&self) -> Body {
-        Body::new(None, Arc::clone(&self.activity), self.max_body_size())
+        Body::empty(Arc::clone(&self.activity))
     }
 
     fn max_body_size(&self) -> u64 {
@@ -88,7 +88,7 @@ where
         let limit = self.max_body_size();
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
-        let request = request.map(|body| Body::new(Some(body), Arc::clone(&self.activity), limit));
+        let request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response};
 use hyper::service::Service;
 use prefork_server::{Body, BoxError, Peer, Request, Worker};
@@ -77,7 +78,10 @@ impl Answering {
                 pid: info.pid,
                 master: parent_id(),
             }))),
-            Serve::Respond(text) => AtHand::Respond(text).into(),
+            // For as long as the process lives, so that no answer has to count who has it.
+            Serve::Respond(text) => {
+                AtHand::Respond(Bytes::from_static(Vec::leak(text.into()))).into()
+            }
             Serve::Echo => AtHand::Echo.into(),
             Serve::Files(directory) => Files::open(&directory)?.into(),
         };
