@@ -1,10 +1,13 @@
 //! Buffers that are used again: what an answer is written into without asking the allocator.
 
-use std::cell::RefCell;
+mod spare;
+
 use std::fmt;
 use std::io;
 
 use bytes::{Buf, Bytes};
+
+pub(crate) use self::spare::Spare;
 
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;
@@ -17,7 +20,7 @@ const CAPACITY_MAX: usize = 64 * 1024;
 const CAPACITY_MIN: usize = 1024;
 
 thread_local! {
-    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static KEPT: Spare<Vec<u8>> = const { Spare::new(KEPT_MAX) };
 }
 
 /// A buffer from this thread's pool. It goes back when it is dropped: as a response's body, when
@@ -57,7 +60,7 @@ impl Buffer {
     /// An empty buffer, which may have been used before.
     #[must_use]
     pub fn take() -> Self {
-        let kept = KEPT.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
+        let kept = KEPT.try_with(Spare::take).ok().flatten();
         let bytes = kept.unwrap_or_else(|| Vec::with_capacity(CAPACITY_MIN));
         Self(Content::Pooled(bytes, 0))
     }
@@ -68,6 +71,20 @@ impl Buffer {
         match &mut self.0 {
             Content::Pooled(bytes, 0) => bytes.extend_from_slice(more),
             _ => self.extend_anew(more),
+        }
+    }
+
+    /// Adds what `write` puts behind the bytes that it gets, which may be none: for many small
+    /// pieces.
+    #[inline]
+    pub(crate) fn extend_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        match &mut self.0 {
+            Content::Pooled(bytes, 0) => write(bytes),
+            _ => {
+                let mut pieces = Vec::new();
+                write(&mut pieces);
+                self.extend_anew(&pieces);
+            }
         }
     }
 
@@ -186,12 +203,7 @@ impl Drop for Content {
         let mut bytes = std::mem::take(bytes);
         bytes.clear();
         // A thread that ends has no pool any more.
-        let _ = KEPT.try_with(|kept| {
-            let mut kept = kept.borrow_mut();
-            if kept.len() < KEPT_MAX {
-                kept.push(bytes);
-            }
-        });
+        let _ = KEPT.try_with(|kept| kept.keep(bytes));
     }
 }
 
@@ -202,7 +214,7 @@ mod tests {
     use super::*;
 
     fn kept() -> usize {
-        KEPT.with(|kept| kept.borrow().len())
+        KEPT.with(Spare::len)
     }
 
     #[test]

@@ -12,9 +12,9 @@ mod answer;
 mod date;
 mod direct;
 mod head;
-mod input;
 mod known;
 mod resumed;
+mod rooms;
 
 use std::error::Error;
 use std::mem;
@@ -28,8 +28,8 @@ use hyper::service::Service;
 
 use self::date::Date;
 use self::direct::{Direct, Outcome};
-use self::input::Inputs;
 use self::resumed::Resumed;
+use self::rooms::Rooms;
 use super::activity::Activity;
 use super::connection::{Failure, Protocol};
 use super::options::{DateHeader, Http, KeepAlive};
@@ -50,7 +50,7 @@ pub(super) struct Http1<S> {
 struct Ways {
     builder: Builder,
     date: Date,
-    inputs: Inputs,
+    rooms: Rooms,
 }
 
 impl<S> Http1<S> {
@@ -59,7 +59,7 @@ impl<S> Http1<S> {
             ways: Rc::new(Ways {
                 builder: builder(&registry.http),
                 date: Date::new(),
-                inputs: Inputs::default(),
+                rooms: Rooms::new(),
             }),
             registry: Rc::clone(registry),
             service: Rc::clone(service),

@@ -362,6 +362,17 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         }
     }
 
+    /// As [`Socket::poll_readable`].
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>
+    where
+        I: Socket,
+    {
+        if self.ahead.is_empty() && !self.activity().is_cut() {
+            ready!(self.io.poll_readable(cx));
+        }
+        Poll::Ready(())
+    }
+
     /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how
     /// much that is; none is the end of file.
     pub(super) fn poll_fill(

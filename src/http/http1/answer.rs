@@ -68,7 +68,7 @@ fn is_plain(status: StatusCode) -> bool {
 
 /// Writes a head. `ends` has it say that it is the connection's last, if it does not already.
 pub(super) fn write_head(
-    out: &mut Buffer,
+    out: &mut Vec<u8>,
     head: &Parts,
     plan: Plan,
     ends: bool,

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use http::response::Parts;
-use http::{HeaderMap, Response, Version};
+use http::{Response, Version};
 use http_body::Body;
 use hyper::rt::Write;
 use hyper::service::Service;
@@ -25,7 +25,7 @@ use super::super::exchange::{Author, Exchange, own};
 use super::super::options::DateHeader;
 use super::super::service::Guarded;
 use super::super::socket::Socket;
-use super::super::stream::Stream;
+use super::super::stream::{READ_AT_ONCE, Stream};
 use super::Ways;
 use super::answer::{self, Plan};
 use super::head::{self, Found, Head};
@@ -58,10 +58,12 @@ where
     given: Option<Response<Option<B>>>,
     /// Whether the answer to it ends the connection.
     is_last: bool,
+    /// Whether answers may not have left.
+    is_unflushed: bool,
+    /// Whether the last read took all that there was, as it did not fill its room.
+    has_emptied: bool,
     /// How much was held before that answer, if nothing of it has been sent.
     held_before: Option<usize>,
-    /// The memory of the last answer's fields.
-    spare: HeaderMap,
     known: Known,
     /// In one place for the life of the connection, so that a request costs no allocation for it.
     work: Pin<Box<Work<S::Future, B>>>,
@@ -113,8 +115,9 @@ where
             head: Head::default(),
             given: None,
             is_last: false,
+            is_unflushed: false,
+            has_emptied: false,
             held_before: None,
-            spare: HeaderMap::new(),
             known: Known::default(),
             work: Box::pin(Work::Vacant),
         }
@@ -125,6 +128,8 @@ where
             self.ways.date.renew();
         }
         let mut served = 0;
+        // Since then something may have come.
+        self.has_emptied = false;
         loop {
             // One for all that users wrote: what came out of one of its own would be moved once
             // more each time. What they leave half-done is dropped and never seen again, hence the
@@ -204,16 +209,14 @@ where
         }
         *served += 1;
         let http = &self.guarded.registry.http;
-        match head::find(&mut self.input, &mut self.spare, &mut self.known, http) {
-            Found::Plain(plain) => {
+        let mut request = Request::new(self.guarded.empty_body());
+        let rooms = &self.ways.rooms;
+        match head::find(&mut self.input, &mut request, &mut self.known, rooms, http) {
+            Found::Plain { head, is_last } => {
                 self.part = 0;
-                self.head = plain.head;
-                self.is_last = plain.is_last;
+                self.head = head;
+                self.is_last = is_last;
                 self.exchange.begin(Version::HTTP_11, false);
-                let (mut head, ()) = http::Request::new(()).into_parts();
-                head.uri = plain.uri;
-                head.headers = plain.headers;
-                let request = Request::from_parts(head, self.guarded.empty_body());
                 // Should it panic, that is caught around all steps.
                 let handler = self.guarded.inner.call(request);
                 self.work.set(Work::Handler { handler });
@@ -232,17 +235,22 @@ where
 
     /// All requests that have come are answered.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        if let Err(error) = ready!(self.poll_flush(cx)) {
+        if self.is_unflushed
+            && let Err(error) = ready!(self.poll_flush(cx))
+        {
             return over(error);
         }
-        // Nobody needs room for an answer now, nor for a request until it comes.
-        self.stream.release();
+        if self.has_emptied {
+            ready!(self.stream.poll_readable(cx));
+            self.has_emptied = false;
+        }
         if !self.has_room {
             self.has_room = true;
-            self.input = self.ways.inputs.take();
+            self.input = self.ways.rooms.input();
         }
         let read = self.stream.poll_fill(cx, &mut self.input);
         self.give_room_back();
+        self.has_emptied = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
         match ready!(read) {
             Ok(0) if self.input.is_empty() => self.is_last = true,
             Ok(0) => return Poll::Ready(Some(Outcome::NotPlain)),
@@ -257,12 +265,16 @@ where
     fn give_room_back(&mut self) {
         if self.has_room && self.input.is_empty() {
             self.has_room = false;
-            self.ways.inputs.keep(mem::take(&mut self.input));
+            self.ways.rooms.keep_input(mem::take(&mut self.input));
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        self.is_unflushed = false;
+        // Nobody needs room for an answer until there is one.
+        self.stream.release();
+        Poll::Ready(flushed)
     }
 
     /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
@@ -296,10 +308,9 @@ where
             left: plan.length,
         });
         let out = self.stream.held();
-        answer::write_head(out, &head, plan, self.is_last, date.as_ref());
+        out.extend_with(|out| answer::write_head(out, &head, plan, self.is_last, date.as_ref()));
         self.is_last |= plan.says_close;
-        head.headers.clear();
-        self.spare = head.headers;
+        self.ways.rooms.keep_fields(head.headers);
         None
     }
 
@@ -310,6 +321,7 @@ where
             self.stream.held().truncate(before);
         }
         self.stream.note_held();
+        self.is_unflushed = true;
         // First: should the body panic when it is dropped, there must be no other answer.
         self.exchange.end();
         self.work.set(Work::Vacant);

@@ -8,13 +8,14 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 use httparse::{Header, Status};
 
 use super::super::options::Http;
 use super::super::rules;
 use super::super::stream::READ_AT_ONCE;
 use super::known::{Kept, Known};
+use super::rooms::Rooms;
 
 /// As many fields as a plain head has, at the most; browsers send about fifteen.
 const FIELDS_MAX: usize = 32;
@@ -26,20 +27,16 @@ const START: &[u8] = b"GET /";
 
 /// What has come.
 pub(super) enum Found {
-    Plain(Plain),
+    /// A request that is plain.
+    Plain {
+        head: Head,
+        /// Whether the client will send no other (RFC 9112 9.6).
+        is_last: bool,
+    },
     /// The beginning of what may become plain.
     Part,
     /// Not plain. These bytes were taken from the input for it.
     Other(Bytes),
-}
-
-/// A request that is plain.
-pub(super) struct Plain {
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
-    pub(super) head: Head,
-    /// Whether the client will send no other (RFC 9112 9.6).
-    pub(super) is_last: bool,
 }
 
 /// Where a head is, as it was sent.
@@ -106,12 +103,13 @@ impl Span {
     }
 }
 
-/// The first request of the input, if it is plain. `spare` is the memory for its fields,
-/// `known` is what came before it on its connection.
-pub(super) fn find(
+/// The first request of the input, if it is plain: `request`, a new one, becomes that. `known` is
+/// what came before it on its connection.
+pub(super) fn find<B>(
     input: &mut BytesMut,
-    spare: &mut HeaderMap,
+    request: &mut Request<B>,
     known: &mut Known,
+    rooms: &Rooms,
     http: &Http,
 ) -> Found {
     let begun = input.len().min(START.len());
@@ -120,7 +118,7 @@ pub(super) fn find(
     }
     if let Some(kept) = known.kept()
         && let Some((line, uri)) = kept.line_before_same_fields(input)
-        && let Some(found) = again(input, line, uri, spare, kept, http)
+        && let Some(found) = again(input, line, uri, request, kept, rooms, http)
     {
         return found;
     }
@@ -149,18 +147,19 @@ pub(super) fn find(
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    match request(&head, target, fields, mem::take(spare), known.kept()) {
+    let headers = rooms.fields();
+    match understand(&head, target, fields, headers, known.kept()) {
         Some((uri, headers, is_last, new)) => {
             // A head that is like one that is kept says nothing of an end.
             if !is_last {
                 known.learn(&head, target, fields, new);
             }
-            Found::Plain(Plain {
-                uri,
-                headers,
+            *request.uri_mut() = uri;
+            set_fields(request, headers);
+            Found::Plain {
                 head: Head::Taken(head),
                 is_last,
-            })
+            }
         }
         None => Found::Other(head),
     }
@@ -177,12 +176,13 @@ fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
 
 /// A request whose fields are all known, behind a request line of this length, and perhaps its
 /// target. `None` is for the parser of whole heads to judge.
-fn again(
+fn again<B>(
     input: &mut BytesMut,
     line: usize,
     known_uri: Option<&Uri>,
-    spare: &mut HeaderMap,
+    request: &mut Request<B>,
     known: &Kept,
+    rooms: &Rooms,
     http: &Http,
 ) -> Option<Found> {
     let len = line + known.section_len();
@@ -198,17 +198,25 @@ fn again(
             }
         }
     };
-    let mut headers = mem::take(spare);
+    let mut headers = rooms.fields();
     headers.reserve(fields.len());
     for (name, value) in fields {
         headers.append(name, value.clone());
     }
-    Some(Found::Plain(Plain {
-        uri,
-        headers,
+    *request.uri_mut() = uri;
+    set_fields(request, headers);
+    Some(Found::Plain {
         head,
         is_last: false,
-    }))
+    })
+}
+
+/// Gives a new request its fields. It has none, and no room for any: nothing that would have to be
+/// dropped, which is sixty instructions to find out.
+#[inline]
+fn set_fields<B>(request: &mut Request<B>, fields: HeaderMap) {
+    debug_assert_eq!(request.headers().capacity(), 0);
+    mem::forget(mem::replace(request.headers_mut(), fields));
 }
 
 /// Where the target is in a request line that is plain.
@@ -226,7 +234,7 @@ fn target(line: &[u8]) -> Option<Span> {
 
 /// The request, whether it is the last, and how many of its fields were not known. `None` is "not
 /// plain".
-fn request(
+fn understand(
     head: &Bytes,
     target: Span,
     fields: &[Field],

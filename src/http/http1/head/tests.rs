@@ -1,10 +1,18 @@
 use super::*;
 
-fn found(text: &str) -> (Found, BytesMut) {
+/// What was found, and the request that it made, which is a new one if it is not plain.
+type Outcome = (Found, Request<()>);
+
+fn find_next(input: &mut BytesMut, known: &mut Known) -> Outcome {
+    let mut request = Request::new(());
+    let found = find(input, &mut request, known, &Rooms::new(), &Http::new());
+    (found, request)
+}
+
+fn found(text: &str) -> (Outcome, BytesMut) {
     let mut input = BytesMut::from(text);
-    let (mut spare, mut known) = (HeaderMap::new(), Known::default());
-    let found = find(&mut input, &mut spare, &mut known, &Http::new());
-    (found, input)
+    let outcome = find_next(&mut input, &mut Known::default());
+    (outcome, input)
 }
 
 impl Head {
@@ -16,14 +24,15 @@ impl Head {
     }
 }
 
+fn is_taken(found: &Found, head: &str) -> bool {
+    matches!(found, Found::Plain { head: Head::Taken(taken), .. } if taken == head)
+}
+
 /// What is known of a connection tells nobody anything else.
 #[test]
 fn repeated_fields_are_the_same_fields() {
     let mut known = Known::default();
-    let mut find_next = |head: &str| {
-        let mut input = BytesMut::from(head);
-        find(&mut input, &mut HeaderMap::new(), &mut known, &Http::new())
-    };
+    let mut found_next = |head: &str| find_next(&mut BytesMut::from(head), &mut known);
     let heads = [
         ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
         ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
@@ -40,13 +49,21 @@ fn repeated_fields_are_the_same_fields() {
     ];
     for (target, fields) in heads {
         let head = format!("GET {target} HTTP/1.1\r\n{fields}\r\n");
-        let (Found::Plain(here), (Found::Plain(anew), _)) = (find_next(&head), found(&head)) else {
+        let ((here, request_here), ((anew, request_anew), _)) = (found_next(&head), found(&head));
+        assert_eq!(request_here.uri(), request_anew.uri(), "{head}");
+        assert_eq!(request_here.headers(), request_anew.headers(), "{head}");
+        let Found::Plain {
+            head: taken,
+            is_last,
+        } = here
+        else {
             panic!("it is plain: {head}");
         };
-        assert_eq!(here.uri, anew.uri, "{head}");
-        assert_eq!(here.headers, anew.headers, "{head}");
-        assert_eq!(here.is_last, anew.is_last);
-        assert_eq!(here.head.len(), head.len());
+        assert_eq!(taken.len(), head.len());
+        assert!(
+            matches!(anew, Found::Plain { is_last: it, .. } if it == is_last),
+            "{head}"
+        );
     }
     let long = format!("GET /{}", "x".repeat(9 * 1024));
     for (line, fields) in [
@@ -60,7 +77,7 @@ fn repeated_fields_are_the_same_fields() {
         ("GET /", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
         (&long, "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
     ] {
-        let found = find_next(&format!("{line}\r\n{fields}\r\n"));
+        let (found, _) = found_next(&format!("{line}\r\n{fields}\r\n"));
         assert!(matches!(found, Found::Other(_)), "{line} {fields}");
     }
 }
@@ -68,46 +85,41 @@ fn repeated_fields_are_the_same_fields() {
 #[test]
 fn a_head_that_is_known_stays_where_it_is() {
     let head = "GET /polled HTTP/1.1\r\nHost: h\r\n\r\n";
-    let (mut spare, mut known) = (HeaderMap::new(), Known::default());
+    let mut known = Known::default();
     let mut input = BytesMut::from(&head.repeat(3)[..]);
     for left in [2, 1] {
-        let found = find(&mut input, &mut spare, &mut known, &Http::new());
-        let Found::Plain(plain) = found else {
-            panic!("it is plain");
-        };
-        assert!(matches!(plain.head, Head::Taken(taken) if taken == head));
+        assert!(is_taken(&find_next(&mut input, &mut known).0, head));
         assert_eq!(input.len(), left * head.len());
     }
-    let Found::Plain(plain) = find(&mut input, &mut spare, &mut known, &Http::new()) else {
+    let Found::Plain { head: kept, .. } = find_next(&mut input, &mut known).0 else {
         panic!("it is plain");
     };
-    assert!(matches!(plain.head, Head::InInput(len) if len == head.len()));
+    assert!(matches!(kept, Head::InInput(len) if len == head.len()));
     assert_eq!(input, head);
 }
 
 #[test]
 fn a_plain_request_is_taken_and_the_next_is_left() {
     let head = "GET /a?b HTTP/1.1\r\nHost: h\r\nx: 1\r\nX: 2\r\nConnection: Keep-Alive\r\n\r\n";
-    let (Found::Plain(plain), rest) = found(&format!("{head}GET /next")) else {
-        panic!("it is plain");
-    };
-    assert!(matches!(plain.head, Head::Taken(taken) if taken == head));
+    let ((found, request), rest) = found(&format!("{head}GET /next"));
+    assert!(is_taken(&found, head));
+    assert!(matches!(found, Found::Plain { is_last: false, .. }));
     assert_eq!(rest, "GET /next");
-    assert_eq!(plain.uri, "/a?b");
-    let values: Vec<_> = plain.headers.get_all("x").iter().collect();
+    assert_eq!(request.uri(), "/a?b");
+    let values: Vec<_> = request.headers().get_all("x").iter().collect();
     assert_eq!(values, ["1", "2"]);
-    assert_eq!(plain.headers.len(), 4);
-    assert!(!plain.is_last);
+    assert_eq!(request.headers().len(), 4);
 }
 
 #[test]
 fn the_last_one_says_so() {
     for said in ["close", "Close", "close\r\nConnection: keep-alive"] {
         let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {said}\r\n\r\n");
-        let (Found::Plain(plain), _) = found(&head) else {
-            panic!("it is plain: {said}");
-        };
-        assert!(plain.is_last, "{said}");
+        let ((found, _), _) = found(&head);
+        assert!(
+            matches!(found, Found::Plain { is_last: true, .. }),
+            "{said}"
+        );
     }
 }
 
@@ -115,7 +127,7 @@ fn the_last_one_says_so() {
 fn part_of_a_plain_request_is_waited_for() {
     let head = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     for end in 1..head.len() {
-        let (found, rest) = found(&head[..end]);
+        let ((found, _), rest) = found(&head[..end]);
         assert!(matches!(found, Found::Part), "{end}");
         assert_eq!(rest.len(), end);
     }
@@ -157,7 +169,7 @@ fn whatever_else_is_left_as_it_came() {
     ]
     .map(str::to_owned);
     for text in fields.iter().chain(&others[2..]).chain(&others[..1]) {
-        let (Found::Other(taken), rest) = found(text) else {
+        let ((Found::Other(taken), _), rest) = found(text) else {
             panic!("it is not plain: {text}");
         };
         assert_eq!([&taken[..], &rest[..]].concat(), text.as_bytes());
