@@ -83,11 +83,12 @@ impl<S> Http1<S> {
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(activity),
         };
-        let served = match self.registry.http.serves_directly() {
-            true => Served::Directly(Direct::new(stream, guarded, Rc::clone(&self.ways))),
-            false => Served::by_hyper(&self.ways, stream, Resumed::new(guarded, None)),
-        };
-        Box::new(served)
+        if !self.registry.http.serves_directly() {
+            let service = Resumed::new(guarded, None);
+            return Box::new(Served::by_hyper(&self.ways, stream, service));
+        }
+        let ways = Rc::clone(&self.ways);
+        Box::new(Served::Directly(Direct::new(stream, guarded, ways)))
     }
 }
 

@@ -6,6 +6,7 @@
 //! runtime hears of a new TCP connection when there is something to wait for: after one look at
 //! what has come, and one write.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem;
 use std::net;
@@ -24,6 +25,11 @@ use crate::http::Closed;
 
 /// As many bytes as the first look takes: most requests are smaller.
 const GLANCE: usize = 2048;
+
+thread_local! {
+    /// Cleared once, not for each connection.
+    static GLANCED: RefCell<[u8; GLANCE]> = const { RefCell::new([0; GLANCE]) };
+}
 
 /// See the module's head.
 #[derive(Debug)]
@@ -91,12 +97,13 @@ impl Stream {
         if !looked.begin() {
             return None;
         }
-        let mut bytes = [0; GLANCE];
-        match socket.read(&mut bytes[..room.min(GLANCE)]) {
-            Ok(len @ 1..) => Some(take(&bytes[..len])),
-            // The end of file comes again, and an error leaves the end of file behind.
-            Ok(0) | Err(_) => None,
-        }
+        GLANCED.with_borrow_mut(|bytes| {
+            match socket.read(&mut bytes[..room.min(GLANCE)]) {
+                Ok(len @ 1..) => Some(take(&bytes[..len])),
+                // The end of file comes again, and an error leaves the end of file behind.
+                Ok(0) | Err(_) => None,
+            }
+        })
     }
 
     /// Whether bytes have come that nobody has read. Asks the kernel.
@@ -132,8 +139,8 @@ impl Stream {
         }
     }
 
-    /// As a write, of bytes behind which there is only the end of file, to be told at once: over TCP
-    /// both leave in one segment, which spares either side one.
+    /// As a write, of bytes behind which only the end of file comes, which is told at once: over
+    /// TCP both leave in one segment, which spares either side one.
     pub(crate) fn poll_write_last(
         &mut self,
         cx: &mut Context<'_>,

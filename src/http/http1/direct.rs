@@ -55,7 +55,7 @@ where
     /// That of the request that is being answered, for hyper if the answer is not plain.
     head: Head,
     /// That answer.
-    given: Option<Response<Option<B>>>,
+    given: Option<Box<Response<Option<B>>>>,
     /// Whether the answer to it ends the connection.
     is_last: bool,
     /// Whether answers may not have left.
@@ -293,7 +293,7 @@ where
         let plan = Plan::of(&head, body.as_ref());
         self.exchange.count_answer(head.status);
         let Some(plan) = plan else {
-            self.given = Some(Response::from_parts(head, body));
+            self.given = Some(Box::new(Response::from_parts(head, body)));
             return Some(Outcome::NotPlain);
         };
         let registry = &self.guarded.registry;
@@ -340,7 +340,7 @@ where
         }
         let exchange = self.exchange;
         let given = |answer: Response<_>| answer.map(|body| ResponseBody::new(body, exchange));
-        let resumed = Resumed::new(self.guarded, self.given.map(given));
+        let resumed = Resumed::new(self.guarded, self.given.map(|answer| given(*answer)));
         (stream, resumed, self.ways)
     }
 

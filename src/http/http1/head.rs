@@ -8,7 +8,7 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use http::{HeaderName, HeaderValue, Request, Uri};
 use httparse::{Header, Status};
 
 use super::super::options::Http;
@@ -147,15 +147,13 @@ pub(super) fn find<B>(
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    let headers = rooms.fields();
-    match understand(&head, target, fields, headers, known.kept()) {
-        Some((uri, headers, is_last, new)) => {
+    make_room(request, rooms);
+    match understand(&head, target, fields, request, known.kept()) {
+        Some((is_last, new)) => {
             // A head that is like one that is kept says nothing of an end.
             if !is_last {
                 known.learn(&head, target, fields, new);
             }
-            *request.uri_mut() = uri;
-            set_fields(request, headers);
             Found::Plain {
                 head: Head::Taken(head),
                 is_last,
@@ -198,25 +196,25 @@ fn again<B>(
             }
         }
     };
-    let mut headers = rooms.fields();
+    *request.uri_mut() = uri;
+    make_room(request, rooms);
+    let headers = request.headers_mut();
     headers.reserve(fields.len());
     for (name, value) in fields {
         headers.append(name, value.clone());
     }
-    *request.uri_mut() = uri;
-    set_fields(request, headers);
     Some(Found::Plain {
         head,
         is_last: false,
     })
 }
 
-/// Gives a new request its fields. It has none, and no room for any: nothing that would have to be
-/// dropped, which is sixty instructions to find out.
+/// Gives a new request room for fields. It has none, and so nothing that would have to be dropped,
+/// which is sixty instructions to find out.
 #[inline]
-fn set_fields<B>(request: &mut Request<B>, fields: HeaderMap) {
+fn make_room<B>(request: &mut Request<B>, rooms: &Rooms) {
     debug_assert_eq!(request.headers().capacity(), 0);
-    mem::forget(mem::replace(request.headers_mut(), fields));
+    mem::forget(mem::replace(request.headers_mut(), rooms.fields()));
 }
 
 /// Where the target is in a request line that is plain.
@@ -232,19 +230,20 @@ fn target(line: &[u8]) -> Option<Span> {
     }
 }
 
-/// The request, whether it is the last, and how many of its fields were not known. `None` is "not
-/// plain".
-fn understand(
+/// Gives the request its target and its fields, and says whether it is the last and how many of
+/// them were not known. `None` is "not plain".
+fn understand<B>(
     head: &Bytes,
     target: Span,
     fields: &[Field],
-    mut headers: HeaderMap,
+    request: &mut Request<B>,
     known: Option<&Kept>,
-) -> Option<(Uri, HeaderMap, bool, u32)> {
-    let uri = match known.and_then(|known| known.uri(target.of_slice(head))) {
+) -> Option<(bool, u32)> {
+    *request.uri_mut() = match known.and_then(|known| known.uri(target.of_slice(head))) {
         Some(uri) => uri.clone(),
         None => Uri::from_maybe_shared(target.of_bytes(head)).ok()?,
     };
+    let headers = request.headers_mut();
     let mut is_last = false;
     let mut hosts = 0;
     let mut new = 0;
@@ -273,7 +272,7 @@ fn understand(
     if hosts != 1 {
         return None;
     }
-    Some((uri, headers, is_last, new))
+    Some((is_last, new))
 }
 
 #[cfg(test)]
