@@ -54,3 +54,46 @@ impl Rooms {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn with_fields(count: usize) -> HeaderMap {
+        let field = |at| {
+            let name = http::HeaderName::try_from(format!("x-{at}")).expect("a name");
+            (name, HeaderValue::from_static("?"))
+        };
+        (0..count).map(field).collect()
+    }
+
+    #[test]
+    fn room_comes_back_empty() {
+        let rooms = Rooms::new();
+        let fields = with_fields(8);
+        let capacity = fields.capacity();
+        rooms.keep_fields(fields);
+        let again = rooms.fields();
+        assert!(again.is_empty());
+        assert_eq!(again.capacity(), capacity);
+        assert_eq!(rooms.fields().capacity(), 0, "there was one");
+    }
+
+    #[test]
+    fn room_for_a_rare_request_is_not_kept() {
+        let rooms = Rooms::new();
+        for count in [0, FIELDS_MAX + 1] {
+            rooms.keep_fields(with_fields(count));
+            assert_eq!(rooms.fields().capacity(), 0, "{count} fields");
+        }
+    }
+
+    #[test]
+    fn there_is_an_end_to_it() {
+        let rooms = Rooms::new();
+        (0..=KEPT_MAX).for_each(|_| rooms.keep_fields(with_fields(1)));
+        assert_eq!(rooms.fields.len(), KEPT_MAX);
+    }
+}
