@@ -183,3 +183,6 @@ fn builder(http: &Http) -> Builder {
         .pipeline_flush(false);
     builder
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,14 +28,14 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         false
     }
 
-    /// Whether close(2), which comes right after, tells the client as much as a shutdown would:
-    /// that is so if there is nothing but the end of file to be sent.
-    fn ends_with_close(&self) -> bool {
+    /// Whether there is nothing between it and the kernel: close(2) tells the client as much as a
+    /// shutdown would, and a read that finds little has found all there is, be it an error.
+    fn is_bare(&self) -> bool {
         false
     }
 
-    /// Writes bytes behind which there is nothing but the end of file, which is told right after,
-    /// so that both may leave together.
+    /// Writes bytes behind which there is nothing but the end of file, and that with them if they
+    /// can leave together. Of a bare socket: close(2) comes right after.
     fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, bytes)
     }

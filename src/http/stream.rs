@@ -60,8 +60,8 @@ pub(super) struct Stream<I> {
     preface: Preface,
     /// Read before, and not understood yet.
     ahead: Bytes,
-    /// What is held back. The buffer stays until the stream ends: whoever pipelines needs it again
-    /// at once.
+    /// What is held back. For hyper the buffer stays until the stream ends: whoever pipelines needs
+    /// it again at once.
     held: Option<Buffer>,
     last_read: LastRead,
     last_call: LastCall,
@@ -241,7 +241,7 @@ impl<I: Socket> Stream<I> {
 
     /// Sends what is held back, and ends the stream.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.io.ends_with_close() {
+        if !self.io.is_bare() {
             // What has to leave before has a deadline of its own.
             ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
         }
@@ -362,6 +362,14 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         }
     }
 
+    /// As [`Socket::is_bare`].
+    pub(super) fn is_bare(&self) -> bool
+    where
+        I: Socket,
+    {
+        self.io.is_bare()
+    }
+
     /// As [`Socket::poll_readable`].
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>
     where
@@ -464,19 +472,13 @@ impl<I: Socket> rt::Write for Stream<I> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if !this.io.ends_with_close() || this.activity().stage() == Stage::Upgraded {
+        if !this.io.is_bare() || this.activity().stage() == Stage::Upgraded {
             ready!(this.poll_send_held(cx))?;
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
-        // A stream is shut down just before we drop it: if all has left, one system call is enough
-        // for that. If there is more to be said the farewell shuts the socket down itself.
-        if this.held_len() > 0 {
-            ready!(this.poll_send_by(cx, I::poll_write_last))?;
-            // Not left to close(2), which drops what has not left if the client has sent more.
-            // A client that has gone has no use for the end of file.
-            let _ = ready!(Pin::new(&mut this.io).poll_shutdown(cx));
-        }
-        Poll::Ready(Ok(()))
+        // A stream is shut down just before we drop it: one system call is enough for that. If
+        // there is more to be said the farewell shuts the socket down itself.
+        this.poll_send_by(cx, I::poll_write_last)
     }
 }
 

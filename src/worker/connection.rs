@@ -196,7 +196,7 @@ impl Socket for Connection {
         luggage.is_some_and(|luggage| luggage.past == Past::Elsewhere)
     }
 
-    fn ends_with_close(&self) -> bool {
+    fn is_bare(&self) -> bool {
         true
     }
 

@@ -206,7 +206,7 @@ impl Socket for Memory {
         Closed::Nothing
     }
 
-    fn ends_with_close(&self) -> bool {
+    fn is_bare(&self) -> bool {
         true
     }
 }

@@ -99,9 +99,12 @@ impl Socket for Wire {
         self.at < self.come
     }
 
-    /// It may be so in vain.
-    fn poll_readable(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
-        Poll::Ready(())
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_come(cx)
+    }
+
+    fn is_bare(&self) -> bool {
+        true
     }
 
     fn closed(&self) -> Closed {

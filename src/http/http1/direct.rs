@@ -60,7 +60,8 @@ where
     is_last: bool,
     /// Whether answers may not have left.
     is_unflushed: bool,
-    /// Whether the last read took all that there was, as it did not fill its room.
+    /// Whether the last read seems to have taken all that there was. Asking costs less then than
+    /// reading in vain.
     has_emptied: bool,
     /// How much was held before that answer, if nothing of it has been sent.
     held_before: Option<usize>,
@@ -241,6 +242,7 @@ where
             return over(error);
         }
         if self.has_emptied {
+            self.give_room_back();
             ready!(self.stream.poll_readable(cx));
             self.has_emptied = false;
         }
@@ -250,7 +252,8 @@ where
         }
         let read = self.stream.poll_fill(cx, &mut self.input);
         self.give_room_back();
-        self.has_emptied = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
+        let is_short = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
+        self.has_emptied = is_short && self.stream.is_bare();
         match ready!(read) {
             Ok(0) if self.input.is_empty() => self.is_last = true,
             Ok(0) => return Poll::Ready(Some(Outcome::NotPlain)),

@@ -326,6 +326,11 @@ impl Socket for Counted {
         self.stream.poll_read_ready(cx).map(drop)
     }
 
+    /// Unless its last moment is of interest: then it is shut down, as TLS is.
+    fn is_bare(&self) -> bool {
+        self.last_moment.lock().expect("one thread").is_empty()
+    }
+
     fn closed(&self) -> Closed {
         self.looks.fetch_add(1, Relaxed);
         Closed::of(self.stream.ready(Closed::INTEREST))
