@@ -68,27 +68,15 @@ impl Body {
         self.unread = None;
         self.activity.close_body();
     }
+}
 
-    /// The frame, if it is within the limit.
-    fn count(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
-        let Some(unread) = &mut self.unread else {
-            return Ok(frame);
-        };
+impl Unread {
+    /// Counts a frame, which may be one too many.
+    fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
-        match unread.left.checked_sub(len) {
-            Some(left) => {
-                unread.left = left;
-                if unread.incoming.is_end_stream() {
-                    self.end();
-                }
-                Ok(frame)
-            }
-            None => {
-                self.activity.fail_body(BodyFailure::TooLarge);
-                let limit = unread.limit;
-                Err(BodyError::TooLarge { limit })
-            }
-        }
+        let left = self.left.checked_sub(len);
+        self.left = left.ok_or(BodyError::TooLarge { limit: self.limit })?;
+        Ok(())
     }
 }
 
@@ -123,7 +111,18 @@ impl http_body::Body for Body {
         };
         this.activity.end_await_body();
         Poll::Ready(match item {
-            Some(Ok(frame)) => Some(this.count(frame)),
+            Some(Ok(frame)) => Some(match unread.count(&frame) {
+                Ok(()) => {
+                    if unread.incoming.is_end_stream() {
+                        this.end();
+                    }
+                    Ok(frame)
+                }
+                Err(error) => {
+                    this.activity.fail_body(BodyFailure::TooLarge);
+                    Err(error)
+                }
+            }),
             Some(Err(error)) => {
                 this.activity.fail_body(BodyFailure::Broken);
                 Some(Err(BodyError::Broken(error)))

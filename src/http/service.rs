@@ -35,10 +35,6 @@ impl<S> Guarded<S> {
         Body::empty(Arc::clone(&self.activity))
     }
 
-    fn max_body_size(&self) -> u64 {
-        self.registry.http.max_body_size.unwrap_or(u64::MAX)
-    }
-
     fn handle<B>(&self, request: Request, exchange: Exchange) -> Answer<S::Future>
     where
         S: Service<Request, Response = Response<B>>,
@@ -85,7 +81,7 @@ where
             }
             rules::settle_host(&mut request);
         }
-        let limit = self.max_body_size();
+        let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
         let request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));

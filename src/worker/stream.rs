@@ -218,7 +218,8 @@ impl New {
     }
 }
 
-/// Not to be left to close(2), which drops what has not left if the client has sent more.
+/// send(2), and the end of file with it if all is taken. That is not left to close(2), which drops
+/// what has not left if the client has sent more.
 fn send_last(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
     let sent = send_more(socket, bytes)?;
     if sent == bytes.len() {

@@ -244,7 +244,6 @@ where
         if self.has_emptied {
             self.give_room_back();
             ready!(self.stream.poll_readable(cx));
-            self.has_emptied = false;
         }
         if !self.has_room {
             self.has_room = true;
@@ -342,8 +341,9 @@ where
             stream.put_back(head);
         }
         let exchange = self.exchange;
-        let given = |answer: Response<_>| answer.map(|body| ResponseBody::new(body, exchange));
-        let resumed = Resumed::new(self.guarded, self.given.map(|answer| given(*answer)));
+        let given =
+            |answer: Box<_>| Response::map(*answer, |body| ResponseBody::new(body, exchange));
+        let resumed = Resumed::new(self.guarded, self.given.map(given));
         (stream, resumed, self.ways)
     }
 
