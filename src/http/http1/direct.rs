@@ -324,9 +324,13 @@ where
         }
         self.stream.note_held();
         self.is_unflushed = true;
-        // First: should the body panic when it is dropped, there must be no other answer.
         self.exchange.end();
-        self.work.set(Work::Vacant);
+        let dropped = catch_unwind(AssertUnwindSafe(|| self.work.set(Work::Vacant)));
+        if let Err(payload) = dropped {
+            // What is written is whole, and leaves; whoever did this is not called again.
+            self.exchange.panicked(&*payload);
+            self.is_last = true;
+        }
         if let Head::InInput(len) = mem::take(&mut self.head) {
             self.input.advance(len);
         }

@@ -120,9 +120,12 @@ impl Drop for Cursed {
 }
 
 #[test]
-fn a_body_that_panics_when_it_is_dropped_is_not_answered_for_twice() {
+fn a_body_that_panics_when_it_is_dropped_ends_the_connection_behind_its_answer() {
     run(async {
-        let cursed = async |_| {
+        let cursed = async |request: Request| {
+            if request.uri().path() != "/cursed" {
+                return hello(request).await;
+            }
             let held = Cursed(b"");
             let body = Full::from("whole").map_err(move |never| {
                 let _held = &held;
@@ -132,8 +135,15 @@ fn a_body_that_panics_when_it_is_dropped_is_not_answered_for_twice() {
         };
         let host = Host::start(options(), cursed).await;
         let mut client = host.connect().await;
-        client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
-        assert_eq!(client.rest().await, "", "its task is over");
+        let fatal = b"GET /cursed HTTP/1.1\r\nhost: test\r\n\r\n";
+        client.send([HELLO, fatal, HELLO].concat()).await;
+        let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole";
+        client.expect(&[HELLO_ANSWER, whole].concat()).await;
+        client.expect_end().await;
+        host.emptied().await;
+        let totals = host.server.registry.counters.row().totals();
+        assert_eq!(totals.responses, [0, 2, 0, 0, 0]);
+        assert_eq!(host.server.counts().panics, 1);
     });
 }
 
