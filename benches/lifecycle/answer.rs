@@ -1,10 +1,20 @@
-//! The one answer a request may have, checked as it arrives.
+//! A request, and the one answer it may have, checked as it arrives.
 
 /// What every answer begins with. The peers spell it the same.
 const STATUS: &[u8] = b"HTTP/1.1 200 ";
 
 /// Far more than any of the servers sends.
 const HEAD_MAX: usize = 2048;
+
+/// Asks for `token` back. It is in the body for servers that echo, and in a header for those that
+/// cannot. `fields` are whole lines.
+pub(super) fn request(token: &str, fields: &str) -> String {
+    let length = token.len();
+    format!(
+        "POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: {token}\r\n{fields}\
+         Content-Length: {length}\r\n\r\n{token}"
+    )
+}
 
 /// How much of the right answer is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::answer::{Afterwards, Garbled, Progress, check};
+use crate::answer::{Afterwards, Garbled, Progress, check, request};
 use crate::chance::Chance;
 use crate::load::Shared;
 use crate::tally::{Loss, Lost, Tally};
@@ -34,6 +34,16 @@ pub(crate) enum Habit {
     NewConnections,
     /// One for as long as the server lets it.
     KeepsAlive,
+}
+
+impl Habit {
+    /// What a request says of it.
+    fn fields(self) -> &'static str {
+        match self {
+            Self::NewConnections => "Connection: close\r\n",
+            Self::KeepsAlive => "",
+        }
+    }
 }
 
 pub(crate) struct Client {
@@ -139,7 +149,7 @@ impl Client {
             "client {} asks for the {}th time",
             self.number, self.requests
         );
-        let request = self.request(&token);
+        let request = request(&token, self.habit.fields());
         let exchange = connection.exchange(self.habit, request.as_bytes(), token.as_bytes());
         let outcome = match timeout(PATIENCE, exchange).await {
             Ok(outcome) => outcome?,
@@ -164,19 +174,6 @@ impl Client {
         }
         self.close(connection);
         Ok(None)
-    }
-
-    /// The token is in the body for servers that echo, and in a header for those that cannot.
-    fn request(&self, token: &str) -> String {
-        let connection = match self.habit {
-            Habit::NewConnections => "Connection: close\r\n",
-            Habit::KeepsAlive => "",
-        };
-        let length = token.len();
-        format!(
-            "POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: {token}\r\n{connection}\
-             Content-Length: {length}\r\n\r\n{token}"
-        )
     }
 
     fn note(&mut self, failure: Failure, port: u16, answered_before: u32) -> io::Result<()> {

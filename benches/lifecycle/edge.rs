@@ -3,18 +3,13 @@
 //! A request and an end of file can cross on the way, and then no server can answer. How many do is
 //! a matter of how long the server has not looked when it closes, so it is a figure, not a verdict.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
 use nix::poll::{PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv};
 
 use crate::chance::Chance;
-use crate::client::PATIENCE;
 use crate::contender::Contender;
+use crate::kept::Kept;
 use crate::prefork::{Mode, Prefork};
 use crate::process::Trouble;
 
@@ -58,12 +53,7 @@ fn count(rounds: usize, chance: &mut Chance) -> Result<Counts, Trouble> {
     for _ in 0..rounds {
         let mut idle = Vec::new();
         for number in 0..CONNECTIONS {
-            let mut connection = TcpStream::connect_timeout(&server.address(), PATIENCE)?;
-            connection.set_read_timeout(Some(PATIENCE))?;
-            send(&mut connection, number)?;
-            if !is_answered(&mut connection, number)? {
-                return Err(Trouble::Stuck("a quiet server does not answer".into()));
-            }
+            let connection = Kept::answering(server.address(), &token(number))?;
             let at = FROM + chance.millis_below(SPREAD_MILLIS);
             idle.push((at, number, connection));
         }
@@ -76,7 +66,7 @@ fn count(rounds: usize, chance: &mut Chance) -> Result<Counts, Trouble> {
 }
 
 fn send_at_the_edge(
-    idle: Vec<(Duration, usize, TcpStream)>,
+    idle: Vec<(Duration, usize, Kept)>,
     began: Instant,
     counts: &mut Counts,
 ) -> Result<(), Trouble> {
@@ -85,47 +75,24 @@ fn send_at_the_edge(
         while began.elapsed() < at {
             poll(&mut [], PollTimeout::from(1_u8))?;
         }
-        let fd = connection.as_raw_fd();
-        let seen = recv(fd, &mut [0], MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT);
-        if seen != Err(Errno::EAGAIN) {
+        if !connection.is_open() {
             counts.closed += 1;
-        } else if send(&mut connection, number).is_ok() {
+        } else if connection.send(&token(number)).is_ok() {
             asked.push((number, connection));
         } else {
             counts.lost += 1;
         }
     }
     for (number, mut connection) in asked {
-        match is_answered(&mut connection, number)? {
-            true => counts.answered += 1,
-            false => counts.lost += 1,
+        match connection.receive(&token(number))? {
+            Some(_) => counts.answered += 1,
+            None => counts.lost += 1,
         }
     }
     Ok(())
 }
 
-fn send(connection: &mut TcpStream, number: usize) -> std::io::Result<()> {
-    let body = body(number);
-    let length = body.len();
-    let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}");
-    connection.write_all(request.as_bytes())
-}
-
-fn is_answered(connection: &mut TcpStream, number: usize) -> Result<bool, Trouble> {
-    let body = body(number);
-    let (mut answer, mut bytes) = (Vec::new(), [0; 1024]);
-    while !answer.ends_with(body.as_bytes()) {
-        match connection.read(&mut bytes) {
-            Ok(0) => return Ok(false),
-            Ok(count) => answer.extend_from_slice(&bytes[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
-}
-
 /// It appears nowhere else in an answer.
-fn body(number: usize) -> String {
+fn token(number: usize) -> String {
     format!("<the echo of request {number}>")
 }

@@ -13,11 +13,13 @@ mod answer;
 mod case;
 mod chance;
 mod client;
+mod closed;
 mod command_line;
 mod connections;
 mod contender;
 mod edge;
 mod fasthttp;
+mod kept;
 mod load;
 mod nginx;
 mod prefork;
@@ -79,6 +81,9 @@ fn quiet(options: &Options) -> bool {
     }
     let ours = servers.contains(&Name::Prefork);
     let mut sound = true;
+    if options.events().contains(&Event::Reload) {
+        sound &= closed::print(&servers, options.extent().rounds());
+    }
     if ours && options.events().contains(&Event::Kill) {
         sound &= adoption::print(options.extent().connections()).is_ok();
     }
