@@ -45,6 +45,8 @@ pub(crate) struct Options {
 pub(crate) enum Question {
     /// CPU per request: keep-alive, pipelined, a connection each.
     Cost,
+    /// CPU per connection within TLS: full handshakes and resumed ones.
+    Handshakes,
     /// Memory of idle connections, and what they cost the others.
     Idle,
     /// Latency at constant rates.

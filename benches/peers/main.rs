@@ -6,7 +6,7 @@
 //! taken within a round.
 //!
 //! Not measured: more than one worker (balance between them has a bench of its own), a network,
-//! TLS, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
+//! encryption in bulk, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
 
 /// Declares modules that are rooms of the library, which does not show them: the row in memory has
 /// its own copy. At the root, because they know each other by their paths from there.
@@ -55,6 +55,11 @@ mod cpu;
 mod cpus;
 mod facts;
 mod floor;
+#[cfg(feature = "tls")]
+mod handshakes;
+#[cfg(feature = "tls")]
+#[path = "../support/identity.rs"]
+mod identity;
 mod idle;
 mod in_memory;
 mod latency;
@@ -133,13 +138,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut session = Session {
         programs,
         cpus,
-        progress: Progress::new(expected(options, peers.len())),
+        progress: Progress::new(expected(options, &peers)),
         peers,
         scale: options.scale(),
     };
     let results = measure(options, &mut session, facts);
     match options.extent() {
-        Extent::Test => check(&results, &session.peers),
+        Extent::Test => check(&results),
         Extent::Quick | Extent::Full => report::publish(&results, options),
     }
 }
@@ -148,6 +153,10 @@ fn measure(options: &Options, session: &mut Session, facts: Facts) -> Results {
     let mut results = Results::new(facts, session.scale.clone());
     if options.asks(Question::Cost) {
         results.cost = cost::measure(session);
+    }
+    #[cfg(feature = "tls")]
+    if options.asks(Question::Handshakes) {
+        results.handshakes = handshakes::measure(session);
     }
     if options.asks(Question::Idle) {
         results.idle = idle::measure(session);
@@ -162,7 +171,7 @@ fn measure(options: &Options, session: &mut Session, facts: Facts) -> Results {
 }
 
 /// How many turns there will be, and how long they should take.
-fn expected(options: &Options, peers: usize) -> Expected {
+fn expected(options: &Options, peers: &[Peer]) -> Expected {
     let scale = options.scale();
     let mut expected = Expected::default();
     let mut add = |question, turns: usize, time: Duration| {
@@ -172,6 +181,13 @@ fn expected(options: &Options, peers: usize) -> Expected {
         }
     };
     let (rounds, third) = (scale.rounds.0, scale.rounds.third().0);
+    #[cfg(feature = "tls")]
+    add(
+        Question::Handshakes,
+        rounds * handshakes::private(peers).count(),
+        handshakes::expected(scale.turn),
+    );
+    let peers = peers.len();
     add(Question::Cost, rounds * peers, cost::expected(scale.turn));
     add(Question::Idle, third * peers, idle::expected(scale.turn));
     add(Question::Latency, third * peers, latency::expected(&scale));
@@ -196,13 +212,12 @@ fn check_templates() -> Result<(), String> {
     Ok(())
 }
 
-/// That every server has answered every question without a failure.
-fn check(results: &Results, peers: &[Peer]) -> Result<(), Box<dyn Error>> {
+/// That every server has answered every question that it was asked, without a failure.
+fn check(results: &Results) -> Result<(), Box<dyn Error>> {
     for series in results.all() {
-        for peer in peers {
-            let row = series.row(peer.text());
-            if !row.is_some_and(|row| row.failures == 0 && row.median().is_some()) {
-                return Err(format!("{}: {} has no answer", series.title, peer.text()).into());
+        for row in &series.rows {
+            if row.failures > 0 || row.median().is_none() {
+                return Err(format!("{}: {} has no answer", series.title, row.name).into());
             }
         }
     }

@@ -73,6 +73,18 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
 }
 
+/// Files that a server within TLS is started with.
+pub(crate) struct Pem {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Pem {
+    fn arguments(&self) -> [String; 2] {
+        [&self.certificate, &self.key].map(|path| path.display().to_string())
+    }
+}
+
 /// How a server is started.
 struct Launch {
     program: PathBuf,
@@ -112,15 +124,34 @@ impl Peer {
         }
     }
 
+    /// Whether what is here of it can be started with a certificate.
+    #[cfg(feature = "tls")]
+    pub(crate) fn knows_tls(self) -> bool {
+        matches!(
+            self,
+            Self::Prefork | Self::Nginx | Self::Fasthttp | Self::NetHttp
+        )
+    }
+
     /// Starts it on the CPU that the caller is on.
-    pub(crate) fn start(self, programs: &Programs, heap: Allocator) -> Result<Running, Trouble> {
+    pub(crate) fn start(
+        self,
+        programs: &Programs,
+        heap: Allocator,
+        pem: Option<&Pem>,
+    ) -> Result<Running, Trouble> {
         let address = free_address()?;
         let dir = tempfile::tempdir()?;
-        let launch = self.launch(programs, heap, address, dir.path())?;
+        let launch = self.launch(programs, heap, address, dir.path(), pem)?;
         let arguments: Vec<_> = launch.arguments.iter().map(String::as_str).collect();
         let (processes, _) = Processes::start(dir, &launch.program, &arguments, launch.variables)?;
         let running = Running { processes, address };
-        until("it answers", || answers(address).is_ok()).map_err(|trouble| {
+        let is_there = || match pem {
+            None => answers(address).is_ok(),
+            // Whether it answers is for the load to find.
+            Some(_) => TcpStream::connect(address).is_ok(),
+        };
+        until("it answers", is_there).map_err(|trouble| {
             // Nobody gets the server to ask it for its log.
             Trouble::Stuck(format!("{trouble}\n{}", running.processes.log()))
         })?;
@@ -133,6 +164,7 @@ impl Peer {
         heap: Allocator,
         address: SocketAddr,
         home: &Path,
+        pem: Option<&Pem>,
     ) -> Result<Launch, Trouble> {
         let at = address.to_string();
         let rust = |name: &str| match heap {
@@ -140,20 +172,23 @@ impl Peer {
             Allocator::Mimalloc => programs.rust(&format!("{name}-mimalloc")),
         };
         let found = |program| programs.path(program).map(Path::to_path_buf);
-        let (program, arguments) = match self {
-            Self::Prefork => (binary(), ours(at)),
+        let (program, mut arguments) = match self {
+            Self::Prefork => (binary(), ours(at, pem)),
             Self::Floor => (env::current_exe()?, vec![at]),
             Self::Hyper => (rust("hyper")?, vec![at, "single".into()]),
             Self::HyperMulti => (rust("hyper")?, vec![at, "multi".into()]),
             Self::Axum => (rust("axum")?, vec![at]),
             Self::Actix => (rust("actix")?, vec![at]),
-            Self::Nginx => (found(Program::Nginx)?, nginx(address, home)?),
+            Self::Nginx => (found(Program::Nginx)?, nginx(address, home, pem)?),
             Self::Fasthttp => (found(Program::Fasthttp)?, vec![at, "alone".into()]),
             Self::FasthttpShared => (found(Program::Fasthttp)?, vec![at, "shared".into()]),
             Self::FasthttpReuseport => (found(Program::Fasthttp)?, vec![at, "reuseport".into()]),
             Self::Forker => (found(Program::Forker)?, vec![at, "shared".into()]),
             Self::NetHttp => (found(Program::NetHttp)?, vec![at]),
         };
+        if let (Self::Fasthttp | Self::NetHttp, Some(pem)) = (self, pem) {
+            arguments.extend(pem.arguments());
+        }
         let variables: &[_] = match self {
             Self::Floor => &[(FLOOR, "yes")],
             // They may have one CPU, and should not have to find that out.
@@ -206,16 +241,32 @@ pub(crate) fn extra_options() -> String {
     env::var(OPTIONS).unwrap_or_default()
 }
 
-fn ours(address: String) -> Vec<String> {
+fn ours(address: String, pem: Option<&Pem>) -> Vec<String> {
     let options = ["--respond", BODY, "--workers", "1", "--idle-timeout", "10m"];
     let mut arguments = vec!["--listen".to_owned(), address];
     arguments.extend(options.map(str::to_owned));
+    if let Some(pem) = pem {
+        let [certificate, key] = pem.arguments();
+        let options = ["--tls-cert".into(), certificate, "--tls-key".into(), key];
+        arguments.extend(options);
+    }
     arguments.extend(extra_options().split_whitespace().map(str::to_owned));
     arguments
 }
 
-fn nginx(address: SocketAddr, home: &Path) -> io::Result<Vec<String>> {
+fn nginx(address: SocketAddr, home: &Path, pem: Option<&Pem>) -> io::Result<Vec<String>> {
     let home = home.display();
+    let (ssl, certificate) = match pem.map(Pem::arguments) {
+        Some([certificate, key]) => {
+            // Before 1.23.4 nginx does not speak 1.3 unasked.
+            let lines = format!(
+                "ssl_certificate {certificate}; ssl_certificate_key {key};
+    ssl_protocols TLSv1.2 TLSv1.3;"
+            );
+            ("ssl", lines)
+        }
+        None => ("", String::new()),
+    };
     let configuration = format!(
         "daemon off; worker_processes 1; pid {home}/nginx.pid; error_log {home}/error.log;
 events {{ worker_connections 16384; }}
@@ -225,7 +276,7 @@ http {{
   client_body_temp_path {home}/body; proxy_temp_path {home}/proxy;
   fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
   server {{
-    listen {address} backlog=4096;
+    listen {address} backlog=4096 {ssl}; {certificate}
     location / {{ default_type text/plain; return 200 \"{BODY}\"; }}
   }}
 }}

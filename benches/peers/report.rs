@@ -27,6 +27,7 @@ pub(crate) struct Results {
     pub(crate) facts: Facts,
     pub(crate) scale: Scale,
     pub(crate) cost: Vec<Series>,
+    pub(crate) handshakes: Vec<Series>,
     pub(crate) idle: Vec<Series>,
     pub(crate) latency: Vec<Curve>,
     pub(crate) in_memory: Vec<Series>,
@@ -38,6 +39,7 @@ impl Results {
             facts,
             scale,
             cost: Vec::new(),
+            handshakes: Vec::new(),
             idle: Vec::new(),
             latency: Vec::new(),
             in_memory: Vec::new(),
@@ -46,8 +48,8 @@ impl Results {
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Series> {
         let curves = self.latency.iter().flat_map(|curve| &curve.series);
-        let (cost, idle) = (self.cost.iter(), self.idle.iter());
-        cost.chain(idle).chain(curves).chain(&self.in_memory)
+        let cpu = self.cost.iter().chain(&self.handshakes);
+        cpu.chain(&self.idle).chain(curves).chain(&self.in_memory)
     }
 }
 

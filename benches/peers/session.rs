@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::command_line::{Rounds, Scale};
 use crate::cpus::Cpus;
+#[cfg(feature = "tls")]
+use crate::peer::Pem;
 use crate::peer::{Allocator, Peer, Running};
 use crate::process::Trouble;
 use crate::programs::Programs;
@@ -39,10 +41,18 @@ pub(crate) struct Taken {
 impl Session {
     /// Starts a server on its CPU.
     pub(crate) fn start(&self, peer: Peer, heap: Allocator) -> Result<Running, Trouble> {
-        self.cpus.on_server(|| peer.start(&self.programs, heap))?
+        let start = || peer.start(&self.programs, heap, None);
+        self.cpus.on_server(start)?
     }
 
-    /// A B C ... A B C ..., `rounds` times.
+    /// The same within TLS, and with mimalloc.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_private(&self, peer: Peer, pem: &Pem) -> Result<Running, Trouble> {
+        let start = || peer.start(&self.programs, Allocator::Mimalloc, Some(pem));
+        self.cpus.on_server(start)?
+    }
+
+    /// All of them: A B C ... A B C ..., `rounds` times.
     pub(crate) fn in_turn(
         &mut self,
         case: &str,
@@ -50,13 +60,20 @@ impl Session {
         time: Duration,
         turn: impl Fn(&Self, Peer) -> Result<Turn, Trouble>,
     ) -> Vec<Taken> {
-        let mut all: Vec<_> = self
-            .peers
-            .iter()
-            .map(|peer| Taken::new(peer.text()))
-            .collect();
+        self.in_turn_of(&self.peers.clone(), case, rounds, time, turn)
+    }
+
+    pub(crate) fn in_turn_of(
+        &mut self,
+        peers: &[Peer],
+        case: &str,
+        rounds: Rounds,
+        time: Duration,
+        turn: impl Fn(&Self, Peer) -> Result<Turn, Trouble>,
+    ) -> Vec<Taken> {
+        let mut all: Vec<_> = peers.iter().map(|peer| Taken::new(peer.text())).collect();
         for round in 1..=rounds.0 {
-            for (taken, peer) in all.iter_mut().zip(self.peers.clone()) {
+            for (taken, &peer) in all.iter_mut().zip(peers) {
                 let name = peer.text();
                 self.progress
                     .begin(format_args!("{case}, round {round}: {name}"), time);

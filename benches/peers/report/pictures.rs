@@ -14,8 +14,9 @@ pub(super) struct Picture {
 }
 
 pub(super) fn all(results: &Results) -> Vec<Picture> {
-    let bars = results.cost.iter().chain(&results.idle);
+    let bars = results.cost.iter().chain(&results.handshakes);
     let bars = bars
+        .chain(&results.idle)
         .chain(&results.in_memory)
         .filter(|series| series.unit.is_compared());
     let mut pictures: Vec<_> = bars.map(of_series).collect();

@@ -21,6 +21,7 @@ struct Line {
 pub(super) fn all(results: &Results) -> Vec<Table> {
     let series = |series: &[Series]| series.iter().map(of_series).collect::<Vec<_>>();
     let mut tables = series(&results.cost);
+    tables.extend(series(&results.handshakes));
     tables.extend(series(&results.idle));
     tables.extend(results.latency.iter().map(of_curve));
     tables.extend(series(&results.in_memory));

@@ -6,6 +6,9 @@
 
 mod cpu;
 mod handlers;
+#[cfg(feature = "tls")]
+#[path = "../identity.rs"]
+mod identity;
 mod memory;
 mod opponents;
 mod process;
@@ -23,10 +26,10 @@ use self::process::Process;
 
 pub(crate) use self::cpu::{Clock, Processes};
 pub(crate) use self::handlers::{BODY, COMPUTED};
+#[cfg(feature = "tls")]
+pub(crate) use self::identity::Identity;
 pub(crate) use self::memory::pss;
 pub(crate) use self::role::{become_server_if_asked, calibrate};
-#[cfg(feature = "tls")]
-pub(crate) use self::tls::Identity;
 
 /// The allocator of this package's binary, so that it does not make a difference between servers.
 #[global_allocator]

@@ -18,10 +18,10 @@ use nix::unistd::Pid;
 use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role, service_fn};
 
 use super::handlers::{self, Place, Speed};
+#[cfg(feature = "tls")]
+use super::identity::Identity;
 use super::opponents::{self, Files, Handlers, Plain};
 use super::process::Process;
-#[cfg(feature = "tls")]
-use super::tls::Identity;
 use super::{App, Model, Workers};
 
 /// Tells this executable which server to be.

@@ -8,40 +8,20 @@ use std::env;
 use std::sync::Arc;
 
 use prefork_server::Tls;
-use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use tokio_rustls::TlsAcceptor;
+
+use super::identity::Identity;
 
 /// PEM, for a server to be private with.
 const CERTIFICATE: &str = "PREFORK_BENCH_CERTIFICATE";
 const KEY: &str = "PREFORK_BENCH_KEY";
 
-/// A certificate for `localhost`, signed by its own key: ECDSA on P-256, as most sites have it.
-#[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    certificate: String,
-    key: String,
-}
-
 impl Identity {
-    pub(crate) fn new() -> Self {
-        let made: CertifiedKey<KeyPair> =
-            generate_simple_self_signed(["localhost".to_owned()]).expect("random bytes");
-        Self {
-            certificate: made.cert.pem(),
-            key: made.signing_key.serialize_pem(),
-        }
-    }
-
-    /// What clients have to believe.
-    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("it was made so")
-    }
-
     /// For the server to be.
     pub(super) fn variables(&self) -> [(&'static str, &str); 2] {
         [(CERTIFICATE, &self.certificate), (KEY, &self.key)]
