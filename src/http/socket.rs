@@ -4,7 +4,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, Interest, Ready};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use super::info::ConnectionInfo;
 
@@ -32,6 +32,25 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// shutdown would, and a read that finds little has found all there is, be it an error.
     fn is_bare(&self) -> bool {
         false
+    }
+
+    /// As `poll_read`, for somebody who leaves others their turn unasked: it takes nothing of the
+    /// task's budget (see [`tokio::task::coop`]).
+    fn poll_read_unconstrained(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(self).poll_read(cx, buf)
+    }
+
+    /// As `poll_write`, for the same.
+    fn poll_write_unconstrained(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
     }
 
     /// Writes bytes behind which there is nothing but the end of file, and that with them if they

@@ -15,9 +15,10 @@
 //! All that is about hyper. Plain requests are answered into the held bytes, and whoever does that
 //! flushes them.
 
+mod for_hyper;
+
 use std::cell::Cell;
-use std::io::{self, IoSlice};
-use std::mem;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -39,17 +40,10 @@ const HOLD_BACK: usize = 16 * 1024;
 /// As many bytes as are read at once, at the most: the size that hyper's read buffer may grow to.
 pub(super) const READ_AT_ONCE: usize = 64 * 1024;
 
-/// Up to here a head and a body are copied into one piece: send(2) on one piece costs less than
-/// writev(2) on two, by more than the copy.
-const FLATTEN: usize = 2 * 1024;
-
 thread_local! {
     /// Where socket bytes land first. hyper's buffer is uninitialised memory, which only `unsafe`
     /// code can read(2) into; a copy from here is cheaper than clearing that buffer each time.
     static LANDING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-
-    /// Where small answers are put together.
-    static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// See the module's head.
@@ -138,12 +132,6 @@ impl<I> Stream<I> {
 
     fn holds_back(&self) -> bool {
         self.last_read == LastRead::Bytes && self.activity().may_hold()
-    }
-
-    /// Whether bytes that hyper writes go with those that are held.
-    fn gathers(&self, len: usize) -> bool {
-        let held = self.held_len();
-        (self.holds_back() || held > 0) && held + len <= HOLD_BACK
     }
 
     #[inline]
@@ -239,6 +227,17 @@ impl<I: Socket> Stream<I> {
         Poll::Ready(Ok(()))
     }
 
+    /// A flush for somebody who leaves others their turn unasked.
+    #[inline]
+    pub(super) fn poll_flush_unconstrained(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check_cut()?;
+        ready!(self.poll_send_by(cx, I::poll_write_unconstrained))?;
+        rt::Write::poll_flush(Pin::new(self), cx)
+    }
+
     /// Sends what is held back, and ends the stream.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.io.is_bare() {
@@ -246,39 +245,6 @@ impl<I: Socket> Stream<I> {
             ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
         }
         rt::Write::poll_shutdown(Pin::new(self), cx)
-    }
-
-    /// Holds these bytes back too. Sends all, if there is no reason to wait for more; whether they
-    /// could be sent is for the flush to say.
-    fn poll_gather(
-        &mut self,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let held = self.held.get_or_insert_with(Buffer::take);
-        let before = held.remaining();
-        bufs.iter().for_each(|buf| held.extend_from_slice(buf));
-        let len = held.remaining() - before;
-        self.presence.0.set_held_back(held.remaining());
-        if !self.holds_back()
-            && let Poll::Ready(sent) = self.poll_send_held(cx)
-        {
-            sent?;
-        }
-        Poll::Ready(Ok(len))
-    }
-
-    fn poll_write_flat(
-        &mut self,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let mut flat = FLAT.take();
-        flat.clear();
-        bufs.iter().for_each(|buf| flat.extend_from_slice(buf));
-        let written = Pin::new(&mut self.io).poll_write(cx, &flat);
-        FLAT.set(flat);
-        written
     }
 
     fn note_write(
@@ -309,11 +275,13 @@ impl<I: Socket> Stream<I> {
 
 impl<I: AsyncRead + Unpin> Stream<I> {
     /// Reads at most `room` bytes, and says how many `put` was given: none is the end of file.
+    #[inline]
     fn poll_bring(
         &mut self,
         cx: &mut Context<'_>,
         room: usize,
         mut put: impl FnMut(&[u8]),
+        read: impl FnOnce(&mut I, &mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<usize>> {
         self.check_cut()?;
         if !self.ahead.is_empty() {
@@ -328,17 +296,15 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         let room = room.min(READ_AT_ONCE) - self.preface.kept();
         let mut landed = ReadBuf::new(&mut landing[..room]);
         let mut brought = Some(0);
-        let read = Pin::new(&mut self.io)
-            .poll_read(cx, &mut landed)
-            .map_ok(|()| {
-                let read = landed.filled();
-                brought = self.preface.judge(read).map(|before| {
-                    put(before);
-                    put(read);
-                    before.len() + read.len()
-                });
-                read.len()
+        let read = read(&mut self.io, cx, &mut landed).map_ok(|()| {
+            let read = landed.filled();
+            brought = self.preface.judge(read).map(|before| {
+                put(before);
+                put(read);
+                before.len() + read.len()
             });
+            read.len()
+        });
         LANDING.set(landing);
         self.last_read = match read {
             Poll::Ready(Ok(1..)) => LastRead::Bytes,
@@ -382,103 +348,19 @@ impl<I: AsyncRead + Unpin> Stream<I> {
     }
 
     /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how
-    /// much that is; none is the end of file.
+    /// much that is; none is the end of file. It is for somebody who leaves others their turn
+    /// unasked.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         input: &mut BytesMut,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<io::Result<usize>>
+    where
+        I: Socket,
+    {
         let room = READ_AT_ONCE - input.len();
-        self.poll_bring(cx, room, |bytes| input.extend_from_slice(bytes))
-    }
-}
-
-impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buf: rt::ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        let room = buf.remaining();
-        self.poll_bring(cx, room, |bytes| buf.put_slice(bytes))
-            .map_ok(drop)
-    }
-}
-
-impl<I: Socket> rt::Write for Stream<I> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        this.last_call = LastCall::Write;
-        if this.gathers(buf.len()) {
-            return this.poll_gather(cx, &[IoSlice::new(buf)]);
-        }
-        ready!(this.poll_send_held(cx))?;
-        let written = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.note_write(cx, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        this.last_call = LastCall::Write;
-        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
-        if this.gathers(len) {
-            return this.poll_gather(cx, bufs);
-        }
-        ready!(this.poll_send_held(cx))?;
-        let written = match len {
-            ..=FLATTEN => this.poll_write_flat(cx, bufs),
-            _ => Pin::new(&mut this.io).poll_write_vectored(cx, bufs),
-        };
-        this.note_write(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        let last_call = mem::replace(&mut this.last_call, LastCall::Flush);
-        if last_call == LastCall::Write && this.holds_back() {
-            return Poll::Ready(Ok(()));
-        }
-        ready!(this.poll_send_held(cx))?;
-        let flushed = Pin::new(&mut this.io).poll_flush(cx);
-        // TLS takes more than the kernel does, and sends the rest when it is flushed.
-        if flushed.is_pending() {
-            this.note_blocked(cx);
-        } else if this.activity().write_blocked_since().is_some() {
-            this.activity().has_written();
-        }
-        ready!(flushed)?;
-        // Not before: what is on its way has a deadline of its own.
-        if this.activity().is_looked_for() {
-            this.look()?;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        this.check_cut()?;
-        if !this.io.is_bare() || this.activity().stage() == Stage::Upgraded {
-            ready!(this.poll_send_held(cx))?;
-            return Pin::new(&mut this.io).poll_shutdown(cx);
-        }
-        // A stream is shut down just before we drop it: one system call is enough for that. If
-        // there is more to be said the farewell shuts the socket down itself.
-        this.poll_send_by(cx, I::poll_write_last)
+        let put = |bytes: &[u8]| input.extend_from_slice(bytes);
+        self.poll_bring(cx, room, put, I::poll_read_unconstrained)
     }
 }
 

@@ -200,6 +200,25 @@ impl Socket for Connection {
         true
     }
 
+    fn poll_read_unconstrained(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_again(buf) > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.stream.poll_read_unconstrained(cx, buf)
+    }
+
+    fn poll_write_unconstrained(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_unconstrained(cx, bytes)
+    }
+
     fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.stream.poll_write_last(cx, bytes)
     }

@@ -14,7 +14,6 @@ use bytes::{Buf, BytesMut};
 use http::response::Parts;
 use http::{Response, Version};
 use http_body::Body;
-use hyper::rt::Write;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
@@ -272,7 +271,7 @@ where
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        let flushed = ready!(self.stream.poll_flush_unconstrained(cx));
         self.is_unflushed = false;
         // Nobody needs room for an answer until there is one.
         self.stream.release();
