@@ -161,6 +161,7 @@ tests! {
         notices_go_to_any_descriptor_that_the_master_has,
         a_worker_inherits_nothing_else,
         workers_leave_others_alone_when_they_wake_up,
+        workers_have_no_huge_pages,
         a_master_as_pid_1_reaps_strangers;
     init:
         a_service_manager_hears_the_life_of_a_server,

@@ -59,6 +59,15 @@ pub(crate) fn workers_leave_others_alone_when_they_wake_up() {
     }
 }
 
+pub(crate) fn workers_have_no_huge_pages() {
+    let mut server = Server::start(&["--respond", "hi"]);
+    server.address();
+    for worker in server.workers() {
+        let status = proc_file(worker, "status").expect("it lives");
+        assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");
+    }
+}
+
 pub(crate) fn a_taken_port_exits_5_though_it_could_be_shared() {
     let mut server = Server::start(&["--respond", "hi"]);
     let address = server.address().to_string();

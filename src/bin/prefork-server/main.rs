@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 
+use nix::sys::prctl::set_thp_disable;
 use nix::unistd::geteuid;
 use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
@@ -28,6 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
+    forgo_huge_pages();
     let answering = Answering::new(&options);
     // Found here, in the master, what cannot be served is refused before anything is bound. A
     // worker that finds it tells its master, who tells why a reload or an upgrade came to nothing.
@@ -46,6 +48,16 @@ fn main() -> ExitCode {
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => console::refuse(&error, error.exit_code()),
+    }
+}
+
+/// The allocator asks for huge pages (madvise(2), `MADV_HUGEPAGE`). A worker needs little of one,
+/// and the kernel clears all of it while requests wait: tens of milliseconds in a virtual machine
+/// whose host has to find the memory first. Workers inherit this (prctl(2), `PR_SET_THP_DISABLE`).
+fn forgo_huge_pages() {
+    if let Err(error) = set_thp_disable(true) {
+        // A kernel without them.
+        tracing::debug!(%error, "prctl(2)");
     }
 }
 
