@@ -88,7 +88,12 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
 
 /// How long a turn should take.
 pub(crate) fn expected(turn: Duration) -> Duration {
-    Duration::from_millis(300) + turn.mul_f64(1.2) * Load::ALL.len() as u32
+    expected_of(turn, Load::ALL.len())
+}
+
+/// The same, of so many loads.
+pub(crate) fn expected_of(turn: Duration, loads: usize) -> Duration {
+    Duration::from_millis(300) + turn.mul_f64(1.2) * loads as u32
 }
 
 /// The request that every server can answer.
@@ -104,17 +109,22 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     };
     let mut lengths = Vec::new();
     for load in Load::ALL {
-        let mut driver = Driver::new(load.plan(&server));
-        driver.warm();
-        // Its pools and the branch predictors have seen this load before it is measured.
-        let _ = driver.closed(Extent::For(session.scale.turn / 5));
-        let cost = of(&server, &mut driver, session.scale.turn)?;
+        let cost = of_load(&server, load.plan(&server), session.scale.turn)?;
         turn.figures.push(cost.micros);
         turn.failures += cost.failures;
         lengths.push(cost.answer_bytes as f64);
     }
     turn.figures.push(lengths[0]);
     Ok(turn)
+}
+
+/// What a request of this load costs, once the server has seen it for a while.
+pub(crate) fn of_load(server: &Running, plan: Plan, time: Duration) -> Result<Cost, Trouble> {
+    let mut driver = Driver::new(plan);
+    driver.warm();
+    // Its pools and the branch predictors have seen this load before it is measured.
+    let _ = driver.closed(Extent::For(time / 5));
+    of(server, &mut driver, time)
 }
 
 /// What a request costs while `driver` asks for `time`.

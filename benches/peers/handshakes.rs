@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::cost::{self, CONNECTIONS, hello};
 use crate::identity::Identity;
-use crate::load::{Driver, Extent, Handshakes, Plan, Tls};
+use crate::load::{Handshakes, Plan, Tls};
 use crate::peer::{Peer, Pem};
 use crate::process::Trouble;
 use crate::series::{Series, Unit};
@@ -52,7 +52,7 @@ pub(crate) fn private(peers: &[Peer]) -> impl Iterator<Item = Peer> {
 
 /// How long a turn should take.
 pub(crate) fn expected(turn: Duration) -> Duration {
-    Duration::from_millis(300) + turn.mul_f64(1.2) * CASES.len() as u32
+    cost::expected_of(turn, CASES.len())
 }
 
 fn turn(session: &Session, peer: Peer, identity: &Identity) -> Result<Turn, Trouble> {
@@ -71,10 +71,7 @@ fn turn(session: &Session, peer: Peer, identity: &Identity) -> Result<Turn, Trou
     for (handshakes, ..) in CASES {
         let plan = Plan::new(server.address, CONNECTIONS, hello().closing());
         let tls = Tls::trusting(identity.certificate(), handshakes);
-        let mut driver = Driver::new(plan.within(tls));
-        driver.warm();
-        let _ = driver.closed(Extent::For(session.scale.turn / 5));
-        let cost = cost::of(&server, &mut driver, session.scale.turn)?;
+        let cost = cost::of_load(&server, plan.within(tls), session.scale.turn)?;
         turn.figures.push(cost.micros);
         turn.failures += cost.failures;
     }

@@ -29,7 +29,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
-    forgo_huge_pages();
+    if role() == Role::Master {
+        forgo_huge_pages();
+    }
     let answering = Answering::new(&options);
     // Found here, in the master, what cannot be served is refused before anything is bound. A
     // worker that finds it tells its master, who tells why a reload or an upgrade came to nothing.

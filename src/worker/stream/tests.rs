@@ -3,6 +3,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
 
 use super::*;
 
@@ -106,16 +107,25 @@ async fn the_second_of_each_is_the_runtimes() {
     }
 }
 
-/// More than the kernel takes at once arrives whole.
-#[tokio::test]
-async fn a_large_answer_is_waited_for() {
-    let (mut client, mut stream) = pair();
-    let answer: Vec<u8> = (0..=u8::MAX).cycle().take(16 << 20).collect();
-    let reader = tokio::task::spawn_blocking(move || {
+/// More than the kernel takes at once.
+fn large_answer() -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(16 << 20).collect()
+}
+
+/// What a client is sent until the end.
+fn read_all(mut client: net::TcpStream) -> JoinHandle<Vec<u8>> {
+    tokio::task::spawn_blocking(move || {
         let mut read = Vec::new();
         client.read_to_end(&mut read).expect("it ends");
         read
-    });
+    })
+}
+
+#[tokio::test]
+async fn a_large_answer_is_waited_for() {
+    let (client, mut stream) = pair();
+    let answer = large_answer();
+    let reader = read_all(client);
     stream.write_all(&answer).await.expect("it is read");
     stream.shutdown().await.expect("it is open");
     assert!(reader.await.expect("it reads") == answer);
@@ -187,13 +197,9 @@ async fn a_read_without_a_budget_misses_nothing() {
 
 #[tokio::test]
 async fn a_write_without_a_budget_waits_for_room() {
-    let (mut client, mut stream) = known_pair();
-    let answer: Vec<u8> = (0..=u8::MAX).cycle().take(16 << 20).collect();
-    let reader = tokio::task::spawn_blocking(move || {
-        let mut read = Vec::new();
-        client.read_to_end(&mut read).expect("it ends");
-        read
-    });
+    let (client, mut stream) = known_pair();
+    let answer = large_answer();
+    let reader = read_all(client);
     let mut left = &answer[..];
     while !left.is_empty() {
         let written = poll_fn(|cx| stream.poll_write_unconstrained(cx, left)).await;
