@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 use crate::address::Address;
@@ -28,6 +29,10 @@ use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connec
 /// A connection that closes ends the rest at once.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
+/// After so many new connections those that are open go first: a crowd that arrives at once would
+/// have them wait until each of it was accepted and answered.
+const ACCEPTED_IN_A_ROW: u32 = 16;
+
 /// The connections that come in to a worker: new ones, and those that another worker of
 /// [`Prefork::serve`](crate::Prefork::serve) hands over, which are like any other.
 ///
@@ -40,6 +45,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// `axum`, `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
+    in_a_row: u32,
 }
 
 /// What the worker's tasks and every open connection share. A mutex, though one thread runs them
@@ -71,16 +77,26 @@ struct State {
 
 impl Incoming {
     pub(crate) fn new(queue: Arc<Queue>) -> Self {
-        Self { queue }
+        Self { queue, in_a_row: 0 }
     }
 
     /// The next connection; `None` once the worker drains and nothing waits in the queues.
     ///
     /// While the worker holds as many connections as it may
     /// ([`Prefork::max_connections`](crate::Prefork::max_connections)) it accepts none; they wait
-    /// in the kernel's queue. Running out of descriptors is waited out too, never returned.
+    /// in the kernel's queue. Running out of descriptors is waited out too, never returned. After
+    /// every sixteenth it yields until the event loop has gone round, so that a crowd that arrives
+    /// does not keep those waiting who are there.
+    ///
+    /// Nothing is lost when the future is dropped before it is done.
     pub async fn accept(&mut self) -> Option<Connection> {
-        poll_fn(|cx| self.poll_accept(cx)).await
+        if self.in_a_row == ACCEPTED_IN_A_ROW {
+            self.in_a_row = 0;
+            yield_now().await;
+        }
+        let connection = poll_fn(|cx| self.poll_accept(cx)).await;
+        self.in_a_row += 1;
+        connection
     }
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
@@ -383,6 +399,13 @@ fn sources(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::net::TcpStream;
+    use std::rc::Rc;
+
+    use tokio::runtime::{Builder, LocalOptions};
+    use tokio::task::spawn_local;
+
     use super::*;
 
     #[tokio::test]
@@ -400,5 +423,39 @@ mod tests {
         assert!(ended.is_err(), "it waits");
         queue.drain(Idle::Close);
         assert!(incoming.accept().await.is_none());
+    }
+    async fn accept_a_crowd() {
+        const CROWD: u32 = 3 * ACCEPTED_IN_A_ROW;
+
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        listener.set_nonblocking(true).expect("it is open");
+        let connect = |_| TcpStream::connect(address).expect("it listens");
+        let _crowd: Vec<_> = (0..CROWD).map(connect).collect();
+        let queue = Queue::new(vec![listener.into()], None, 1000, Row::own()).expect("a runtime");
+        let mut incoming = Incoming::new(queue);
+        let accepted = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&accepted);
+        spawn_local(async move {
+            while let Some(_connection) = incoming.accept().await {
+                counted.set(counted.get() + 1);
+            }
+        });
+        let mut before = 0;
+        while before < CROWD {
+            // The event loop goes round.
+            yield_now().await;
+            let at_once = accepted.get() - before;
+            assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");
+            before += at_once;
+        }
+    }
+
+    #[test]
+    fn a_crowd_lets_others_go_first() {
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default());
+        runtime.expect("a runtime").block_on(accept_a_crowd());
     }
 }
