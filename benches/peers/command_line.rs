@@ -51,6 +51,8 @@ pub(crate) enum Question {
     Idle,
     /// Latency at constant rates.
     Latency,
+    /// Latency beside a crowd of slow clients.
+    SlowClients,
     /// Time per request without a kernel.
     InMemory,
 }
@@ -74,6 +76,8 @@ pub(crate) struct Scale {
     pub(crate) turn: Duration,
     /// Connections that rest.
     pub(crate) idle: usize,
+    /// Clients that are slow.
+    pub(crate) crowd: usize,
     /// Requests per second.
     pub(crate) rates: &'static [u32],
     pub(crate) at_a_rate: Duration,
@@ -116,6 +120,7 @@ impl Options {
                 rounds: Rounds(1),
                 turn: Duration::from_millis(20),
                 idle: 100,
+                crowd: 20,
                 rates: &[2_000],
                 at_a_rate: Duration::from_millis(100),
                 requests: 1_000,
@@ -124,6 +129,7 @@ impl Options {
                 rounds: Rounds(1),
                 turn: Duration::from_millis(100),
                 idle: 1_000,
+                crowd: 200,
                 rates: &[5_000, 20_000],
                 at_a_rate: Duration::from_millis(300),
                 requests: 20_000,
@@ -132,6 +138,7 @@ impl Options {
                 rounds: self.rounds,
                 turn: Duration::from_millis(500),
                 idle: 8_000,
+                crowd: 1_000,
                 rates: &[5_000, 20_000, 40_000, 60_000, 80_000],
                 at_a_rate: Duration::from_secs(2),
                 requests: 200_000,

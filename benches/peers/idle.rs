@@ -101,7 +101,7 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
 }
 
 /// As many connections as this process and what it starts may have open, up to `wanted`.
-fn allowed(wanted: usize) -> usize {
+pub(crate) fn allowed(wanted: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return wanted;
     };

@@ -53,6 +53,7 @@ mod cost;
 #[path = "../support/server/cpu.rs"]
 mod cpu;
 mod cpus;
+mod crowd;
 mod facts;
 mod floor;
 #[cfg(feature = "tls")]
@@ -87,6 +88,7 @@ mod pss;
 mod report;
 mod series;
 mod session;
+mod slow_clients;
 #[path = "../support/toolchain.rs"]
 mod toolchain;
 
@@ -113,6 +115,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     process::become_keeper_if_asked();
     peer::become_floor_if_asked();
+    crowd::become_crowd_if_asked();
 
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -164,6 +167,9 @@ fn measure(options: &Options, session: &mut Session, facts: Facts) -> Results {
     if options.asks(Question::Latency) {
         results.latency = latency::measure(session);
     }
+    if options.asks(Question::SlowClients) {
+        results.slow_clients = slow_clients::measure(session);
+    }
     if options.asks(Question::InMemory) {
         results.in_memory = in_memory::measure(session);
     }
@@ -186,6 +192,11 @@ fn expected(options: &Options, peers: &[Peer]) -> Expected {
         Question::Handshakes,
         rounds * handshakes::private(peers).count(),
         handshakes::expected(scale.turn),
+    );
+    add(
+        Question::SlowClients,
+        third * slow_clients::parsing(peers).count(),
+        slow_clients::expected(&scale),
     );
     let peers = peers.len();
     add(Question::Cost, rounds * peers, cost::expected(scale.turn));

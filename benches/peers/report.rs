@@ -30,6 +30,8 @@ pub(crate) struct Results {
     pub(crate) handshakes: Vec<Series>,
     pub(crate) idle: Vec<Series>,
     pub(crate) latency: Vec<Curve>,
+    /// As [`slow_clients::COLUMNS`](crate::slow_clients::COLUMNS) has them.
+    pub(crate) slow_clients: Vec<Series>,
     pub(crate) in_memory: Vec<Series>,
 }
 
@@ -42,6 +44,7 @@ impl Results {
             handshakes: Vec::new(),
             idle: Vec::new(),
             latency: Vec::new(),
+            slow_clients: Vec::new(),
             in_memory: Vec::new(),
         }
     }
@@ -49,7 +52,8 @@ impl Results {
     pub(crate) fn all(&self) -> impl Iterator<Item = &Series> {
         let curves = self.latency.iter().flat_map(|curve| &curve.series);
         let cpu = self.cost.iter().chain(&self.handshakes);
-        cpu.chain(&self.idle).chain(curves).chain(&self.in_memory)
+        let all = cpu.chain(&self.idle).chain(curves);
+        all.chain(&self.slow_clients).chain(&self.in_memory)
     }
 }
 

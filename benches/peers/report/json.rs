@@ -17,6 +17,7 @@ pub(super) fn of(results: &Results) -> serde_json::Result<String> {
             "rounds": scale.rounds.0,
             "turn_ms": scale.turn.as_millis() as u64,
             "idle_connections": scale.idle,
+            "slow_clients": scale.crowd,
             "rates": scale.rates,
             "at_a_rate_ms": scale.at_a_rate.as_millis() as u64,
             "in_memory_requests": scale.requests,

@@ -20,7 +20,8 @@ turns, each on a newly started server, and a ratio is the median of the ratios w
   `recv(2)` and one `send(2)` of fixed bytes, without parsing.
 
 CPU is user and system time of all processes of a server. Latency counts from the moment a request
-was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Memory
+was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Slow
+clients come within the first of two seconds, and their process yields its CPU to anybody's. Memory
 is the proportional set size of all processes above that of the same server without connections;
 what the kernel holds for a connection is the same for all and left out. nginx has room for 16,384
 connections before the first one comes, which a table of its own shows. In memory there is no

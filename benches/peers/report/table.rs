@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Results;
 use crate::latency::{Curve, QUANTILES};
 use crate::series::{FLOOR, OURS, Row, Series, Spread, written};
+use crate::slow_clients;
 
 pub(super) struct Table {
     pub(super) title: String,
@@ -24,6 +25,9 @@ pub(super) fn all(results: &Results) -> Vec<Table> {
     tables.extend(series(&results.handshakes));
     tables.extend(series(&results.idle));
     tables.extend(results.latency.iter().map(of_curve));
+    if !results.slow_clients.is_empty() {
+        tables.push(of_crowds(results));
+    }
     tables.extend(series(&results.in_memory));
     tables
 }
@@ -72,6 +76,26 @@ fn of_curve(curve: &Curve) -> Table {
             "latency in us at {} requests per second",
             written(curve.rate.into())
         ),
+        head,
+        rows: rows.collect(),
+    }
+}
+
+fn of_crowds(results: &Results) -> Table {
+    let columns = &results.slow_clients;
+    let names = slow_clients::COLUMNS.map(str::to_owned);
+    let mut head = vec!["server".to_owned()];
+    head.extend(names);
+    head.push("failures".into());
+    let rows = ascending(&columns[0]).into_iter().map(|row| {
+        let mut cells = vec![row.name.to_owned()];
+        let medians = columns.iter().map(|series| series.row(row.name));
+        cells.extend(medians.map(|row| cell(row.and_then(Row::median))));
+        cells.push(row.failures.to_string());
+        line(cells, row)
+    });
+    Table {
+        title: slow_clients::title(&results.scale),
         head,
         rows: rows.collect(),
     }
