@@ -105,7 +105,7 @@ impl Crowd {
         Ok(Self { processes, said })
     }
 
-    /// Waits until all have come.
+    /// Waits until all have come, be they still there or not.
     pub(crate) fn have_come(&mut self) -> Result<(), Trouble> {
         let said = self.said.read_exact(&mut [0]);
         said.map_err(|_| Trouble::Stuck(format!("no crowd: {}", self.processes.log())))
@@ -131,16 +131,16 @@ fn run(orders: &Orders) -> io::Result<()> {
     let ticks = (orders.ramp_ms / u64::from(TICK_MS)).max(1) as usize;
     let at_a_time = orders.size.div_ceil(ticks);
     let mut clients = Vec::with_capacity(orders.size);
-    let mut have_come = false;
+    let mut come_so_far = 0;
     loop {
         let now = Instant::now();
         clients.retain_mut(|client| is_there(client, now, orders.slow));
         for _ in 0..at_a_time.min(orders.size - clients.len()) {
             clients.push(come(orders, now)?);
-        }
-        if !have_come && clients.len() == orders.size {
-            io::stdout().write_all(b"\n")?;
-            have_come = true;
+            come_so_far += 1;
+            if come_so_far == orders.size {
+                io::stdout().write_all(b"\n")?;
+            }
         }
         poll(&mut [], PollTimeout::from(TICK_MS))?;
     }
