@@ -1,6 +1,5 @@
 //! The builder: collects settings, finds out which process this is, and opens the right door.
 
-mod connections;
 mod settings;
 
 use std::fmt;
@@ -13,7 +12,6 @@ use hyper::service::Service;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use self::connections::Connections;
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::drain::Idle;
@@ -26,8 +24,10 @@ use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inheritance::Seat;
+use crate::proxy::Network;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
+use crate::worker::connection::Connection;
 use crate::worker::incoming::Incoming;
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
@@ -375,6 +375,28 @@ fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Erro
     let keys = worker.tls().keys(tls.key_lifetime())?;
     tls.use_files(&worker.tls().files()?);
     tls.acceptor(http, move || keys.keyring(), worker.row().clone())
+}
+
+/// The connections of a worker, and what comes before HTTP on them.
+struct Connections {
+    incoming: Incoming,
+    /// From where they begin with a PROXY header.
+    balancers: Vec<Network>,
+    /// If they are to be private.
+    acceptor: Option<Acceptor>,
+}
+
+impl Connections {
+    /// Until the drain.
+    async fn each(mut self, begin: impl Fn(Connection)) {
+        while let Some(mut connection) = self.incoming.accept().await {
+            let peer = connection.peer();
+            if self.balancers.iter().any(|from| from.contains(peer)) {
+                connection.expect_header();
+            }
+            begin(connection);
+        }
+    }
 }
 
 /// Serves HTTP on what comes in until the drain, and then what is open.

@@ -31,7 +31,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// After so many new connections those that are open go first: a crowd that arrives at once would
 /// have them wait until each of it was accepted and answered.
-const ACCEPTED_IN_A_ROW: u32 = 16;
+const ACCEPTED_IN_A_ROW: usize = 16;
 
 /// The connections that come in to a worker: new ones, and those that another worker of
 /// [`Prefork::serve`](crate::Prefork::serve) hands over, which are like any other.
@@ -45,7 +45,7 @@ const ACCEPTED_IN_A_ROW: u32 = 16;
 /// `axum`, `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
-    in_a_row: u32,
+    in_a_row: usize,
 }
 
 /// What the worker's tasks and every open connection share. A mutex, though one thread runs them
@@ -399,63 +399,61 @@ fn sources(
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::net::TcpStream;
-    use std::rc::Rc;
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
-    use tokio::runtime::{Builder, LocalOptions};
-    use tokio::task::spawn_local;
+    use tokio::time::timeout;
 
     use super::*;
 
+    fn listener() -> TcpListener {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("it is open");
+        listener
+    }
+
+    fn queue(listener: TcpListener) -> Arc<Queue> {
+        Queue::new(vec![listener.into()], None, 1000, Row::own()).expect("a runtime")
+    }
+
     #[tokio::test]
     async fn a_listener_that_somebody_shut_down_does_not_spin() {
-        let fd = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        fd.set_nonblocking(true).expect("it is open");
+        let listener = listener();
         // As `ss -K` does it from outside; accept(2) gives EINVAL from then on.
-        socket2::SockRef::from(&fd)
-            .shutdown(std::net::Shutdown::Both)
+        socket2::SockRef::from(&listener)
+            .shutdown(Shutdown::Both)
             .expect("it listens");
-        let queue = Queue::new(vec![fd.into()], None, 8, Row::own()).expect("a runtime");
+        let queue = queue(listener);
         let mut incoming = Incoming::new(Arc::clone(&queue));
         let pause = EXHAUSTED_PAUSE * 3;
-        let ended = tokio::time::timeout(pause, incoming.accept()).await;
+        let ended = timeout(pause, incoming.accept()).await;
         assert!(ended.is_err(), "it waits");
         queue.drain(Idle::Close);
         assert!(incoming.accept().await.is_none());
     }
-    async fn accept_a_crowd() {
-        const CROWD: u32 = 3 * ACCEPTED_IN_A_ROW;
 
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    #[tokio::test]
+    async fn a_crowd_lets_others_go_first() {
+        const CROWD: usize = 3 * ACCEPTED_IN_A_ROW;
+
+        let listener = listener();
         let address = listener.local_addr().expect("it is bound");
-        listener.set_nonblocking(true).expect("it is open");
         let connect = |_| TcpStream::connect(address).expect("it listens");
         let _crowd: Vec<_> = (0..CROWD).map(connect).collect();
-        let queue = Queue::new(vec![listener.into()], None, 1000, Row::own()).expect("a runtime");
-        let mut incoming = Incoming::new(queue);
-        let accepted = Rc::new(Cell::new(0));
-        let counted = Rc::clone(&accepted);
-        spawn_local(async move {
-            while let Some(_connection) = incoming.accept().await {
-                counted.set(counted.get() + 1);
+        let mut incoming = Incoming::new(queue(listener));
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&accepted);
+        tokio::spawn(async move {
+            while incoming.accept().await.is_some() {
+                counted.fetch_add(1, Ordering::Relaxed);
             }
         });
         let mut before = 0;
         while before < CROWD {
             // The event loop goes round.
             yield_now().await;
-            let at_once = accepted.get() - before;
+            let at_once = accepted.load(Ordering::Relaxed) - before;
             assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");
             before += at_once;
         }
-    }
-
-    #[test]
-    fn a_crowd_lets_others_go_first() {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build_local(LocalOptions::default());
-        runtime.expect("a runtime").block_on(accept_a_crowd());
     }
 }
