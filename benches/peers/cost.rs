@@ -7,7 +7,7 @@ use crate::load::{Ask, Driver, End, Extent, Pipeline, Plan};
 use crate::peer::{Allocator, BODY, Peer, Running};
 use crate::process::Trouble;
 use crate::series::{Series, Unit};
-use crate::session::{Session, Turn};
+use crate::session::{Session, Turn, series};
 
 /// Enough to keep a server busy, few enough to stay in the caches.
 pub(crate) const CONNECTIONS: usize = 64;
@@ -65,25 +65,13 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
         expected(session.scale.turn),
         turn,
     );
-    let series = Load::ALL
-        .into_iter()
-        .enumerate()
-        .map(|(index, load)| Series {
-            key: load.key().into(),
-            title: load.title().into(),
-            unit: Unit::Micros,
-            rows: taken.iter().map(|taken| taken.row(index)).collect(),
-        });
-    let length = Series {
-        key: "answer_length".into(),
-        title: "length of a kept-alive answer: who sends more headers does more".into(),
-        unit: Unit::ToldBytes,
-        rows: taken
-            .iter()
-            .map(|taken| taken.row(Load::ALL.len()))
-            .collect(),
-    };
-    series.chain([length]).collect()
+    let loads = Load::ALL.map(|load| (load.key().into(), load.title().into(), Unit::Micros));
+    let length = (
+        "answer_length".into(),
+        "length of a kept-alive answer: who sends more headers does more".into(),
+        Unit::ToldBytes,
+    );
+    series(&taken, loads.into_iter().chain([length]))
 }
 
 /// How long a turn should take.

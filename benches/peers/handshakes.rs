@@ -13,7 +13,7 @@ use crate::load::{Handshakes, Plan, Tls};
 use crate::peer::{Peer, Pem};
 use crate::process::Trouble;
 use crate::series::{Series, Unit};
-use crate::session::{Session, Turn};
+use crate::session::{Session, Turn, series};
 
 const CASES: [(Handshakes, &str, &str); 2] = [
     (
@@ -35,14 +35,8 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
     let taken = session.in_turn_of(&peers, "TLS", rounds, time, |session, peer| {
         turn(session, peer, &identity)
     });
-    let cases = CASES.into_iter().enumerate();
-    let series = cases.map(|(index, (_, key, title))| Series {
-        key: key.into(),
-        title: title.into(),
-        unit: Unit::Micros,
-        rows: taken.iter().map(|taken| taken.row(index)).collect(),
-    });
-    series.collect()
+    let figures = CASES.map(|(_, key, title)| (key.into(), title.into(), Unit::Micros));
+    series(&taken, figures)
 }
 
 /// Those that are asked.

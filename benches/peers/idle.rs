@@ -1,24 +1,18 @@
 //! What connections at rest hold in a server's memory, and what they cost those that are not.
 
-use std::fs;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-
 use crate::cost::{self, CONNECTIONS, hello};
-use crate::cpu::Processes;
+use crate::files;
 use crate::load::{Driver, Plan};
 use crate::memory;
 use crate::peer::{Allocator, Peer};
 use crate::process::Trouble;
 use crate::series::{Series, Unit, written};
-use crate::session::{Session, Turn};
-
-/// Descriptors that a process needs besides.
-const SPARE: u64 = 500;
+use crate::session::{Session, Turn, series};
 
 pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    session.scale.idle = allowed(session.scale.idle);
+    session.scale.idle = files::allowed(session.scale.idle);
     let idle = written(session.scale.idle as f64);
     let (rounds, time) = (session.scale.rounds.third(), expected(session.scale.turn));
     let taken = session.in_turn("idle connections", rounds, time, turn);
@@ -46,14 +40,8 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
             Unit::Times,
         ),
     ];
-    let series = what.into_iter().enumerate();
-    let series = series.map(|(index, (key, title, unit))| Series {
-        key: key.into(),
-        title,
-        unit,
-        rows: taken.iter().map(|taken| taken.row(index)).collect(),
-    });
-    series.collect()
+    let figures = what.map(|(key, title, unit)| (key.into(), title, unit));
+    series(&taken, figures)
 }
 
 /// How long a turn should take.
@@ -84,7 +72,7 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         micros[which] += cost.micros / 2.0;
         failures += cost.failures;
     }
-    if files_of(crowded.cpu()) < idle {
+    if files::of(crowded.cpu()) < idle {
         return Err(Trouble::Stuck("it closed idle connections".into()));
     }
     let memory = full.0.saturating_sub(empty.0) as f64 / idle as f64;
@@ -98,28 +86,4 @@ fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         ],
         failures,
     })
-}
-
-/// As many connections as this process and what it starts may have open, up to `wanted`.
-pub(crate) fn allowed(wanted: usize) -> usize {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return wanted;
-    };
-    let needed = wanted as u64 + SPARE;
-    if soft < needed {
-        // Then the soft limit is what there is.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
-    }
-    let allowed = needed.min(hard.max(soft)).saturating_sub(SPARE);
-    usize::try_from(allowed).unwrap_or(wanted)
-}
-
-/// Open descriptors of all processes of a server.
-fn files_of(server: Processes) -> usize {
-    let mut count = 0;
-    server.each(|process| {
-        // One that has ended has none.
-        count += fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count);
-    });
-    count
 }

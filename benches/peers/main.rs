@@ -55,6 +55,7 @@ mod cpu;
 mod cpus;
 mod crowd;
 mod facts;
+mod files;
 mod floor;
 #[cfg(feature = "tls")]
 mod handshakes;

@@ -30,7 +30,7 @@ pub(crate) struct Results {
     pub(crate) handshakes: Vec<Series>,
     pub(crate) idle: Vec<Series>,
     pub(crate) latency: Vec<Curve>,
-    /// As [`slow_clients::COLUMNS`](crate::slow_clients::COLUMNS) has them.
+    /// As [`slow_clients::columns`](crate::slow_clients::columns) has them.
     pub(crate) slow_clients: Vec<Series>,
     pub(crate) in_memory: Vec<Series>,
 }

@@ -10,7 +10,7 @@ use crate::peer::{Allocator, Peer, Running};
 use crate::process::Trouble;
 use crate::programs::Programs;
 use crate::progress::Progress;
-use crate::series::Row;
+use crate::series::{Row, Series, Unit};
 
 /// A server that gets stuck is given another chance, not nine: each costs its ceiling.
 const STUCK_MAX: usize = 2;
@@ -86,6 +86,21 @@ impl Session {
         }
         all
     }
+}
+
+/// What came of a question: key, title and unit of each figure of its turns, in their order.
+pub(crate) fn series(
+    taken: &[Taken],
+    figures: impl IntoIterator<Item = (String, String, Unit)>,
+) -> Vec<Series> {
+    let figures = figures.into_iter().enumerate();
+    let series = figures.map(|(index, (key, title, unit))| Series {
+        key,
+        title,
+        unit,
+        rows: taken.iter().map(|taken| taken.row(index)).collect(),
+    });
+    series.collect()
 }
 
 impl Taken {

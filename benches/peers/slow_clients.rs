@@ -5,19 +5,21 @@ use std::time::Duration;
 use crate::command_line::Scale;
 use crate::cost::{CONNECTIONS, hello};
 use crate::crowd::{Crowd, Slow};
-use crate::idle;
+use crate::files;
 use crate::load::{Driver, Plan, Rate};
 use crate::peer::{Allocator, Peer};
 use crate::process::Trouble;
 use crate::series::{Series, Unit, written};
-use crate::session::{Session, Turn};
+use crate::session::{Session, Turn, series};
 
 /// What the series are: of the server alone, and beside each kind of crowd, also as times that.
-pub(crate) const COLUMNS: [&str; 1 + 2 * Slow::ALL.len()] =
-    ["alone", "header", "times", "body", "times", "read", "times"];
+pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
+    let beside = Slow::ALL.into_iter().flat_map(|slow| [slow.key(), "times"]);
+    ["alone"].into_iter().chain(beside)
+}
 
 pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    session.scale.crowd = idle::allowed(session.scale.crowd);
+    session.scale.crowd = files::allowed(session.scale.crowd);
     let peers: Vec<_> = parsing(&session.peers).collect();
     let (rounds, time) = (session.scale.rounds.third(), expected(&session.scale));
     let taken = session.in_turn_of(&peers, "slow clients", rounds, time, turn);
@@ -33,14 +35,7 @@ pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
             (format!("slow_{key}_times"), times, Unit::Times),
         ]
     });
-    let all = alone.into_iter().chain(beside).enumerate();
-    let series = all.map(|(index, (key, title, unit))| Series {
-        key,
-        title,
-        unit,
-        rows: taken.iter().map(|taken| taken.row(index)).collect(),
-    });
-    series.collect()
+    series(&taken, alone.into_iter().chain(beside))
 }
 
 pub(crate) fn title(scale: &Scale) -> String {

@@ -65,8 +65,7 @@ fn of_curve(curve: &Curve) -> Table {
     head.push("failures".into());
     let rows = ascending(p99).into_iter().map(|row| {
         let mut cells = vec![row.name.to_owned()];
-        let quantiles = curve.series.iter().map(|series| series.row(row.name));
-        cells.extend(quantiles.map(|row| cell(row.and_then(Row::median))));
+        cells.extend(medians(&curve.series, row.name));
         cells.extend(ratios.cells(row));
         cells.push(row.failures.to_string());
         line(cells, row)
@@ -83,14 +82,12 @@ fn of_curve(curve: &Curve) -> Table {
 
 fn of_crowds(results: &Results) -> Table {
     let columns = &results.slow_clients;
-    let names = slow_clients::COLUMNS.map(str::to_owned);
     let mut head = vec!["server".to_owned()];
-    head.extend(names);
+    head.extend(slow_clients::columns().map(str::to_owned));
     head.push("failures".into());
     let rows = ascending(&columns[0]).into_iter().map(|row| {
         let mut cells = vec![row.name.to_owned()];
-        let medians = columns.iter().map(|series| series.row(row.name));
-        cells.extend(medians.map(|row| cell(row.and_then(Row::median))));
+        cells.extend(medians(columns, row.name));
         cells.push(row.failures.to_string());
         line(cells, row)
     });
@@ -131,6 +128,12 @@ impl<'a> Ratios<'a> {
         let floor = self.floor.map(|floor| text(row.ratio(floor)));
         ours.into_iter().chain(floor).collect()
     }
+}
+
+/// Of one server, a cell for each series.
+fn medians(columns: &[Series], name: &str) -> impl Iterator<Item = String> {
+    let rows = columns.iter().map(move |series| series.row(name));
+    rows.map(|row| cell(row.and_then(Row::median)))
 }
 
 /// Those without figures last.
