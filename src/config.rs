@@ -36,20 +36,6 @@ pub enum Balance {
     Off,
 }
 
-/// How the kernel treats workers beside other processes (sched(7)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scheduling {
-    /// `SCHED_BATCH`: a worker that wakes up does not preempt who runs, so that more has come when
-    /// it has its turn. That pays where clients, a proxy or other workers share its CPUs, and makes
-    /// no difference elsewhere; its share of the CPU stays the same. Threads and programs that a
-    /// worker starts inherit it. A policy that the master has from outside, by chrt(1) or
-    /// systemd's `CPUSchedulingPolicy=`, is left alone. The default.
-    #[default]
-    Batch,
-    /// As the master's.
-    Inherited,
-}
-
 /// How many crashes end the server: more than `max` within `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashLimit {
@@ -100,7 +86,6 @@ pub(crate) struct Config {
     pub(crate) workers: Option<usize>,
     pub(crate) listeners: Listeners,
     pub(crate) balance: Balance,
-    pub(crate) scheduling: Scheduling,
     pub(crate) backlog: u32,
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
@@ -131,7 +116,6 @@ impl Default for Config {
             workers: None,
             listeners: Listeners::default(),
             balance: Balance::default(),
-            scheduling: Scheduling::default(),
             backlog: 4096,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),

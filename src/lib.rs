@@ -147,7 +147,7 @@ mod worker;
 pub use hyper::service::service_fn;
 
 pub use crate::address::{Address, AddressError, Peer};
-pub use crate::config::{Backoff, Balance, CrashLimit, HANG_TIMEOUT_MIN, Listeners, Scheduling};
+pub use crate::config::{Backoff, Balance, CrashLimit, HANG_TIMEOUT_MIN, Listeners};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};

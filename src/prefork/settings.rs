@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
-use crate::config::{Backoff, Balance, CrashLimit, Listeners, Scheduling};
+use crate::config::{Backoff, Balance, CrashLimit, Listeners};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 #[cfg(feature = "tls")]
@@ -32,13 +32,6 @@ impl Prefork {
     #[must_use]
     pub fn balance(mut self, balance: Balance) -> Self {
         self.config.balance = balance;
-        self
-    }
-
-    /// How the kernel treats workers beside other processes. Default: [`Scheduling::Batch`].
-    #[must_use]
-    pub fn scheduling(mut self, scheduling: Scheduling) -> Self {
-        self.config.scheduling = scheduling;
         self
     }
 

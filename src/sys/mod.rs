@@ -11,6 +11,5 @@ pub(crate) mod listener;
 pub(crate) mod memory;
 pub(crate) mod random;
 pub(crate) mod reap;
-pub(crate) mod scheduling;
 pub(crate) mod signals;
 pub(crate) mod spawn;

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
 
-use crate::config::{Config, Scheduling};
+use crate::config::Config;
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
@@ -38,7 +38,7 @@ use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::Marker;
 use crate::protocol::scoreboard::{self, RowNumber};
 use crate::row::{Gauge, Row, State};
-use crate::sys::{limits, scheduling, spawn};
+use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
@@ -251,7 +251,6 @@ where
             return EXIT_NOT_READY;
         }
     };
-    schedule(config.scheduling);
     let row = take_row(inheritance.scoreboard, inheritance.marker.row);
     let (switch, drain) = DrainSwitch::new();
     // Nobody will tell it here where the server serves.
@@ -302,15 +301,6 @@ where
         control::forward_rest(&unheard, &channel);
     }
     report(&channel, result)
-}
-
-/// A sandbox may forbid it, which is no reason not to serve.
-fn schedule(scheduling: Scheduling) {
-    if scheduling == Scheduling::Batch
-        && let Err(error) = scheduling::become_batch()
-    {
-        tracing::debug!(%error, "scheduled as the master is");
-    }
 }
 
 fn take_row(scoreboard: OwnedFd, number: RowNumber) -> Row {

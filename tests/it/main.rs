@@ -160,7 +160,7 @@ tests! {
         a_taken_port_exits_5_though_it_could_be_shared,
         notices_go_to_any_descriptor_that_the_master_has,
         a_worker_inherits_nothing_else,
-        workers_leave_others_alone_when_they_wake_up,
+        workers_are_scheduled_as_their_master,
         workers_have_no_huge_pages,
         a_master_as_pid_1_reaps_strangers;
     init:

@@ -137,15 +137,6 @@ pub(crate) struct Processes {
     )]
     pub(crate) balance: Balance,
 
-    /// How the kernel treats workers beside other processes: see sched(7)
-    #[arg(
-        long,
-        value_name = "POLICY",
-        env = "PREFORK_SCHEDULING",
-        default_value = "batch"
-    )]
-    pub(crate) scheduling: Scheduling,
-
     /// How long open requests may take to finish when a worker drains
     #[arg(
         long,
@@ -271,13 +262,6 @@ pub(crate) enum Balance {
     Off,
 }
 
-/// Workers do not preempt others when they wake up (`SCHED_BATCH`); or they are as their master.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Scheduling {
-    Batch,
-    Inherited,
-}
-
 /// To clients that begin with it, or not at all.
 #[cfg(feature = "http2")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -364,15 +348,6 @@ impl From<Balance> for prefork_server::Balance {
         match balance {
             Balance::Even => Self::Even,
             Balance::Off => Self::Off,
-        }
-    }
-}
-
-impl From<Scheduling> for prefork_server::Scheduling {
-    fn from(scheduling: Scheduling) -> Self {
-        match scheduling {
-            Scheduling::Batch => Self::Batch,
-            Scheduling::Inherited => Self::Inherited,
         }
     }
 }

@@ -122,7 +122,6 @@ fn server(options: &Options) -> Prefork {
         })
         .listeners(processes.listeners.into())
         .balance(processes.balance.into())
-        .scheduling(processes.scheduling.into())
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
         .hang_timeout(match processes.hang_timeout {

@@ -34,7 +34,6 @@ fn nothing_asked_for_gives_the_documented_defaults() {
     assert_eq!(processes.workers, Workers::Auto);
     assert_eq!(processes.listeners, Listeners::PerSlot);
     assert_eq!(processes.balance, Balance::Even);
-    assert_eq!(processes.scheduling, Scheduling::Batch);
     assert_eq!(processes.drain_timeout, Duration::from_secs(30));
     assert_eq!(
         processes.crash_limit,
@@ -111,8 +110,7 @@ fn https_wants_a_certificate_and_its_key() {
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
                 --listeners shared --balance off --drain-timeout 5m --reload-batch 2 \
-                --crash-limit 0/1h --scheduling inherited \
-                --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
+                --crash-limit 0/1h --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --user www --group 33 --access-log - \
                 --log-format json --log-level trace";
@@ -133,7 +131,6 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.workers, Workers::Exactly(3.try_into().unwrap()));
     assert_eq!(processes.listeners, Listeners::Shared);
     assert_eq!(processes.balance, Balance::Off);
-    assert_eq!(processes.scheduling, Scheduling::Inherited);
     assert_eq!(processes.drain_timeout, Duration::from_secs(300));
     assert_eq!(processes.reload_batch.get(), 2);
     assert_eq!(
@@ -187,7 +184,6 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--workers", "many", "auto"),
         ("--listeners", "both", "per-slot"),
         ("--balance", "odd", "even"),
-        ("--scheduling", "fifo", "batch"),
         ("--drain-timeout", "0s", "30s"),
         ("--drain-timeout", "30", "30s"),
         ("--hang-timeout", "999ms", "1s"),
