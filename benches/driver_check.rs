@@ -32,7 +32,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
 use self::load::{Ask, Driver, Extent, Plan};
-use self::server::{App, BODY, COMPUTED, Model, Server};
+use self::server::{App, BODY, COMPUTED, Model, Server, Workers};
 
 const CONNECTIONS: usize = 64;
 const ROUNDS: usize = 3;
@@ -83,7 +83,7 @@ fn main() {
         let mut differences = Vec::new();
         for &model in models {
             pin_to(&split.server);
-            let server = Server::start(model, &App::Handlers);
+            let server = Server::start(model, &App::Handlers, Workers::PerCpu);
             pin_to(&split.driver);
             for round in 1..=rounds {
                 let ours = ours(server.address(), load, time);

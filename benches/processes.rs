@@ -44,16 +44,16 @@ fn main() {
         bencher.iter_custom(|times| repeat(times, start_to_serving));
     });
     group.bench_function("spawn_to_ready", |bencher| {
-        let mut server = Server::with_workers(Model::Prefork, &App::Handlers, TWO);
+        let mut server = Server::start(Model::Prefork, &App::Handlers, TWO);
         bencher.iter_custom(|times| repeat(times, || spawn_to_ready(&mut server)));
     });
     group.bench_function("kill_to_serving", |bencher| {
         let one = Workers::Exactly(1);
-        let mut server = Server::with_workers(Model::Prefork, &App::Handlers, one);
+        let mut server = Server::start(Model::Prefork, &App::Handlers, one);
         bencher.iter_custom(|times| repeat(times, || kill_to_serving(&mut server)));
     });
     group.bench_function("reload", |bencher| {
-        let mut server = Server::with_workers(Model::Prefork, &App::Handlers, TWO);
+        let mut server = Server::start(Model::Prefork, &App::Handlers, TWO);
         bencher.iter_custom(|times| repeat(times, || reload(&mut server)));
     });
     group.finish();
@@ -66,7 +66,7 @@ fn repeat(times: u64, mut once: impl FnMut() -> Duration) -> Duration {
 
 fn start_to_serving() -> Duration {
     let start = Instant::now();
-    let server = Server::with_workers(Model::Prefork, &App::Handlers, TWO);
+    let server = Server::start(Model::Prefork, &App::Handlers, TWO);
     let took = start.elapsed();
     drop(server);
     took

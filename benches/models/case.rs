@@ -6,13 +6,14 @@ use std::time::Duration;
 use crate::load::{Ask, Driver, Extent, Failure, Failures, Outcome, Rate};
 use crate::question::{Question, Spread};
 use crate::results::{self, Metric, Round};
-use crate::server::{Model, Processes, Server, pss};
+use crate::server::{Model, Processes, Server, Workers, pss};
 
 /// The driver comes first: dropped in this order, the server sees its connections closed before it
 /// is asked to stop.
 pub(crate) struct Case<'a> {
     driver: Driver,
     server: Server,
+    workers: Workers,
     question: &'a Question,
     failures: Failures,
     answered: u64,
@@ -22,13 +23,14 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    pub(crate) fn start(question: &'a Question, model: Model) -> Self {
-        let server = Server::start(model, &question.app);
+    pub(crate) fn start(question: &'a Question, model: Model, workers: Workers) -> Self {
+        let server = Server::start(model, &question.app, workers);
         let mut driver = Driver::new(question.plan(server.address()));
         let warm = driver.warm();
         Self {
             driver,
             server,
+            workers,
             question,
             failures: warm.failures,
             answered: warm.answered,
@@ -121,7 +123,7 @@ impl<'a> Case<'a> {
             self.count(&warm);
             return None;
         }
-        let server = Server::start(self.server.model(), &self.question.app);
+        let server = Server::start(self.server.model(), &self.question.app, self.workers);
         self.driver = Driver::new(self.question.plan(server.address()));
         self.server = server;
         let busy = self.driver.closed(Extent::For(time));

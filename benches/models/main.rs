@@ -19,6 +19,7 @@ mod files;
 mod idle;
 mod keep_alive;
 mod mixed;
+mod neighbour;
 mod pipelined;
 mod tls;
 mod waiting;
@@ -57,6 +58,7 @@ fn main() {
     let directory = files::Directory::new();
     let mut questions: Vec<Question> = [
         keep_alive::questions(),
+        neighbour::questions(),
         churn::questions(),
         tls::questions(),
         pipelined::questions(),
@@ -93,12 +95,13 @@ fn under_criterion(command_line: &CommandLine, questions: &[Question]) {
     for question in questions {
         let mut group = criterion.benchmark_group(question.name);
         group.sampling_mode(SamplingMode::Flat);
+        let (_neighbour, workers) = question.place.prepare();
         for model in command_line.models(question.name) {
             progress.step(question.name, model.name());
             // Started by the first batch: what criterion leaves out starts no server.
             let mut case = None;
             group.bench_function(model.name(), |bencher| {
-                let case = case.get_or_insert_with(|| Case::start(question, model));
+                let case = case.get_or_insert_with(|| Case::start(question, model, workers));
                 bencher.iter_custom(|requests| case.batch(requests));
             });
             if let Some(case) = case {

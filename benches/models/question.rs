@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::load::{Ask, Pipeline, Plan, Share, Tls};
-use crate::server::App;
+use crate::server::{App, Neighbour, Workers};
 
 /// One load on every model.
 pub(crate) struct Question {
@@ -12,6 +12,7 @@ pub(crate) struct Question {
     pub(crate) connections: usize,
     /// Connections beside those, which have had one answer and rest.
     pub(crate) idle: usize,
+    pub(crate) place: Place,
     usual: Ask,
     seldom: Option<(Share, Ask)>,
     pipeline: Pipeline,
@@ -28,6 +29,29 @@ pub(crate) enum Spread {
     Unknown,
 }
 
+/// Where a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Wherever the kernel puts its workers: one for each CPU.
+    Anywhere,
+    /// One worker, on a CPU on which another process computes.
+    BesideNeighbour,
+}
+
+impl Place {
+    /// The neighbour, if there is one, and the workers that a server has beside it.
+    pub(crate) fn prepare(self) -> (Option<Neighbour>, Workers) {
+        match self {
+            Self::Anywhere => (None, Workers::PerCpu),
+            Self::BesideNeighbour => {
+                let neighbour = Neighbour::start();
+                let workers = Workers::OneOn(neighbour.cpu());
+                (Some(neighbour), workers)
+            }
+        }
+    }
+}
+
 impl Question {
     /// Kept connections to the handlers.
     pub(crate) fn new(name: &'static str, connections: usize, usual: Ask) -> Self {
@@ -36,6 +60,7 @@ impl Question {
             app: App::Handlers,
             connections,
             idle: 0,
+            place: Place::Anywhere,
             usual,
             seldom: None,
             pipeline: Pipeline(1),
@@ -55,6 +80,11 @@ impl Question {
 
     pub(crate) fn beside_idle(self, idle: usize) -> Self {
         Self { idle, ..self }
+    }
+
+    pub(crate) fn beside_neighbour(self) -> Self {
+        let place = Place::BesideNeighbour;
+        Self { place, ..self }
     }
 
     pub(crate) fn seldom(self, share: Share, ask: Ask) -> Self {

@@ -53,11 +53,12 @@ impl Turns {
         models: &[Model],
         progress: &mut Progress,
     ) -> Vec<results::Case> {
+        let (_neighbour, workers) = question.place.prepare();
         let mut cases = Vec::new();
         let mut slowest = f64::INFINITY;
         for &model in models {
             progress.step(question.name, model.name());
-            let mut case = Case::start(question, model);
+            let mut case = Case::start(question, model, workers);
             slowest = slowest.min(case.trial(self.time / 2));
             cases.push(case);
         }

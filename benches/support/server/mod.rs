@@ -10,6 +10,7 @@ mod handlers;
 #[path = "../identity.rs"]
 mod identity;
 mod memory;
+mod neighbour;
 mod opponents;
 mod process;
 mod role;
@@ -29,6 +30,7 @@ pub(crate) use self::handlers::{BODY, COMPUTED};
 #[cfg(feature = "tls")]
 pub(crate) use self::identity::Identity;
 pub(crate) use self::memory::pss;
+pub(crate) use self::neighbour::Neighbour;
 pub(crate) use self::role::{become_server_if_asked, calibrate};
 
 /// The allocator of this package's binary, so that it does not make a difference between servers.
@@ -99,6 +101,8 @@ pub(crate) enum Workers {
     /// One for each CPU that it may use.
     PerCpu,
     Exactly(u16),
+    /// One, with its master, on this CPU.
+    OneOn(usize),
 }
 
 /// A running server. Dropped, it is stopped and reaped.
@@ -110,12 +114,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// With a worker for each CPU that it may use.
-    pub(crate) fn start(model: Model, app: &App) -> Self {
-        Self::with_workers(model, app, Workers::PerCpu)
-    }
-
-    pub(crate) fn with_workers(model: Model, app: &App, workers: Workers) -> Self {
+    pub(crate) fn start(model: Model, app: &App, workers: Workers) -> Self {
         let mut process = role::spawn(model, app, workers);
         let notice = process.wait_until("serving", |notice| notice == "serving");
         let address = notice["addresses"][0]

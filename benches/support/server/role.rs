@@ -20,6 +20,7 @@ use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role
 use super::handlers::{self, Place, Speed};
 #[cfg(feature = "tls")]
 use super::identity::Identity;
+use super::neighbour;
 use super::opponents::{self, Files, Handlers, Plain};
 use super::process::Process;
 use super::{App, Model, Workers};
@@ -57,16 +58,24 @@ pub(super) fn spawn(model: Model, app: &App, workers: Workers) -> Process {
             variables.push((FILES, directory));
         }
     }
-    let count;
-    if let Workers::Exactly(workers) = workers {
-        count = workers.to_string();
-        variables.push((WORKERS, &count));
+    let number;
+    match workers {
+        Workers::PerCpu => {}
+        Workers::Exactly(workers) => {
+            number = workers.to_string();
+            variables.push((WORKERS, &number));
+        }
+        Workers::OneOn(cpu) => {
+            number = cpu.to_string();
+            variables.extend([(SERVER_CPUS, number.as_str()), (WORKERS, "1")]);
+        }
     }
     Process::spawn(&variables)
 }
 
 /// Becomes a server, and does not return, if the environment says so.
 pub(crate) fn become_server_if_asked() {
+    neighbour::compute_if_asked();
     let Ok(name) = env::var(ROLE) else { return };
     let model = Model::ALL.into_iter().find(|model| model.name() == name);
     let model = model.expect("only `spawn` sets the role");
@@ -191,7 +200,7 @@ fn place(number: usize) -> Place {
     }
 }
 
-fn pin_to(cpus: &str) {
+pub(super) fn pin_to(cpus: &str) {
     let mut set = CpuSet::new();
     for cpu in cpus.split(',') {
         let cpu = cpu
