@@ -8,6 +8,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use zeroize::Zeroize;
+
 /// As many bytes as a key's name has.
 pub(crate) const NAME: usize = 16;
 
@@ -15,10 +17,13 @@ pub(crate) const NAME: usize = 16;
 pub(crate) const SECRET: usize = 32;
 
 /// A key and its name, which each ticket bears in the open.
+///
+/// The secret is wiped when the key is dropped. It lies in the heap, so that no copy of it is left
+/// on the stack where the key was moved from.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: [u8; NAME],
-    pub(crate) secret: [u8; SECRET],
+    pub(crate) secret: Box<[u8; SECRET]>,
 }
 
 /// The keys at one moment.
@@ -69,13 +74,26 @@ impl Keyring {
 }
 
 impl Key {
-    /// From random bytes.
-    pub(crate) fn new(random: [u8; NAME + SECRET]) -> Self {
-        let (name, secret) = random.split_at(NAME);
+    /// All zeroes, to be filled in place.
+    pub(crate) fn blank() -> Self {
         Self {
-            name: name.try_into().expect("it was split off so long"),
-            secret: secret.try_into().expect("the rest is so long"),
+            name: [0; NAME],
+            secret: Box::new([0; SECRET]),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(byte: u8) -> Self {
+        Self {
+            name: [byte; NAME],
+            secret: Box::new([byte; SECRET]),
+        }
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        self.secret.zeroize();
     }
 }
 
@@ -92,46 +110,48 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(10);
 
-    fn key(byte: u8) -> Key {
-        Key::new([byte; NAME + SECRET])
-    }
-
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     #[test]
     fn a_key_seals_for_its_lifetime_and_opens_for_as_long_again() {
-        let ring = Keyring::new(key(1), at(100));
+        let ring = Keyring::new(Key::of(1), at(100));
         assert_eq!(ring.left(at(103), LIFETIME), at(7));
         assert_eq!(ring.left(at(111), LIFETIME), Duration::ZERO);
-        let ring = ring.rotated(key(2), at(110), LIFETIME);
-        assert_eq!((&ring.current, &ring.previous), (&key(2), &Some(key(1))));
-        let ring = ring.rotated(key(3), at(120), LIFETIME);
-        assert_eq!((&ring.current, &ring.previous), (&key(3), &Some(key(2))));
+        let ring = ring.rotated(Key::of(2), at(110), LIFETIME);
+        assert_eq!(
+            (&ring.current, &ring.previous),
+            (&Key::of(2), &Some(Key::of(1)))
+        );
+        let ring = ring.rotated(Key::of(3), at(120), LIFETIME);
+        assert_eq!(
+            (&ring.current, &ring.previous),
+            (&Key::of(3), &Some(Key::of(2)))
+        );
     }
 
     #[test]
     fn what_nobody_rotated_in_time_does_not_open_either() {
-        let ring = Keyring::new(key(1), at(100));
-        let late = ring.clone().rotated(key(2), at(119), LIFETIME);
-        assert_eq!(late.previous, Some(key(1)));
-        let too_late = ring.rotated(key(2), at(120), LIFETIME);
+        let ring = Keyring::new(Key::of(1), at(100));
+        let late = ring.clone().rotated(Key::of(2), at(119), LIFETIME);
+        assert_eq!(late.previous, Some(Key::of(1)));
+        let too_late = ring.rotated(Key::of(2), at(120), LIFETIME);
         assert_eq!(too_late.previous, None);
     }
 
     #[cfg(feature = "tls")]
     #[test]
     fn keys_are_found_by_their_names() {
-        let ring = Keyring::new(key(1), at(0)).rotated(key(2), at(1), LIFETIME);
-        assert_eq!(ring.named(&[1; NAME]), Some(&key(1)));
-        assert_eq!(ring.named(&[2; NAME]), Some(&key(2)));
+        let ring = Keyring::new(Key::of(1), at(0)).rotated(Key::of(2), at(1), LIFETIME);
+        assert_eq!(ring.named(&[1; NAME]), Some(&Key::of(1)));
+        assert_eq!(ring.named(&[2; NAME]), Some(&Key::of(2)));
         assert_eq!(ring.named(&[3; NAME]), None);
         assert_eq!(ring.named(&[]), None);
     }
 
     #[test]
     fn a_secret_is_not_shown() {
-        assert_eq!(format!("{:?}", key(7)), "Key([07, 07, 07, 07])");
+        assert_eq!(format!("{:?}", Key::of(7)), "Key([07, 07, 07, 07])");
     }
 }

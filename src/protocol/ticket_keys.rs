@@ -2,7 +2,9 @@
 //!
 //! A client may resume its session on any worker, of any generation, and on workers of the next
 //! image too. So the master makes the keys, and workers see it at once when it replaces one; they
-//! have the page by a descriptor that cannot write, and it is in nobody's core.
+//! have the page by a descriptor that cannot write. Cores are without the page; a core may hold what
+//! was in use at that moment (the master's copy, a cipher on the stack). A key that is not used any
+//! more is wiped.
 //!
 //! | words | what they are |
 //! |---|---|
@@ -19,10 +21,13 @@
 mod fuzz;
 
 use std::io;
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 use std::time::Duration;
+
+use zeroize::Zeroizing;
 
 use crate::keyring::{Key, Keyring, NAME, SECRET};
 use crate::sys::memory::{self, Mapping, View};
@@ -39,7 +44,7 @@ const ALL_WORDS: usize = RING + RING_WORDS;
 /// microsecond, twice a day; but the master may be killed in it.
 const TRIES_MAX: usize = 10_000;
 
-type RingWords = [u64; RING_WORDS];
+type RingWords = Zeroizing<[u64; RING_WORDS]>;
 
 /// The master's side.
 #[derive(Debug)]
@@ -113,7 +118,7 @@ impl TicketKeys {
         self.map[SEQUENCE].store(sequence | 1, Relaxed);
         // No word of the ring is seen without the odd sequence before it.
         fence(Release);
-        for (word, value) in self.map[RING..].iter().zip(to_words(&self.keyring)) {
+        for (word, value) in self.map[RING..].iter().zip(words(&self.keyring)) {
             word.store(value, Relaxed);
         }
         self.map[SEQUENCE].store((sequence | 1).wrapping_add(1), Release);
@@ -136,7 +141,10 @@ impl SharedKeys {
         for _ in 0..TRIES_MAX {
             let before = self.0.load(SEQUENCE);
             fence(Acquire);
-            let words = std::array::from_fn(|at| self.0.load(RING + at));
+            let mut words = RingWords::default();
+            for (at, word) in words.iter_mut().enumerate() {
+                *word = self.0.load(RING + at);
+            }
             fence(Acquire);
             if before.is_multiple_of(2) && self.0.load(SEQUENCE) == before {
                 return Some(from_words(&words));
@@ -149,37 +157,35 @@ impl SharedKeys {
 
 /// A key that nobody has had before.
 pub(crate) fn fresh_key() -> io::Result<Key> {
-    random::bytes().map(Key::new)
+    let mut key = Key::blank();
+    random::fill(&mut key.name)?;
+    random::fill(&mut key.secret[..])?;
+    Ok(key)
 }
 
-fn to_words(keyring: &Keyring) -> RingWords {
-    let Keyring {
-        current,
-        previous,
-        since,
-    } = keyring;
-    let mut words = [0; RING_WORDS];
-    words[0] = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    let keys = [Some(current), previous.as_ref()];
-    for (key, to) in keys.into_iter().zip(words[1..].chunks_mut(KEY_WORDS)) {
-        let Some(key) = key else { continue };
-        let bytes = key.name.iter().chain(&key.secret).copied();
-        let bytes: Vec<_> = bytes.collect();
-        for (word, bytes) in to.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = u64::from_le_bytes(bytes.try_into().expect("chunks of 8"));
-        }
-    }
-    words
+/// The ring as it stands in the page.
+fn words(keyring: &Keyring) -> impl Iterator<Item = u64> {
+    let since = u64::try_from(keyring.since.as_millis()).unwrap_or(u64::MAX);
+    let keys = [Some(&keyring.current), keyring.previous.as_ref()];
+    let keys = keys.into_iter().flatten();
+    let words = keys.flat_map(|key| key.name.chunks(8).chain(key.secret.chunks(8)));
+    let words = words.map(|word| u64::from_le_bytes(word.try_into().expect("chunks of 8")));
+    iter::once(since)
+        .chain(words)
+        .chain(iter::repeat(0))
+        .take(RING_WORDS)
 }
 
-fn from_words(words: &RingWords) -> Keyring {
+fn from_words(words: &[u64; RING_WORDS]) -> Keyring {
     let (current, previous) = words[1..].split_at(KEY_WORDS);
     let key = |words: &[u64]| {
-        let mut bytes = [0; NAME + SECRET];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        let mut key = Key::blank();
+        let Key { name, secret } = &mut key;
+        let bytes = name.chunks_mut(8).chain(secret.chunks_mut(8));
+        for (to, word) in bytes.zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
-        Key::new(bytes)
+        key
     };
     let is_there = previous.iter().any(|&word| word != 0);
     Keyring {
@@ -191,6 +197,8 @@ fn from_words(words: &RingWords) -> Keyring {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
@@ -200,7 +208,7 @@ mod tests {
 
     /// A ring in which every byte is the same, so that a torn one shows.
     fn ring(byte: u8) -> Keyring {
-        let key = Key::new([byte; NAME + SECRET]);
+        let key = Key::of(byte);
         Keyring {
             current: key.clone(),
             previous: Some(key),
@@ -214,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_worker_sees_what_the_master_writes() {
-        let first = Keyring::new(Key::new([1; NAME + SECRET]), Duration::from_secs(5));
+        let first = Keyring::new(Key::of(1), Duration::from_secs(5));
         let mut keys = TicketKeys::new(first.clone()).expect("memory");
         let worker = worker(&keys);
         assert_eq!(worker.keyring(), Some(first.clone()));
@@ -246,6 +254,49 @@ mod tests {
         TicketKeys::inherit(other).expect_err("for the master neither");
         let longer = memory::create(c"other", ALL_WORDS + 1).expect("memory");
         SharedKeys::new(&longer).expect_err("of another size");
+    }
+
+    /// How often this secret stands in the memory that is this process's own. It is given with all
+    /// bits inverted, or it would be found where it is given.
+    fn copies(inverted: &[u8; SECRET]) -> usize {
+        let maps = fs::read_to_string("/proc/self/maps").expect("proc(5) is mounted");
+        let memory = File::open("/proc/self/mem").expect("it is ours");
+        let is_copy = |found: &[u8]| {
+            found
+                .iter()
+                .zip(inverted)
+                .all(|(one, other)| *one == !other)
+        };
+        let mut found = 0;
+        for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
+            let (range, _) = line.split_once(' ').expect("a range and its rights");
+            let (begin, end) = range.split_once('-').expect("a range");
+            let [begin, end] = [begin, end].map(|at| u64::from_str_radix(at, 16).expect("hex"));
+            let mut bytes = vec![0; usize::try_from(end - begin).expect("it is mapped")];
+            // Another thread may have unmapped it meanwhile.
+            let Ok(()) = memory.read_exact_at(&mut bytes, begin) else {
+                continue;
+            };
+            found += bytes.windows(SECRET).filter(|bytes| is_copy(bytes)).count();
+        }
+        found
+    }
+
+    #[test]
+    fn a_key_that_opens_no_ticket_any_more_is_wiped_from_memory() {
+        let first = Keyring::new(fresh_key().expect("random"), Duration::ZERO);
+        let inverted: [u8; SECRET] = std::array::from_fn(|at| !first.current.secret[at]);
+        let mut keys = TicketKeys::new(first).expect("memory");
+        let worker = worker(&keys);
+        assert!(worker.keyring().is_some());
+        assert_ne!(copies(&inverted), 0, "the master has it");
+        for _ in 0..2 {
+            let fresh = fresh_key().expect("random");
+            let ring = keys.keyring().clone();
+            keys.replace(ring.rotated(fresh, Duration::ZERO, LIFETIME));
+        }
+        assert!(worker.keyring().is_some());
+        assert_eq!(copies(&inverted), 0);
     }
 
     #[test]

@@ -5,12 +5,11 @@ use std::io;
 use nix::errno::Errno;
 use nix::libc;
 
-/// Random bytes, from which nobody can tell others. Waits until the kernel has gathered enough,
-/// which it has soon after the machine has started.
-pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
+/// Fills `bytes` in place with random ones, from which nobody can tell others. Waits until the
+/// kernel has gathered enough, which it has soon after the machine has started.
+pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
-    while filled < N {
+    while filled < bytes.len() {
         let rest = &mut bytes[filled..];
         // SAFETY: `rest` is valid for writes of its own length.
         let written = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
@@ -20,7 +19,7 @@ pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
             Err(_) => return Err(io::Error::last_os_error()),
         }
     }
-    Ok(bytes)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -29,7 +28,11 @@ mod tests {
 
     #[test]
     fn no_two_are_the_same() {
-        let [one, other] = [(); 2].map(|()| bytes::<1024>().expect("the kernel has it"));
+        let [one, other] = [(); 2].map(|()| {
+            let mut bytes = [0; 1024];
+            fill(&mut bytes).expect("the kernel has it");
+            bytes
+        });
         assert_ne!(one, other);
         // About four of them are 0; all of a part would be that was not written.
         let zeroes = one.iter().filter(|&&byte| byte == 0).count();

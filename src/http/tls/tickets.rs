@@ -57,14 +57,15 @@ impl ProducesTickets for Tickets {
     /// A nonce is random. One key seals far fewer than the 2^32 tickets that are safe with those
     /// (NIST SP 800-38D 8.3): within 12 h that would be 100 000 a second.
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let key = (self.keys)()?.current;
+        let keys = (self.keys)()?;
+        let key = &keys.current;
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
         let mut sealed = plain.to_vec();
-        cipher(&key)
+        cipher(key)
             .seal_in_place_append_tag(
                 Nonce::assume_unique_for_key(nonce),
-                self.context(&key),
+                self.context(key),
                 &mut sealed,
             )
             .ok()?;
@@ -91,7 +92,7 @@ impl ProducesTickets for Tickets {
 }
 
 fn cipher(key: &Key) -> LessSafeKey {
-    let key = UnboundKey::new(&AES_256_GCM, &key.secret);
+    let key = UnboundKey::new(&AES_256_GCM, &key.secret[..]);
     LessSafeKey::new(key.expect("a secret is as long as AES-256 wants it"))
 }
 
@@ -106,13 +107,12 @@ impl fmt::Debug for Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyring::SECRET;
 
     const LIFETIME: Duration = Duration::from_secs(60);
     const SESSION: &[u8] = b"all that was agreed on";
 
     fn key(byte: u8) -> Key {
-        Key::new([byte; NAME + SECRET])
+        Key::of(byte)
     }
 
     fn ring() -> Keyring {

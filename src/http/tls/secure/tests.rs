@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::super::super::Http;
 use super::super::{Acceptor, ClientAuth, Tls, TlsHandshake, TlsVersion};
 use super::*;
-use crate::keyring::{Key, Keyring, NAME, SECRET};
+use crate::keyring::{Key, Keyring};
 
 /// Nothing takes so long.
 const CEILING: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ impl Peers {
             tls = tls.client_ca_pem(ca_certificate.pem()).client_auth(auth);
         }
         let row = Row::own();
-        let ring = Keyring::new(Key::new([1; NAME + SECRET]), Duration::ZERO);
+        let ring = Keyring::new(Key::of(1), Duration::ZERO);
         let acceptor = tls.acceptor(&Http::new(), move || Some(ring.clone()), row.clone());
         let mut roots = RootCertStore::empty();
         roots.add(ca_certificate.der().clone()).expect("a CA");

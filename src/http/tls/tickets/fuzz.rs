@@ -2,14 +2,13 @@
 
 use super::*;
 use crate::fuzz;
-use crate::keyring::SECRET;
 
 #[test]
 fn tickets() {
     fuzz::check("http-tls-tickets-tickets", |bytes| {
         let ring = |now| {
-            let first = Keyring::new(Key::new([1; NAME + SECRET]), Duration::ZERO);
-            first.rotated(Key::new([2; NAME + SECRET]), now, Duration::MAX)
+            let first = Keyring::new(Key::of(1), Duration::ZERO);
+            first.rotated(Key::of(2), now, Duration::MAX)
         };
         let tickets = Tickets::new(
             move || Some(ring(Duration::from_secs(1))),
