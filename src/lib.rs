@@ -87,7 +87,7 @@
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
-//! `row` is what one worker counts; `protocol` has the scoreboard that the rows lie in. `keyring`
+//! `row` is what one worker counts; `protocol` has the scoreboard, a page for each row. `keyring`
 //! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
 //!
 //! What must stay true:
@@ -97,7 +97,8 @@
 //!   has one function for each action and decides nothing.
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`.
 //! - Each word of the scoreboard is written by one process at a time, and none guards another.
-//!   Totals never fall.
+//!   Totals never fall. A worker can write its own page alone. What the master knows it does not
+//!   read back from shared memory, and it clamps what it reads.
 //! - What crosses an upgrade is in `master/state.rs`, and a change of it raises `VERSION` in
 //!   `protocol/state.rs`: the canary says what it reads before the master execs. After the exec
 //!   nothing is an error that the server can do without.

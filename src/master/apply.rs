@@ -21,7 +21,7 @@ use crate::master::tls::Secrets;
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker, Seat};
-use crate::protocol::scoreboard::RowNumber;
+use crate::protocol::scoreboard::Page;
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
@@ -118,24 +118,8 @@ impl Master {
     ) -> Result<Process, NotSpawned> {
         self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
         self.init.store(&self.listeners);
-        let row = self.scoreboard.take(slot, generation).ok_or_else(|| {
-            // As fork(2) fails that finds the table of processes full.
-            NotSpawned::Failed(Error::system("scoreboard", Errno::EAGAIN))
-        })?;
-        let started = self.start_with(row, slot, generation, image);
-        if started.is_err() {
-            self.scoreboard.give_back(row);
-        }
-        started
-    }
-
-    fn start_with(
-        &mut self,
-        row: RowNumber,
-        slot: Slot,
-        generation: Generation,
-        image: Image,
-    ) -> Result<Process, NotSpawned> {
+        let row = Page::new()
+            .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
         let inbox = self.listeners.inbox(slot).expect("the slot is seated");
@@ -146,8 +130,7 @@ impl Master {
             workers: self.workers,
             nesting: self.nesting,
             channel: theirs.as_raw_fd(),
-            scoreboard: self.scoreboard.number(),
-            row,
+            row: row.number(),
             inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
             ticket_keys: self.secrets.as_ref().and_then(Secrets::keys_number),
             tls_files: self.secrets.as_ref().and_then(Secrets::files_number),

@@ -389,10 +389,8 @@ impl Master {
             .remove(&worker)
             .expect("the worker was found a moment ago");
         // One that was killed has said nothing, but its row tells what went with it.
-        let cut = process
-            .cut()
-            .unwrap_or_else(|| self.scoreboard.connections(process.row));
-        self.scoreboard.give_back(process.row);
+        let cut = process.cut().unwrap_or_else(|| process.row.connections());
+        self.scoreboard.keep(&process.row);
         if let Some(watch) = &mut self.hang_watch {
             watch.forget(worker);
         }
@@ -459,7 +457,8 @@ impl Master {
             Outcome::Misconfigured => "misconfigured",
             Outcome::HookRefused => "hook-refused",
         };
-        let totals = self.scoreboard.totals();
+        let rows = self.processes.values().map(|process| &process.row);
+        let totals = self.scoreboard.totals(rows);
         tracing::info!("{name}: {totals}");
         self.notify(&Notice::Finished {
             outcome: name.to_owned(),

@@ -82,7 +82,7 @@ impl Master {
         watch: &HangWatch,
         now: Duration,
     ) -> Sample {
-        let vitals = self.scoreboard.vitals(process.row);
+        let vitals = process.row.vitals(now);
         let heartbeat = vitals.heartbeat;
         let work = if vitals.requests > 0 {
             Work::Begun

@@ -10,7 +10,7 @@ use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
 use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
-use crate::protocol::scoreboard::RowNumber;
+use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 
 /// A process that was spawned and is not buried yet.
@@ -20,8 +20,8 @@ pub(crate) struct Process {
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) asked: Asked,
-    /// Its row of the scoreboard, which is given back when it is reaped.
-    pub(crate) row: RowNumber,
+    /// Its row of the scoreboard.
+    pub(crate) row: Page,
     spawned: Moment,
     line: Line,
     outbox: Outbox,
@@ -32,7 +32,7 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct Ours {
     pub(crate) channel: Channel,
-    pub(crate) row: RowNumber,
+    pub(crate) row: Page,
 }
 
 record!(Process {

@@ -67,7 +67,7 @@ impl Master {
     /// `None` for one that is on its way in or out, or late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
-        let standing = self.scoreboard.standing(process.row).filter(|_| stays)?;
+        let standing = process.row.standing(now).filter(|_| stays)?;
         let is_late = standing.connections > 0 && now.saturating_sub(standing.heartbeat) > STALE;
         (!is_late).then_some(Load {
             worker,

@@ -25,7 +25,7 @@ use crate::master::program::Identity;
 use crate::master::state::State;
 use crate::master::tls::{Known, Secrets};
 use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
-use crate::protocol::scoreboard::Scoreboard;
+use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{self, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
 use crate::sys::signals::Signals;
@@ -250,12 +250,12 @@ fn take_scoreboard(
 ) -> Result<Scoreboard, Error> {
     Scoreboard::inherit(fd).or_else(|error| {
         tracing::error!(%error, "the counts of the image before this one are lost");
-        let fresh = Scoreboard::new();
-        let mut fresh = fresh.map_err(|error| Error::system("memfd_create(2)", error))?;
-        for process in processes.values_mut() {
-            let row = fresh.take(process.slot, process.generation);
-            process.row = row.expect("there is a row for each of so few");
-        }
-        Ok(fresh)
+        let mut fresh = || -> io::Result<Scoreboard> {
+            for process in processes.values_mut() {
+                process.row = Page::new()?;
+            }
+            Scoreboard::new()
+        };
+        fresh().map_err(|error| Error::system("memfd_create(2)", error))
     })
 }

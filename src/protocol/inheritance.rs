@@ -18,7 +18,6 @@ use nix::unistd::{Pid, getppid};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::Channel;
 use crate::protocol::inbox::Sender;
-use crate::protocol::scoreboard::RowNumber;
 use crate::protocol::state;
 use crate::sys::{exec, fds};
 
@@ -48,9 +47,8 @@ pub(crate) struct Marker {
     /// 0 for a worker whose master is nobody's worker.
     pub(crate) nesting: u8,
     pub(crate) channel: RawFd,
-    pub(crate) scoreboard: RawFd,
-    /// The worker's own row there.
-    pub(crate) row: RowNumber,
+    /// The worker's row of the scoreboard.
+    pub(crate) row: RawFd,
     /// The slot's inbox: the end to send to, the end to receive from.
     pub(crate) inbox: [RawFd; 2],
     /// If the server speaks TLS: the keys of session tickets, and the files as they were read.
@@ -78,7 +76,7 @@ pub(crate) enum Seat {
 pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
-    pub(crate) scoreboard: OwnedFd,
+    pub(crate) row: OwnedFd,
     pub(crate) outbound: Sender,
     pub(crate) inbox: OwnedFd,
     pub(crate) ticket_keys: Option<OwnedFd>,
@@ -147,7 +145,7 @@ fn state_of_this_process(text: &str) -> Option<RawFd> {
 impl Marker {
     /// All that the worker inherits.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        [self.channel, self.scoreboard]
+        [self.channel, self.row]
             .into_iter()
             .chain(self.inbox)
             .chain(self.ticket_keys)
@@ -157,15 +155,14 @@ impl Marker {
 
     pub(crate) fn encode(&self) -> String {
         let mut text = format!(
-            "2 {} {} {} {} {} {} {} {} {} {}",
+            "3 {} {} {} {} {} {} {} {} {}",
             self.master,
             self.slot,
             self.generation,
             self.workers,
             self.nesting,
             self.channel,
-            self.scoreboard,
-            self.row.0,
+            self.row,
             self.inbox[0],
             self.inbox[1],
         );
@@ -183,7 +180,7 @@ impl Marker {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut fields = text.strip_prefix("2 ")?.split(' ');
+        let mut fields = text.strip_prefix("3 ")?.split(' ');
         let descriptor = |field: &str| field.parse().ok().filter(|&fd| fd > 2);
         let marker = Self {
             master: Pid::from_raw(fields.next()?.parse().ok()?),
@@ -196,8 +193,7 @@ impl Marker {
                 .ok()
                 .filter(|&nesting| nesting < u8::MAX)?,
             channel: descriptor(fields.next()?)?,
-            scoreboard: descriptor(fields.next()?)?,
-            row: RowNumber(fields.next()?.parse().ok()?),
+            row: descriptor(fields.next()?)?,
             inbox: [descriptor(fields.next()?)?, descriptor(fields.next()?)?],
             ticket_keys: descriptor_or_none(fields.next()?)?,
             tls_files: descriptor_or_none(fields.next()?)?,
@@ -209,7 +205,7 @@ impl Marker {
     /// Takes the descriptors over. To be called once in a process.
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
-        let scoreboard = fds::adopt(self.scoreboard)?;
+        let row = fds::adopt(self.row)?;
         let [sender, receiver] = self.inbox;
         let (outbound, inbox) = (Sender::new(fds::adopt(sender)?), fds::adopt(receiver)?);
         let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
@@ -222,7 +218,7 @@ impl Marker {
         Ok(Inheritance {
             marker: self,
             channel,
-            scoreboard,
+            row,
             outbound,
             inbox,
             ticket_keys,
@@ -251,8 +247,7 @@ mod tests {
             workers: 4,
             nesting: 0,
             channel: 9,
-            scoreboard: 10,
-            row: RowNumber(4000),
+            row: 10,
             inbox: [11, 12],
             ticket_keys: Some(13),
             tls_files: Some(14),
@@ -275,17 +270,17 @@ mod tests {
     fn a_marker_that_is_none_is_not_believed() {
         for text in [
             "",
-            "2",
-            "1 100 3 7 4 0 9 10 4 11 12 - -",
-            "2 100 3 7 4 0 9 10 4 11",
-            "2 100 3 7 4 0 9 10 4 11 12",
-            "2 100 3 7 4 0 9 10 4 11 12 -",
-            "2 100 3 7 4 0 9 10 70000 11 12 - -",
-            "2 100 3 7 4 0 9 10 4 11 12 - - x",
-            "2 100 3 7 4 0 9 10 4 11 12 - 2",
-            "2 100 3 7 4 0 9 10 4 2 12 - -",
-            "2 100 3 7 4 0 9 2 4 11 12 - -",
-            "2 1 1 1 1 1 2 10 4 11 12 - -",
+            "3",
+            "2 100 3 7 4 0 9 10 11 12 - -",
+            "3 100 3 7 4 0 9 10",
+            "3 100 3 7 4 0 9 10 11 12",
+            "3 100 3 7 4 0 9 10 11 12 -",
+            "3 100 70000 7 4 0 9 10 11 12 - -",
+            "3 100 3 7 4 0 9 10 11 12 - - x",
+            "3 100 3 7 4 0 9 10 11 12 - 2",
+            "3 100 3 7 4 0 9 10 2 12 - -",
+            "3 100 3 7 4 0 9 2 11 12 - -",
+            "3 1 1 1 1 1 2 10 11 12 - -",
         ] {
             assert_eq!(Marker::parse(text), None, "{text}");
         }

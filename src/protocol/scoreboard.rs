@@ -1,21 +1,16 @@
-//! The scoreboard: one file in memory with a row for each worker, which the worker writes and the
-//! master reads.
+//! The scoreboard: what workers count, in memory that the master reads.
 //!
-//! | page | what it is | who writes it |
-//! |---|---|---|
-//! | 0 | the header: what layout this is, and how many of the pages below were ever used | master |
-//! | 1 + slot | the slot's sum: what its workers that are gone have counted | master |
-//! | after the slots' | the row of a living worker | that worker; master: whose it is |
+//! Each worker has a page of its own, its row, in a file of its own. The worker writes the row and
+//! the master reads it. No worker has a file with another worker's row or with anything that the
+//! master relies on: which row belongs to which worker the master knows by itself. A hostile worker
+//! can write any number into its own row, so numbers are clamped when they are read.
 //!
 //! In a reload two workers of one slot live at once, and more may drain, so a row belongs to a
-//! worker and not to a slot: the master hands it out at the spawn, and when the process has been
-//! reaped it adds the row to the slot's sum and has it free again. The totals are all sums and all
-//! rows, so they never fall, whatever becomes of the workers.
+//! worker and not to a slot. When a process has been reaped the master adds its row to a page that
+//! no worker has. The totals are that page and all rows, so they never fall, whatever becomes of
+//! the workers.
 //!
-//! It is as large as it can ever get from the start. Pages that were never touched cost no memory,
-//! while a file that grew would have to be mapped anew by every process in it.
-//!
-//! All that the master has to know of it is in it: a master that execs passes on the descriptor.
+//! A master that execs passes on the descriptor of every page.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -23,59 +18,43 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::id::{Generation, MAX_WORKERS, Slot};
-use crate::record::record;
-use crate::row::{Gauge, Mark, Row, RowView, State, Sum, Totals, WORDS, Words};
+use crate::record::{Malformed, Reader, Record, Writer};
+use crate::row::{GAUGES, Gauge, Row, RowView, State, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
-/// Rows for living workers: eight for each slot of the largest server. In a slot there may be a
-/// worker that serves, its successor, four that drain, and some that were killed and that the
-/// kernel does not let go; should all rows be taken, a spawn fails.
-const ROWS: usize = 8 * MAX_WORKERS;
+/// The first words of a page. A change of what any word means is a new version.
+const LAYOUT: [u64; 3] = [u64::from_le_bytes(*b"prefork\0"), 2, WORDS as u64];
 
-/// Where in the file the rows begin.
-const FIRST_ROW: usize = (1 + MAX_WORKERS) * WORDS;
+const _: () = assert!(LAYOUT.len() <= GAUGES);
 
-/// The whole file: 36 MiB, of which a page for each worker and slot is touched.
-const ALL_WORDS: usize = FIRST_ROW + ROWS * WORDS;
+/// No worker has more connections or requests than this: the kernel's limit on the descriptors of
+/// a process is far below (proc(5), `fs.nr_open`). Sums over all workers do not overflow.
+const GAUGE_MAX: u64 = u32::MAX as u64;
 
-/// The first words of the file. A change of what any word means is a new version.
-const LAYOUT: [u64; 5] = [
-    u64::from_le_bytes(*b"prefork\0"),
-    1,
-    WORDS as u64,
-    MAX_WORKERS as u64,
-    ROWS as u64,
-];
-
-/// The words of the header after [`LAYOUT`]: how many sums and rows, from the first, were ever
-/// used. Only to read a page that was never touched makes it cost memory.
-const SUMS_USED: usize = LAYOUT.len();
-const ROWS_USED: usize = LAYOUT.len() + 1;
-
-/// Which row. Given by the master, told to the worker in its marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RowNumber(pub(crate) u16);
-
-record!(RowNumber { 0 });
-
-/// The master's side.
+/// A page in the master: the row of a worker, or the counts of those that are gone.
 #[derive(Debug)]
-pub(crate) struct Scoreboard {
+pub(crate) struct Page {
     fd: OwnedFd,
     map: Mapping,
+}
+
+/// What workers that are gone have counted.
+#[derive(Debug)]
+pub(crate) struct Scoreboard {
+    ended: Page,
 }
 
 /// How a worker is doing, as far as a hang is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
-    /// When its event loop last went round, on the monotonic clock; zero if it never did.
+    /// When its event loop last went round, on the monotonic clock; zero if it never did. Never
+    /// later than now.
     pub(crate) heartbeat: Duration,
     /// Requests it has begun and not finished.
     pub(crate) requests: u64,
 }
 
-/// What a worker has to do, and can.
+/// What a worker has to do, and can. Each number is at most [`GAUGE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// As [`Vitals::heartbeat`].
@@ -87,140 +66,120 @@ pub(crate) struct Standing {
     pub(crate) served: u64,
 }
 
-impl Scoreboard {
+impl Page {
+    /// A page in which nothing was counted.
     pub(crate) fn new() -> io::Result<Self> {
-        let fd = memory::create(c"prefork-scoreboard", ALL_WORDS)?;
-        let map = Mapping::new(&fd, 0, ALL_WORDS)?;
-        for (word, value) in map.iter().zip(LAYOUT) {
+        let page = Self::map(memory::create(c"prefork-row", WORDS)?)?;
+        for (word, value) in page.map.iter().zip(LAYOUT) {
             word.store(value, Relaxed);
         }
+        Ok(page)
+    }
+
+    fn map(fd: OwnedFd) -> io::Result<Self> {
+        let map = Mapping::new(&fd, 0, WORDS)?;
         Ok(Self { fd, map })
     }
 
-    /// Takes over the scoreboard of the image that ran in this process before, with all rows that
-    /// are handed out. Fails if that image had another layout.
-    pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
-        check(&fd)?;
-        let map = Mapping::new(&fd, 0, ALL_WORDS)?;
-        Ok(Self { fd, map })
-    }
-
-    /// The descriptor once more, for the next image.
-    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
-        self.fd.try_clone()
-    }
-
-    /// The descriptor that workers inherit; close-on-exec here.
+    /// The descriptor that the row's worker inherits; close-on-exec here.
     pub(crate) fn number(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Hands out a free row; `None` if all are taken.
-    pub(crate) fn take(&mut self, slot: Slot, generation: Generation) -> Option<RowNumber> {
-        let number = (0..ROWS)
-            .map(RowNumber::new)
-            .find(|&number| self.is_free(number))?;
-        self.raise(ROWS_USED, u64::from(number.0) + 1);
-        self.raise(SUMS_USED, u64::from(slot.0) + 1);
-        let row = self.row(number);
-        row.clear();
-        row.set_mark(Mark::Slot, slot.0.into());
-        row.set_mark(Mark::Generation, generation.0.into());
-        Some(number)
-    }
-
-    /// Takes a row back whose worker has been reaped, or never came to be.
-    pub(crate) fn give_back(&mut self, number: RowNumber) {
-        let row = self.row(number);
-        let slot = row.mark(Mark::Slot);
-        let slot = usize::try_from(slot).expect("the master has put a slot there");
-        self.sum(slot).absorb(row);
-    }
-
-    pub(crate) fn vitals(&self, number: RowNumber) -> Vitals {
-        let row = self.row(number);
+    pub(crate) fn vitals(&self, now: Duration) -> Vitals {
         Vitals {
-            heartbeat: Duration::from_millis(row.gauge(Gauge::HeartbeatMillis)),
+            heartbeat: self.heartbeat(now),
             // Without a connection there is no heartbeat either.
-            requests: match row.gauge(Gauge::Connections) {
+            requests: match self.gauge(Gauge::Connections) {
                 0 => 0,
-                _ => row.gauge(Gauge::Requests),
+                _ => self.gauge(Gauge::Requests),
             },
         }
     }
 
     /// `None` if the row's worker does not serve.
-    pub(crate) fn standing(&self, number: RowNumber) -> Option<Standing> {
-        let row = self.row(number);
-        let serves = row.gauge(Gauge::State) == State::Serving as u64;
+    pub(crate) fn standing(&self, now: Duration) -> Option<Standing> {
+        let serves = self.gauge(Gauge::State) == State::Serving as u64;
         serves.then(|| Standing {
-            heartbeat: Duration::from_millis(row.gauge(Gauge::HeartbeatMillis)),
-            connections: row.gauge(Gauge::Connections),
-            connections_max: row.gauge(Gauge::ConnectionsMax),
-            served: row.gauge(Gauge::Served),
+            heartbeat: self.heartbeat(now),
+            connections: self.gauge(Gauge::Connections),
+            connections_max: self.gauge(Gauge::ConnectionsMax),
+            served: self.gauge(Gauge::Served),
         })
     }
 
     /// How many connections the row's worker has open; of one that was killed, had.
-    pub(crate) fn connections(&self, number: RowNumber) -> u32 {
-        let open = self.row(number).gauge(Gauge::Connections);
-        u32::try_from(open).unwrap_or(u32::MAX)
+    pub(crate) fn connections(&self) -> u32 {
+        u32::try_from(self.gauge(Gauge::Connections)).expect("it is at most GAUGE_MAX")
     }
 
-    /// All that was ever counted.
-    pub(crate) fn totals(&self) -> Totals {
-        let mut sum = Sum::new();
-        (0..self.used(SUMS_USED)).for_each(|slot| sum.add(self.sum(slot)));
-        self.rows().for_each(|row| sum.add(row));
-        sum.totals()
+    fn heartbeat(&self, now: Duration) -> Duration {
+        Duration::from_millis(self.row().gauge(Gauge::HeartbeatMillis)).min(now)
     }
 
-    /// The rows of living workers.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = RowView<'_>> {
-        (0..self.used(ROWS_USED))
-            .map(|number| self.row(RowNumber::new(number)))
-            .filter(|row| row.mark(Mark::Generation) != 0)
+    fn gauge(&self, gauge: Gauge) -> u64 {
+        self.row().gauge(gauge).min(GAUGE_MAX)
     }
 
-    fn is_free(&self, number: RowNumber) -> bool {
-        let used = self.used(ROWS_USED);
-        usize::from(number.0) >= used || self.row(number).mark(Mark::Generation) == 0
-    }
-
-    fn row(&self, number: RowNumber) -> RowView<'_> {
-        self.page(number.first_word())
-    }
-
-    fn sum(&self, slot: usize) -> RowView<'_> {
-        self.page((1 + slot) * WORDS)
-    }
-
-    fn page(&self, from: usize) -> RowView<'_> {
-        RowView(as_row(&self.map[from..from + WORDS]))
-    }
-
-    fn used(&self, mark: usize) -> usize {
-        usize::try_from(self.map[mark].load(Relaxed)).expect("at most as many as there are pages")
-    }
-
-    fn raise(&self, mark: usize, used: u64) {
-        let before = self.map[mark].load(Relaxed);
-        self.map[mark].store(before.max(used), Relaxed);
+    fn row(&self) -> RowView<'_> {
+        RowView(as_row(&self.map))
     }
 }
 
-/// The worker's side: its own row and no other. The descriptor is closed.
-pub(crate) fn join(fd: OwnedFd, number: RowNumber) -> io::Result<Row> {
+/// A page crosses by its descriptor. The file cannot have changed its size.
+impl Record for Page {
+    fn put(&self, to: &mut Writer) {
+        self.fd.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::map(OwnedFd::take(from)?).map_err(|_| Malformed)
+    }
+}
+
+impl Scoreboard {
+    pub(crate) fn new() -> io::Result<Self> {
+        Page::new().map(|ended| Self { ended })
+    }
+
+    /// Takes over the scoreboard of the image that ran in this process before. Fails if that image
+    /// had another layout; then the rows of its workers have another layout too.
+    pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
+        check(&fd)?;
+        Page::map(fd).map(|ended| Self { ended })
+    }
+
+    /// The descriptor once more, for the next image.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.ended.fd.try_clone()
+    }
+
+    /// Keeps what a worker has counted whose process has been reaped.
+    pub(crate) fn keep(&self, ended: &Page) {
+        self.ended.row().absorb(ended.row());
+    }
+
+    /// All that was ever counted: by workers that are gone, and by those with these rows.
+    pub(crate) fn totals<'a>(&'a self, rows: impl Iterator<Item = &'a Page>) -> Totals {
+        let mut sum = Sum::new();
+        rows.chain([&self.ended])
+            .for_each(|page| sum.add(page.row()));
+        sum.totals()
+    }
+}
+
+/// The worker's side: its own row. The descriptor is closed.
+pub(crate) fn join(fd: OwnedFd) -> io::Result<Row> {
     check(&fd)?;
-    let row = Mapping::new(&fd, number.first_word(), WORDS)?;
+    let row = Mapping::new(&fd, 0, WORDS)?;
     Ok(Row::shared(as_row(row.leak())))
 }
 
 /// Whether both sides mean the same by each word.
 fn check(fd: &OwnedFd) -> io::Result<()> {
-    let same = memory::words(fd)? == ALL_WORDS && {
-        let header = Mapping::new(fd, 0, LAYOUT.len())?;
-        header.iter().map(|word| word.load(Relaxed)).eq(LAYOUT)
+    let same = memory::words(fd)? == WORDS && {
+        let head = Mapping::new(fd, 0, LAYOUT.len())?;
+        head.iter().map(|word| word.load(Relaxed)).eq(LAYOUT)
     };
     match same {
         true => Ok(()),
@@ -235,39 +194,25 @@ fn as_row(words: &[AtomicU64]) -> &Words {
     words.try_into().expect("a row has WORDS words")
 }
 
-impl RowNumber {
-    fn new(number: usize) -> Self {
-        Self(u16::try_from(number).expect("there are fewer than 2^16 rows"))
-    }
-
-    fn first_word(self) -> usize {
-        FIRST_ROW + usize::from(self.0) * WORDS
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::row::Count;
 
-    fn scoreboard() -> Scoreboard {
-        Scoreboard::new().expect("memory")
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn page() -> Page {
+        Page::new().expect("memory")
     }
 
-    fn joined(scoreboard: &Scoreboard, number: RowNumber) -> Row {
-        join(scoreboard.fd.try_clone().expect("a descriptor"), number).expect("the same layout")
-    }
-
-    fn take(scoreboard: &mut Scoreboard, slot: u16, generation: u32) -> (RowNumber, Row) {
-        let number = scoreboard.take(Slot(slot), Generation(generation));
-        let number = number.expect("a free row");
-        (number, joined(scoreboard, number))
+    fn joined(page: &Page) -> Row {
+        join(page.fd.try_clone().expect("a descriptor")).expect("the same layout")
     }
 
     #[test]
     fn the_master_reads_what_a_worker_writes() {
-        let mut scoreboard = scoreboard();
-        let (number, row) = take(&mut scoreboard, 3, 7);
+        let (scoreboard, page) = (Scoreboard::new().expect("memory"), page());
+        let row = joined(&page);
         row.connection_begins(Count::Connections);
         row.request_begins();
         row.add(Count::BytesOut, 100);
@@ -277,9 +222,9 @@ mod tests {
             heartbeat: Duration::from_millis(1500),
             requests: 1,
         };
-        assert_eq!(scoreboard.vitals(number), vitals);
-        assert_eq!(scoreboard.connections(number), 1);
-        assert_eq!(scoreboard.standing(number), None, "it has not begun");
+        assert_eq!(page.vitals(NOW), vitals);
+        assert_eq!(page.connections(), 1);
+        assert_eq!(page.standing(NOW), None, "it has not begun");
         row.set_state(State::Serving);
         row.set(Gauge::ConnectionsMax, 9);
         row.set(Gauge::Served, 1);
@@ -289,85 +234,108 @@ mod tests {
             connections_max: 9,
             served: 1,
         };
-        assert_eq!(scoreboard.standing(number), Some(standing));
-        let totals = scoreboard.totals();
+        assert_eq!(page.standing(NOW), Some(standing));
+        let totals = scoreboard.totals([&page].into_iter());
         assert_eq!((totals.requests, totals.bytes_out), (1, 100));
         assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));
-        let marks = scoreboard
-            .rows()
-            .map(|row| (row.mark(Mark::Slot), row.mark(Mark::Generation)));
-        assert_eq!(marks.collect::<Vec<_>>(), [(3, 7)]);
     }
 
-    /// Two generations of a slot at once, a crash, a row that is used again: the sum never falls.
+    /// Two generations of a slot at once, a crash: the sum never falls.
     #[test]
     fn totals_outlive_workers() {
-        let mut scoreboard = scoreboard();
-        let (old, old_row) = take(&mut scoreboard, 0, 1);
-        let (new, new_row) = take(&mut scoreboard, 0, 2);
-        assert_ne!(old, new);
+        let scoreboard = Scoreboard::new().expect("memory");
+        let (old, new) = (page(), page());
+        let (old_row, new_row) = (joined(&old), joined(&new));
         let mut before = 0;
         for round in 0..10 {
             old_row.add(Count::Requests, 2);
             new_row.add(Count::Requests, 3);
-            let now = scoreboard.totals().requests;
+            let now = scoreboard.totals([&old, &new].into_iter()).requests;
             assert_eq!(now, before + 5, "round {round}");
             before = now;
         }
         old_row.set(Gauge::LongestStallMillis, 70);
-        scoreboard.give_back(old);
-        assert_eq!(scoreboard.totals().requests, before);
-        let (again, row) = take(&mut scoreboard, 1, 2);
-        assert_eq!(again, old, "a row that is free is used again");
-        assert_eq!(row.count(Count::Requests), 0, "and nothing is left in it");
-        row.add(Count::Requests, 1);
-        scoreboard.give_back(again);
-        scoreboard.give_back(new);
-        let totals = scoreboard.totals();
+        scoreboard.keep(&old);
+        let living = scoreboard.totals([&new].into_iter());
+        assert_eq!(living.requests, before);
+        new_row.add(Count::Requests, 1);
+        scoreboard.keep(&new);
+        let totals = scoreboard.totals([].into_iter());
         assert_eq!(totals.requests, before + 1);
         assert_eq!(totals.longest_stall, Duration::from_millis(70));
-        assert_eq!(scoreboard.rows().count(), 0);
     }
 
     #[test]
     fn the_next_image_goes_on_where_this_one_was() {
-        let mut scoreboard = scoreboard();
-        let (gone, row) = take(&mut scoreboard, 900, 1);
-        row.add(Count::Requests, 5);
-        scoreboard.give_back(gone);
-        let (_, row) = take(&mut scoreboard, 1, 1);
+        let (scoreboard, gone, living) = (Scoreboard::new().expect("memory"), page(), page());
+        joined(&gone).add(Count::Requests, 5);
+        scoreboard.keep(&gone);
+        let row = joined(&living);
         row.add(Count::Requests, 2);
-        let fd = scoreboard.fd.try_clone().expect("a descriptor");
-        drop(scoreboard);
-        let mut scoreboard = Scoreboard::inherit(fd).expect("the same layout");
-        assert_eq!(scoreboard.totals().requests, 7);
-        assert_eq!(scoreboard.rows().count(), 1);
-        let (number, _) = take(&mut scoreboard, 2, 2);
-        assert_eq!(number, RowNumber(1), "row 0 is still handed out");
+        let left = scoreboard.share().expect("a descriptor");
+        let mut writer = Writer::default();
+        living.put(&mut writer);
+        // As an exec would: the number stays open, and the mapping is gone.
+        let (bytes, kept) = writer.finish();
+        let Page { fd, map } = living;
+        drop((scoreboard, map));
+        assert_eq!(kept, [fd.as_raw_fd()]);
+        std::mem::forget(fd);
+        let scoreboard = Scoreboard::inherit(left).expect("the same layout");
+        let living = Page::take(&mut Reader::new(&bytes)).expect("it is open");
+        row.add(Count::Requests, 1);
+        let totals = scoreboard.totals([&living].into_iter());
+        assert_eq!(totals.requests, 8);
     }
 
     #[test]
     fn another_layout_is_refused_by_both_sides() {
-        let scoreboard = scoreboard();
-        scoreboard.map[1].store(LAYOUT[1] + 1, Relaxed);
-        let fd = || scoreboard.fd.try_clone().expect("a descriptor");
-        join(fd(), RowNumber(0)).expect_err("another version");
+        let page = page();
+        page.map[1].store(LAYOUT[1] + 1, Relaxed);
+        let fd = || page.fd.try_clone().expect("a descriptor");
+        join(fd()).expect_err("another version");
         Scoreboard::inherit(fd()).expect_err("another version");
-        let short = memory::create(c"short", ALL_WORDS - WORDS).expect("memory");
-        join(short, RowNumber(0)).expect_err("another length");
+        let long = memory::create(c"long", 2 * WORDS).expect("memory");
+        join(long).expect_err("another length");
     }
 
+    /// Whatever a worker writes to all that it can reach, the master goes on and adds up what the
+    /// others have counted.
     #[test]
-    fn there_is_an_end_to_rows_and_the_last_one_works() {
-        let mut scoreboard = scoreboard();
-        scoreboard.raise(ROWS_USED, ROWS as u64);
-        for number in 0..ROWS - 1 {
-            let row = scoreboard.row(RowNumber::new(number));
-            row.set_mark(Mark::Generation, 1);
+    fn a_worker_that_writes_what_it_likes_reaches_its_own_row_and_no_sum_overflows() {
+        let scoreboard = Scoreboard::new().expect("memory");
+        let (honest, hostile) = (page(), page());
+        joined(&honest).add(Count::Requests, 5);
+        for word in [u64::MAX, u64::MAX / 2 + 1, 1 << 32] {
+            assert_eq!(hostile.map.len(), WORDS, "one page");
+            hostile.map.iter().for_each(|at| at.store(word, Relaxed));
+            let vitals = hostile.vitals(NOW);
+            assert!(vitals.heartbeat <= NOW && vitals.requests <= GAUGE_MAX);
+            assert!(hostile.connections() > 0);
+            hostile.map[GAUGES + Gauge::State as usize].store(State::Serving as u64, Relaxed);
+            let standing = hostile.standing(NOW).expect("it says that it serves");
+            let Standing {
+                heartbeat,
+                connections,
+                connections_max,
+                served,
+            } = standing;
+            assert!(heartbeat <= NOW);
+            assert!(
+                [connections, connections_max, served]
+                    .iter()
+                    .all(|&it| it <= GAUGE_MAX)
+            );
+            let totals = scoreboard.totals([&honest, &hostile].into_iter());
+            assert!(totals.requests > 5 && totals.bytes_in > 0 && totals.timeouts > 0);
         }
-        let (number, row) = take(&mut scoreboard, 1023, 1);
-        row.add(Count::Requests, 1);
-        assert_eq!(usize::from(number.0), ROWS - 1);
-        assert_eq!(scoreboard.take(Slot(0), Generation(1)), None);
+        assert_eq!(honest.vitals(NOW).requests, 0);
+        for _ in 0..2 {
+            scoreboard.keep(&hostile);
+        }
+        let totals = scoreboard.totals([&honest].into_iter());
+        assert!(totals.requests > 5);
+        let alone = Scoreboard::new().expect("memory");
+        assert_eq!(alone.totals([&honest].into_iter()).requests, 5);
     }
 }

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 
 /// The form in which this image writes its state. To be raised with every change of a record.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// How an envelope begins.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(error, Unreadable::Version(7));
         assert_eq!(
             error.to_string(),
-            "it is of version 7, this image reads version 2"
+            format!("it is of version 7, this image reads version {VERSION}")
         );
         assert!(!Versions::OURS.include(7) && Versions::OURS.include(VERSION));
         assert!(!Versions::NONE.include(VERSION));

@@ -49,13 +49,13 @@ impl Latencies {
     }
 
     pub(crate) fn add(&mut self, bucket: usize, hits: u64) {
-        self.0[bucket] += hits;
+        self.0[bucket] = self.0[bucket].saturating_add(hits);
     }
 
     /// What `percent` of all requests did not exceed; zero if there were none.
     pub(crate) fn quantile(&self, percent: u8) -> Duration {
-        let all: u64 = self.0.iter().sum();
-        let rank = (u128::from(all) * u128::from(percent)).div_ceil(100).max(1);
+        let all: u128 = self.0.iter().copied().map(u128::from).sum();
+        let rank = (all * u128::from(percent)).div_ceil(100).max(1);
         let mut seen = 0;
         for (bucket, hits) in self.0.iter().enumerate() {
             seen += u128::from(*hits);

@@ -25,8 +25,8 @@ pub(crate) const WORDS: usize = 512;
 /// A row's memory.
 pub(crate) type Words = [AtomicU64; WORDS];
 
-/// Where the gauges of the worker begin. The line before is the master's.
-const GAUGES: usize = 8;
+/// Where the gauges begin. The line before says what layout this is.
+pub(crate) const GAUGES: usize = 8;
 
 /// Where the counts begin, and where they end: there is room for as many again.
 const COUNTS: usize = 16;
@@ -116,14 +116,6 @@ pub(crate) enum Gauge {
     Served,
     /// As many connections as the worker may have open.
     ConnectionsMax,
-}
-
-/// What the master writes: whose row it is. A row that is nobody's has generation 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Mark {
-    Generation,
-    Slot,
 }
 
 /// What a worker is at.
@@ -262,38 +254,26 @@ impl Count {
     ];
 }
 
-/// A row as the master sees it, in its mapping of the whole scoreboard.
+/// A row as the master sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowView<'a>(pub(crate) &'a Words);
 
 impl RowView<'_> {
-    pub(crate) fn mark(&self, mark: Mark) -> u64 {
-        self.0[mark as usize].load(Relaxed)
-    }
-
-    pub(crate) fn set_mark(&self, mark: Mark, value: u64) {
-        self.0[mark as usize].store(value, Relaxed);
-    }
-
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.0[GAUGES + gauge as usize].load(Relaxed)
     }
 
-    /// Makes it a row in which nothing has happened, and which is nobody's.
-    pub(crate) fn clear(&self) {
-        self.0.iter().for_each(|word| word.store(0, Relaxed));
-    }
-
-    /// Moves all that `ended`, whose worker is gone, has counted over to this row, and clears it.
+    /// Adds all that `ended`, whose worker is gone, has counted.
     pub(crate) fn absorb(&self, ended: RowView<'_>) {
         let counts = (COUNTS..COUNTS_END).chain(LATENCIES..LATENCIES + latency::BUCKETS);
         for at in counts {
-            add(&self.0[at], ended.0[at].load(Relaxed));
+            // A hostile worker writes any number. A sum that wrapped would fall.
+            let sum = self.0[at].load(Relaxed);
+            self.0[at].store(sum.saturating_add(ended.0[at].load(Relaxed)), Relaxed);
         }
         let stall = &self.0[GAUGES + Gauge::LongestStallMillis as usize];
         let longest = stall.load(Relaxed);
         stall.store(longest.max(ended.gauge(Gauge::LongestStallMillis)), Relaxed);
-        ended.clear();
     }
 }
 

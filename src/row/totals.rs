@@ -71,7 +71,8 @@ impl Sum {
 
     pub(crate) fn add(&mut self, row: RowView<'_>) {
         for (at, count) in self.counts.iter_mut().enumerate() {
-            *count += row.0[COUNTS + at].load(Relaxed);
+            // A hostile worker writes any number into its row.
+            *count = count.saturating_add(row.0[COUNTS + at].load(Relaxed));
         }
         for bucket in 0..latency::BUCKETS {
             let hits = row.0[LATENCIES + bucket].load(Relaxed);
@@ -85,7 +86,7 @@ impl Sum {
         counts
             .iter()
             .map(|&count| self.counts[count as usize])
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     pub(crate) fn totals(&self) -> Totals {

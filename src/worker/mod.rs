@@ -36,7 +36,7 @@ use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::Marker;
-use crate::protocol::scoreboard::{self, RowNumber};
+use crate::protocol::scoreboard;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
 use crate::worker::drain::{Drain, DrainSwitch};
@@ -251,7 +251,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let row = take_row(inheritance.scoreboard, inheritance.marker.row);
+    let row = take_row(inheritance.row);
     let (switch, drain) = DrainSwitch::new();
     // Nobody will tell it here where the server serves.
     handle.set_ended();
@@ -303,8 +303,8 @@ where
     report(&channel, result)
 }
 
-fn take_row(scoreboard: OwnedFd, number: RowNumber) -> Row {
-    let row = scoreboard::join(scoreboard, number).unwrap_or_else(|error| {
+fn take_row(row: OwnedFd) -> Row {
+    let row = scoreboard::join(row).unwrap_or_else(|error| {
         tracing::warn!(%error, "what this worker counts will not be seen");
         Row::own()
     });

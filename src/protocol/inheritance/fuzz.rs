@@ -18,7 +18,7 @@ fn markers() {
         assert_eq!(Marker::parse(&encoded).as_ref(), Some(&marker));
         let own = [
             Some(marker.channel),
-            Some(marker.scoreboard),
+            Some(marker.row),
             marker.ticket_keys,
             marker.tls_files,
         ];
