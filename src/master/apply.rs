@@ -15,6 +15,7 @@ use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
+use crate::master::listeners::Seating;
 use crate::master::outbox::Message;
 use crate::master::process::{Asked, Ours, Process};
 use crate::master::tls::Secrets;
@@ -56,7 +57,7 @@ impl Master {
             Action::Drain(worker, idle) => self.drain(worker, idle),
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
-            Action::Adopt { slot, by } => self.tell(by, Message::Adopt(slot)),
+            Action::Adopt { slot, by } => self.adopt(slot, by),
             Action::Release { slot, by } => self.tell(by, Message::Release(slot)),
             Action::CloseListeners => self.listeners.close(),
             Action::StartCanary {
@@ -116,8 +117,14 @@ impl Master {
         generation: Generation,
         image: Image,
     ) -> Result<Process, NotSpawned> {
-        self.listeners.seat(slot).map_err(NotSpawned::Failed)?;
-        self.init.store(&self.listeners);
+        let seating = self.seat(slot).map_err(NotSpawned::Failed)?;
+        // The listeners could not be made when the slot was adopted.
+        if seating == Seating::New
+            && let Some(by) = self.supervisor.adopter_of(slot)
+        {
+            self.tell(by, Message::Adopt(slot));
+            self.tell_change(Change::Adopted { slot, by });
+        }
         let row = Page::new()
             .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
@@ -174,6 +181,25 @@ impl Master {
             .map_err(|error| NotSpawned::Failed(spawn_error(error, program, self.credentials)))?;
         let ours = Ours { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
+    }
+
+    /// Makes the listeners of a slot, if it is new.
+    fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
+        let seating = self.listeners.seat(slot)?;
+        self.init.store(&self.listeners);
+        Ok(seating)
+    }
+
+    /// A new slot's listeners are made here and not with its worker, which may take long to start:
+    /// the kernel gives them a share of the new connections at once.
+    fn adopt(&mut self, slot: Slot, by: WorkerId) {
+        match self.seat(slot) {
+            Ok(_) => self.tell(by, Message::Adopt(slot)),
+            Err(error) => {
+                let why = with_causes(&error);
+                tracing::warn!(%slot, "the listeners are made with the slot's worker: {why}");
+            }
+        }
     }
 
     fn drain(&mut self, worker: WorkerId, idle: Idle) {

@@ -69,6 +69,15 @@ pub(super) enum News {
     Address,
 }
 
+/// What [`Listeners::seat`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seating {
+    /// The slot had its listeners.
+    Kept,
+    /// A listener was made: from now on the kernel gives it a share of the new connections.
+    New,
+}
+
 impl Listeners {
     /// Goes on with what the image before this one listened on. An address stays as it was bound,
     /// shared or not, and stays for good: to close one that is asked for no more would reset what
@@ -219,28 +228,38 @@ impl Listeners {
             .collect()
     }
 
-    /// Makes the listeners and the inbox of a slot that has none yet; a slot that had a worker once
-    /// keeps its own for life.
-    pub(crate) fn seat(&mut self, slot: Slot) -> Result<(), Error> {
-        let backlog = self.backlog;
-        for bound in &mut self.bound {
-            let Seats::PerSlot(listeners) = &mut bound.seats else {
+    /// Makes the listeners and the inbox of a slot that has none yet: all of them or, if one cannot
+    /// be made, none. A slot that has them keeps them for life.
+    pub(crate) fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
+        let last = usize::from(slot.0);
+        while self.inboxes.len() <= last {
+            let inbox = Inbox::new().map_err(|error| Error::system("socketpair(2)", error))?;
+            self.inboxes.push(inbox);
+        }
+        let mut made = Vec::new();
+        for (at, bound) in self.bound.iter().enumerate() {
+            let Seats::PerSlot(listeners) = &bound.seats else {
                 continue;
             };
             let Address::Tcp(address) = bound.address else {
                 unreachable!("a Unix listener is shared")
             };
-            while listeners.len() <= usize::from(slot.0) {
-                let listener = listener::tcp(address, Reuse::Port, backlog)
+            for _ in listeners.len()..=last {
+                let listener = listener::tcp(address, Reuse::Port, self.backlog)
                     .map_err(|source| bind_error(&bound.address, source))?;
+                made.push((at, listener));
+            }
+        }
+        let seating = match made.is_empty() {
+            true => Seating::Kept,
+            false => Seating::New,
+        };
+        for (at, listener) in made {
+            if let Seats::PerSlot(listeners) = &mut self.bound[at].seats {
                 listeners.push(listener);
             }
         }
-        while self.inboxes.len() <= usize::from(slot.0) {
-            let inbox = Inbox::new().map_err(|error| Error::system("socketpair(2)", error))?;
-            self.inboxes.push(inbox);
-        }
-        Ok(())
+        Ok(seating)
     }
 
     /// By which workers of the slot hand their connections over.
@@ -420,6 +439,32 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    /// The kernel would give a share of the connections to a listener that no worker is told of.
+    #[test]
+    fn a_slot_has_all_its_listeners_or_none() {
+        let any = || "127.0.0.1:0".parse().expect("an address");
+        let config = Config {
+            addresses: vec![any(), any()],
+            ..Config::default()
+        };
+        let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+        let mut listeners = opened.expect("free ports");
+        assert_eq!(
+            listeners.seat(Slot(0)).expect("they are there"),
+            Seating::Kept
+        );
+        let second = listeners.bound[1].address.clone();
+        // RFC 5737: no machine has this address.
+        listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
+        listeners
+            .seat(Slot(1))
+            .expect_err("it is no address of this machine");
+        assert_eq!(listeners.of(Slot(1)).len(), 0);
+        listeners.bound[1].address = second;
+        assert_eq!(listeners.seat(Slot(1)).expect("free ports"), Seating::New);
+        assert_eq!(listeners.of(Slot(1)).len(), 2);
+    }
 
     #[test]
     fn addresses_are_matched_as_they_were_asked_for_or_bound() {

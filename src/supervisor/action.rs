@@ -10,8 +10,8 @@ use crate::id::{Generation, Slot, WorkerId};
 /// One thing for the master to carry out, in the order given. Nothing else leaves the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// Start a worker of the running image on the slot's listeners, making them if the slot is new.
-    /// Answered by `Spawned` or `SpawnFailed`.
+    /// Start a worker of the running image on the slot's listeners, making them if no worker served
+    /// that could adopt the new slot. Answered by `Spawned` or `SpawnFailed`.
     Spawn {
         worker: WorkerId,
         slot: Slot,
@@ -26,7 +26,8 @@ pub(crate) enum Action {
     Abort(WorkerId),
     /// SIGKILL. Answered by `Exited`, as every end of a process is.
     Kill(WorkerId),
-    /// Hand the slot's listeners to a worker of another slot, to accept from until `Release`.
+    /// Hand the slot's listeners to a worker of another slot, to accept from until `Release`. Makes
+    /// them if the slot is new.
     Adopt { slot: Slot, by: WorkerId },
     /// Tell the adopter that the slot is attended by its own worker again.
     Release { slot: Slot, by: WorkerId },

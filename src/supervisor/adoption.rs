@@ -20,6 +20,11 @@ impl Supervisor {
             .filter(move |&slot| self.seat(slot).adopter == Some(worker))
     }
 
+    /// The worker that was told to attend to the slot's listeners, if its own worker does not.
+    pub(crate) fn adopter_of(&self, slot: Slot) -> Option<WorkerId> {
+        self.seat(slot).adopter
+    }
+
     /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
     pub(super) fn attend(&mut self) {
         let idle = |seat: &Seat| seat.server().is_some() && seat.adopter.is_none();

@@ -20,7 +20,7 @@ use prefork_server::{
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{presence, websocket};
+use crate::{presence, resize, websocket};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -71,6 +71,8 @@ pub(crate) fn run(app: &OsStr) {
             .serve(async |_| Ok(service_fn(hello))),
         #[cfg(feature = "tls")]
         Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
+        Some("slow_slots") => resize::slow_slots(),
+        Some("crashing_slots") => resize::crashing_slots(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -100,7 +102,7 @@ async fn block(_request: Request) -> Result<Response, Infallible> {
     }
 }
 
-async fn hello(_request: Request) -> Result<Response, Infallible> {
+pub(crate) async fn hello(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::new("hello".into()))
 }
 

@@ -23,6 +23,7 @@ mod lifecycle;
 mod master_death;
 mod presence;
 mod recycle;
+mod resize;
 mod scoreboard;
 mod signals;
 mod startup;
@@ -109,6 +110,10 @@ tests! {
         workers_are_replaced_by_requests_and_refuse_nobody,
         workers_are_replaced_by_age_one_after_the_other,
         replacements_that_cannot_start_end_no_server_that_serves;
+    resize:
+        clients_are_answered_while_a_new_slots_worker_starts,
+        clients_are_answered_after_a_slot_came_and_went_at_once,
+        clients_are_answered_while_a_new_slots_worker_crashes_again_and_again;
     drain:
         term_answers_what_is_open,
         a_worker_that_is_told_to_leave_is_followed_at_once,

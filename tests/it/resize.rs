@@ -1,0 +1,79 @@
+//! More slots and fewer while clients come: the kernel gives each listener its share of the new
+//! connections, so each listener must have a worker that accepts from it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use prefork_server::{CrashLimit, Error, Slot, Worker, service_fn};
+
+use crate::apps;
+use crate::client::Client;
+use crate::support::Server;
+
+/// Connects 80 clients at once. With two listeners each gets about 40 of them.
+fn all_are_answered(address: SocketAddr) {
+    let mut clients: Vec<_> = (0..80).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    for client in &mut clients {
+        assert_eq!(client.answer().body, "hello");
+    }
+}
+
+pub(crate) fn clients_are_answered_while_a_new_slots_worker_starts() {
+    let mut server = Server::start_app("slow_slots");
+    let address = server.address();
+    server.signal(Signal::SIGTTIN);
+    server.wait_for("worker_spawned", |spawned| spawned["slot"] == 1);
+    all_are_answered(address);
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.count("worker_ready"), 0, "{}", ended.log);
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
+
+pub(crate) fn clients_are_answered_after_a_slot_came_and_went_at_once() {
+    let mut server = Server::start_app("slow_slots");
+    let address = server.address();
+    server.signal(Signal::SIGTTIN);
+    server.signal(Signal::SIGTTOU);
+    assert_eq!(server.wait("resized")["workers"], 2);
+    assert_eq!(server.wait("resized")["workers"], 1);
+    server.wait_for("worker_exited", |exited| exited["slot"] == 1);
+    all_are_answered(address);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_again() {
+    let mut server = Server::start_app("crashing_slots");
+    let address = server.address();
+    server.signal(Signal::SIGTTIN);
+    server.wait_for("backing_off", |rests| rests["slot"] == 1);
+    all_are_answered(address);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Only the first slot's worker becomes ready.
+pub(crate) fn slow_slots() -> Result<(), Error> {
+    apps::server().workers(1).serve(async |worker: Worker| {
+        if worker.slot() != Slot(0) {
+            worker.drain().await;
+        }
+        Ok(service_fn(apps::hello))
+    })
+}
+
+/// The workers of all slots but the first fail before they are ready.
+pub(crate) fn crashing_slots() -> Result<(), Error> {
+    let limit = CrashLimit {
+        max: 1000,
+        per: Duration::from_secs(60),
+    };
+    let server = apps::server().workers(1).crash_limit(limit);
+    server.serve(async |worker: Worker| match worker.slot() {
+        Slot(0) => Ok(service_fn(apps::hello)),
+        _ => Err("this slot has no database".into()),
+    })
+}
