@@ -15,7 +15,6 @@ const PERMISSIVE: &[&str] = &[
     "MIT",
     "Unicode-3.0",
     "Unlicense",
-    "Zlib",
 ];
 
 const LIST: &str = "LICENSE-DEPENDENCIES.md";
