@@ -10,14 +10,20 @@ use crate::supervisor::{Action, Event, Phase, Supervisor};
 /// What has to be remembered of the state before an event, to judge the state after it.
 pub(super) struct Before {
     phase: Phase,
+    /// Slots that are wanted and whose own worker serves.
     serving: usize,
+    /// Workers that serve in any slot.
+    servers: usize,
     cause: Cause,
 }
 
 /// Whether an event may cost a serving worker by itself.
 #[derive(PartialEq, Eq)]
 enum Cause {
+    /// Any.
     Loss,
+    /// Any but the last one.
+    Resize,
     Other,
 }
 
@@ -26,30 +32,37 @@ impl Before {
         let cause = match event {
             Event::Exited(..) | Event::SpawnFailed(_) | Event::Hung(_) => Cause::Loss,
             Event::Leaving(_) => Cause::Loss,
-            Event::Resize(_) | Event::ResizeBy(_) => Cause::Loss,
+            Event::Resize(_) | Event::ResizeBy(_) => Cause::Resize,
             _ => Cause::Other,
         };
-        Self {
-            phase: supervisor.phase,
-            serving: serving(supervisor),
-            cause,
-        }
+        Self::new(supervisor, cause)
     }
 
     pub(super) fn timeout(supervisor: &Supervisor) -> Self {
-        let serving = serving(supervisor);
+        Self::new(supervisor, Cause::Other)
+    }
+
+    fn new(supervisor: &Supervisor, cause: Cause) -> Self {
         Self {
             phase: supervisor.phase,
-            serving,
-            cause: Cause::Other,
+            serving: serving(supervisor),
+            servers: servers(&supervisor.seats),
+            cause,
         }
     }
 
     pub(super) fn check(&self, supervisor: &Supervisor) {
         check(supervisor);
-        if matches!(self.phase, Phase::Reloading { .. }) && !supervisor.is_draining() {
+        if supervisor.is_draining() || self.cause == Cause::Loss {
+            return;
+        }
+        assert!(
+            self.servers == 0 || servers(&supervisor.seats) > 0,
+            "7: the last worker that served was told to leave: {supervisor:#?}"
+        );
+        if matches!(self.phase, Phase::Reloading { .. }) && self.cause == Cause::Other {
             assert!(
-                self.cause == Cause::Loss || serving(supervisor) >= self.serving,
+                serving(supervisor) >= self.serving,
                 "5: a reload cost a serving worker: {supervisor:#?}"
             );
         }
@@ -66,8 +79,12 @@ pub(super) fn check(supervisor: &Supervisor) {
 }
 
 fn serving(supervisor: &Supervisor) -> usize {
-    let seats = supervisor.seats.iter();
-    seats.filter(|seat| seat.server().is_some()).count()
+    servers(&supervisor.seats[..usize::from(supervisor.workers.get())])
+}
+
+fn servers(seats: &[Seat]) -> usize {
+    let servers = seats.iter().filter_map(Seat::server);
+    servers.count()
 }
 
 /// 1: at most one current worker in a slot, and few that leave it.
@@ -127,9 +144,12 @@ fn check_phase(supervisor: &Supervisor) {
     let (wanted, retired) = supervisor
         .seats
         .split_at(usize::from(supervisor.workers.get()));
+    // 7: a worker serves in a retired slot only while no slot that is wanted is served.
+    let alone = |seat: &Seat| matches!(&seat.holder, Holder::Held(it) if it.is_serving());
+    let stays = |seat: &Seat| servers(wanted) == 0 && alone(seat);
     assert!(
-        retired.iter().all(Seat::is_vacant),
-        "a retired slot is held: {supervisor:#?}"
+        retired.iter().all(|seat| seat.is_vacant() || stays(seat)),
+        "7: a retired slot is held: {supervisor:#?}"
     );
     let canary_tried = supervisor
         .canary

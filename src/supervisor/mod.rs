@@ -57,7 +57,8 @@ pub(crate) struct Supervisor {
     phase: Phase,
     workers: NonZeroU16,
     /// One for each slot there ever was. The retired ones are at the end, from `workers` on: they
-    /// have listeners to be adopted and perhaps workers that still drain.
+    /// have listeners to be adopted and perhaps workers that still drain, or that serve while no
+    /// slot that is wanted does.
     seats: Vec<Seat>,
     /// The latest upgrade's canary, from `StartCanary` until it is gone.
     canary: Option<Worker>,
@@ -211,6 +212,7 @@ impl Supervisor {
     /// Asks for the difference between what is and what should be.
     fn settle(&mut self) {
         if !self.is_draining() {
+            self.retire();
             self.attend();
             self.conclude_start();
         }

@@ -36,12 +36,7 @@ impl Supervisor {
         self.phase = Phase::Reloading { target };
         self.notify(Change::ReloadStarted { generation: target });
         // The reload may be the mend: a slot that rests need not wait for it.
-        for slot in self.wanted_slots() {
-            let seat = self.seat_mut(slot);
-            if matches!(seat.holder, Holder::Backoff { .. }) {
-                seat.holder = Holder::Vacant;
-            }
-        }
+        self.end_pauses();
     }
 
     /// Starts successors beside serving workers that are older than the target.

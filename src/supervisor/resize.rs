@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use crate::id::Slot;
 use crate::supervisor::crash::Strikes;
 use crate::supervisor::policy::MAX_WORKERS;
-use crate::supervisor::slot::Seat;
+use crate::supervisor::slot::{Holder, Seat};
 use crate::supervisor::{Change, Step, Supervisor};
 
 impl Supervisor {
@@ -27,11 +27,45 @@ impl Supervisor {
         self.workers = workers;
         self.notify(Change::Resized { workers });
         for slot in (workers.get()..before.get()).map(Slot) {
-            self.vacate(slot);
             // It was somebody's decision to bring it back, if it comes back: no old grudges.
             self.seat_mut(slot).strikes = Strikes::default();
         }
         let seats = self.seats.len().max(usize::from(workers.get()));
         self.seats.resize_with(seats, Seat::default);
+        // The workers of the retired slots stay until then, see `retire`.
+        if workers < before && !self.is_served() {
+            self.end_pauses();
+        }
+    }
+
+    /// Has the workers of retired slots leave. Those that serve stay while no slot that is wanted
+    /// serves: the server would answer nobody until one does.
+    pub(super) fn retire(&mut self) {
+        let is_served = self.is_served();
+        for slot in self.slots().skip(usize::from(self.workers.get())) {
+            let seat = self.seat_mut(slot);
+            if is_served || seat.server().is_none() {
+                self.vacate(slot);
+            } else if matches!(seat.holder, Holder::Replacing { .. }) {
+                let new = seat.take_successor();
+                self.dismiss(slot, new);
+            }
+        }
+    }
+
+    /// Whether a slot that is wanted has a worker that serves.
+    fn is_served(&self) -> bool {
+        let mut wanted = self.wanted_slots();
+        wanted.any(|slot| self.seat(slot).server().is_some())
+    }
+
+    /// Has the slots that rest be filled at once.
+    pub(super) fn end_pauses(&mut self) {
+        for slot in self.wanted_slots() {
+            let seat = self.seat_mut(slot);
+            if matches!(seat.holder, Holder::Backoff { .. }) {
+                seat.holder = Holder::Vacant;
+            }
+        }
     }
 }

@@ -44,10 +44,10 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// was killed while it held its slot (it hung, it was not ready in time) has crashed once, when the
 /// slot lets go of it: until its process is gone no other is started in its place.
 ///
-/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired)
-/// or from the end of the server. In the first two somebody attends to the slot from then on, and
-/// idle connections are handed over; at the end they are closed, as those who drain already are
-/// told.
+/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired
+/// and, if this worker serves, so does that of a slot that stays) or from the end of the server. In
+/// the first two somebody attends to the slot from then on, and idle connections are handed over;
+/// at the end they are closed, as those who drain already are told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seat {
     pub(super) holder: Holder,
@@ -271,6 +271,10 @@ impl Supervisor {
 
     /// One strike for the slot; if it is vacant, it stays so for as long as its strikes demand.
     fn rest(&mut self, slot: Slot) {
+        if slot.0 >= self.workers.get() {
+            // Nobody comes after the last worker of a retired slot.
+            return;
+        }
         let seat = &mut self.seats[usize::from(slot.0)];
         let pause = seat.strikes.add(&self.policy.backoff, &mut self.jitter);
         if let Some(pause) = pause.filter(|_| seat.is_vacant()) {

@@ -72,6 +72,7 @@ pub(crate) fn run(app: &OsStr) {
         #[cfg(feature = "tls")]
         Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
         Some("slow_slots") => resize::slow_slots(),
+        Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),

@@ -113,7 +113,8 @@ tests! {
     resize:
         clients_are_answered_while_a_new_slots_worker_starts,
         clients_are_answered_after_a_slot_came_and_went_at_once,
-        clients_are_answered_while_a_new_slots_worker_crashes_again_and_again;
+        clients_are_answered_while_a_new_slots_worker_crashes_again_and_again,
+        the_last_worker_that_serves_is_retired_when_another_is_ready;
     drain:
         term_answers_what_is_open,
         a_worker_that_is_told_to_leave_is_followed_at_once,

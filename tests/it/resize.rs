@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-use prefork_server::{CrashLimit, Error, Slot, Worker, service_fn};
+use nix::sys::signal::{Signal, kill};
+use prefork_server::{Backoff, CrashLimit, Error, Slot, Worker, service_fn};
 
 use crate::apps;
 use crate::client::Client;
-use crate::support::Server;
+use crate::support::{Server, pid_of};
 
 /// Connects 80 clients at once. With two listeners each gets about 40 of them.
 fn all_are_answered(address: SocketAddr) {
@@ -55,6 +55,23 @@ pub(crate) fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_ag
     assert_eq!(server.end().code, Some(0));
 }
 
+pub(crate) fn the_last_worker_that_serves_is_retired_when_another_is_ready() {
+    let mut server = Server::start_app("long_pauses");
+    let mut first = pid_of(&server.wait_for("worker_spawned", |spawned| spawned["slot"] == 0));
+    let address = server.address();
+    kill(first, Signal::SIGKILL).expect("it lives");
+    first = pid_of(&server.wait_for("worker_ready", |ready| ready["slot"] == 0));
+    kill(first, Signal::SIGKILL).expect("it lives");
+    server.wait_for("backing_off", |rests| rests["slot"] == 0);
+    server.signal(Signal::SIGTTOU);
+    all_are_answered(address);
+    server.wait_for("worker_ready", |ready| ready["slot"] == 0);
+    server.wait_for("worker_draining", |draining| draining["slot"] == 1);
+    all_are_answered(address);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
 /// Only the first slot's worker becomes ready.
 pub(crate) fn slow_slots() -> Result<(), Error> {
     apps::server().workers(1).serve(async |worker: Worker| {
@@ -76,4 +93,16 @@ pub(crate) fn crashing_slots() -> Result<(), Error> {
         Slot(0) => Ok(service_fn(apps::hello)),
         _ => Err("this slot has no database".into()),
     })
+}
+
+/// A slot's second crash makes it rest for half an hour or more.
+pub(crate) fn long_pauses() -> Result<(), Error> {
+    let pause = Duration::from_secs(3600);
+    let backoff = Backoff {
+        first: pause,
+        max: pause,
+        reset_after: pause,
+    };
+    let server = apps::server().backoff(backoff);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
 }

@@ -372,7 +372,10 @@ impl Watch {
             self.slot_workers(slot)
                 .any(|(other, seen)| other != id && seen.life == life)
         };
-        let (retired, canary) = (slot.0 >= self.workers.get(), seen.role == Role::Canary);
+        let canary = seen.role == Role::Canary;
+        // The last worker that serves stays until a slot that is wanted is served.
+        let last = seen.life == Life::Serving && !self.is_served();
+        let retired = slot.0 >= self.workers.get() && !last;
         let may = match seen.life {
             Life::Serving => other(Life::Serving) || self.leaving.contains(&id),
             Life::Starting => other(Life::Serving) || other(Life::Killed),
@@ -391,6 +394,14 @@ impl Watch {
             (seen.life, seen.since) = (Life::Draining, now);
         }
         Ok(())
+    }
+
+    /// Whether a slot that is wanted has a worker that serves.
+    fn is_served(&self) -> bool {
+        self.live().any(|(_, seen)| {
+            let serves = seen.life == Life::Serving && seen.role == Role::Slot;
+            serves && seen.slot.0 < self.workers.get()
+        })
     }
 
     fn killed(&mut self, id: WorkerId) -> Result<(), Breach> {
@@ -421,7 +432,8 @@ impl Watch {
             .any(|(other, seen)| other != id && matches!(seen.life, Life::Serving | Life::Killed));
         // Nor has one that was too late for its reload, be it alone in its slot.
         let late = self.given_up.take() == Some(seen.generation);
-        let leaves = life == Life::Killed && (!holder || late);
+        let retired = seen.slot.0 >= self.workers.get();
+        let leaves = life == Life::Killed && (!holder || late || retired);
         let life = if leaves { Life::KilledLeaving } else { life };
         if let Some(seen) = self.seen.get_mut(&id) {
             seen.life = life;

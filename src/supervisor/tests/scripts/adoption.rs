@@ -70,17 +70,8 @@ fn a_slot_in_backoff_is_attended() {
     world.expect([adopt(1, 1), spawn(3, 1, 1)]);
     world.told([Change::BackingOff {
         slot: Slot(1),
-        pause: world_pause(&world),
+        pause: world.rest(),
     }]);
-}
-
-fn world_pause(world: &World) -> Duration {
-    world
-        .watched
-        .machine
-        .next_deadline()
-        .expect("a slot rests")
-        .since(world.now)
 }
 
 #[test]

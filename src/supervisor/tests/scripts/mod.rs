@@ -173,6 +173,12 @@ impl World {
         self
     }
 
+    /// How long it is until the next deadline, which is the end of a slot's pause.
+    fn rest(&self) -> Duration {
+        let deadline = self.watched.machine.next_deadline();
+        deadline.expect("a slot rests").since(self.now)
+    }
+
     fn phase(&self) -> Phase {
         self.watched.machine.phase()
     }

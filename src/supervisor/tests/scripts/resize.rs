@@ -94,3 +94,46 @@ fn processes_the_kernel_does_not_let_go_of_keep_a_slot_from_growing_more() {
     world.forget();
     world.exited(2, Exit::Clean).expect([spawn(10, 1, 1)]);
 }
+
+#[test]
+fn the_last_worker_that_serves_is_retired_when_another_slot_serves() {
+    let mut world = World::serving(2);
+    world.exited(1, Exit::Crash).exited(3, Exit::Crash).forget();
+    // Slot 0 rests; it is started at once, and worker 2 serves until then.
+    world
+        .event(Event::ResizeBy(Step::Fewer))
+        .expect([spawn(4, 0, 1)]);
+    world.ready(4).expect([drain(2), adopt(1, 4)]);
+    world.exited(2, Exit::Clean).expect([]);
+}
+
+#[test]
+fn the_last_worker_that_serves_stays_through_the_pauses_of_the_slot_that_remains() {
+    let mut world = World::serving(2);
+    world.exited(1, Exit::Crash).exited(3, Exit::Crash);
+    world.event(Event::ResizeBy(Step::Fewer)).forget();
+    world.exited(4, Exit::Crash).expect([]);
+    world.told([Change::BackingOff {
+        slot: Slot(0),
+        pause: world.rest(),
+    }]);
+    world.at(1).expect([spawn(5, 0, 1)]);
+    // It is wanted again, and has been serving all the time.
+    world.event(Event::ResizeBy(Step::More)).expect([]);
+    world.ready(5).expect([release(0, 2)]);
+}
+
+#[test]
+fn nobody_comes_after_the_last_worker_of_a_retired_slot() {
+    for exit in [Exit::Clean, Exit::Crash] {
+        let mut world = World::serving(2);
+        world.exited(1, Exit::Crash).exited(3, Exit::Crash);
+        world.event(Event::ResizeBy(Step::Fewer)).forget();
+        world.exited(2, exit).expect([]).not_told(is_backing_off);
+        world.ready(4).expect([adopt(1, 4)]);
+    }
+    // Nor beside it.
+    let mut world = World::serving(2);
+    world.exited(1, Exit::Crash).event(Event::Reload).forget();
+    world.event(Event::ResizeBy(Step::Fewer)).expect([drain(4)]);
+}

@@ -163,7 +163,7 @@ fn deadlines_crashes_and_errands_go_along() {
 fn the_next_images_policy_sizes_a_server_that_was_not_resized() {
     let mut world = World::serving(2);
     upgrading(&mut world, 3);
-    world.resume(1).expect([drain(2), drain(1), adopt(1, 3)]);
+    world.resume(1).expect([drain(1), drain(2), adopt(1, 3)]);
     world.told([Change::Resized { workers: slots(1) }]);
 
     let mut world = World::serving(1);

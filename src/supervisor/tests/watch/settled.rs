@@ -45,7 +45,11 @@ impl Watch {
                 |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving | Life::Killed);
             let held = self.slot_workers(slot).any(|(_, seen)| holds(seen));
             if slot.0 >= self.workers.get() {
-                let runs = |seen: &Seen| matches!(seen.life, Life::Starting | Life::Serving);
+                let runs = |seen: &Seen| match seen.life {
+                    Life::Starting => true,
+                    Life::Serving => self.is_served(),
+                    Life::Draining | Life::Killed | Life::KilledLeaving => false,
+                };
                 let runs = self.slot_workers(slot).any(|(_, seen)| runs(seen));
                 rule(!runs, || format!("slot {slot} is retired and held"))?;
             } else {
