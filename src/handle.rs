@@ -99,7 +99,8 @@ impl Handle {
         self.ask(Command::Upgrade)
     }
 
-    /// Ends the server. Asked a second time, in whichever way, it is [`Stop::Now`].
+    /// Ends the server. Asked a second time, in whichever way, it is [`Stop::Now`]; but a second
+    /// [`Stop::Drain`] within a second of the first ask is the same ask.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).

@@ -18,12 +18,11 @@ pub(crate) enum Order {
 }
 
 /// `WINCH` is ignored: a terminal that is resized must not stop a server. A second `TERM`, `QUIT`
-/// or `INT` is a second `Stop`, which the supervisor takes as "now".
+/// or `INT` is a second `Stop`, which the supervisor takes as "now", unless it is the same ask.
 pub(crate) fn order(signal: Signal) -> Order {
     match signal {
-        Signal::SIGTERM | Signal::SIGQUIT | Signal::SIGINT => {
-            Order::Supervise(Event::Stop(Stop::Drain))
-        }
+        Signal::SIGTERM | Signal::SIGQUIT => Order::Supervise(Event::Stop(Stop::Drain)),
+        Signal::SIGINT => Order::Supervise(Event::Stop(Stop::Interrupt)),
         Signal::SIGHUP => Order::Supervise(Event::Reload),
         Signal::SIGUSR2 => Order::Supervise(Event::Upgrade),
         Signal::SIGTTIN => Order::Supervise(Event::ResizeBy(Step::More)),

@@ -1,30 +1,36 @@
 //! The end of the server: everyone drains, the listeners are given up, and the last one out.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
 use crate::supervisor::worker::{State, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
 
+/// A second `TERM` or `QUIT` within this time of the first ask is the same one: timeout(1) and many
+/// others signal the process and its group, microseconds apart. A person who asks again takes
+/// longer, and so does a script that waits before it does.
+const SAME_ASK: Duration = Duration::from_secs(1);
+
 impl Supervisor {
     pub(super) fn stop(&mut self, stop: Stop) {
+        let asked = Urgency::Asked { at: self.now };
         match (self.phase, stop) {
             (Phase::Finished, _) => {}
-            (
-                Phase::Draining {
-                    outcome,
-                    urgency: Urgency::Unasked,
-                },
-                Stop::Drain,
-            ) => {
-                self.phase = Phase::Draining {
-                    outcome,
-                    urgency: Urgency::Asked,
-                };
+            (Phase::Draining { outcome, urgency }, Stop::Drain | Stop::Interrupt) => {
+                match urgency {
+                    Urgency::Unasked => {
+                        let urgency = asked;
+                        self.phase = Phase::Draining { outcome, urgency };
+                    }
+                    Urgency::Asked { at }
+                        if stop == Stop::Drain && self.now.since(at) < SAME_ASK => {}
+                    Urgency::Asked { .. } | Urgency::Hastened => self.hasten(outcome),
+                }
             }
-            (Phase::Draining { outcome, .. }, _) => self.hasten(outcome),
-            (_, Stop::Drain) => self.end(Outcome::Drained, Urgency::Asked),
+            (Phase::Draining { outcome, .. }, Stop::Now) => self.hasten(outcome),
+            (_, Stop::Drain | Stop::Interrupt) => self.end(Outcome::Drained, asked),
             (_, Stop::Now) => self.end(Outcome::Stopped, Urgency::Hastened),
         }
     }

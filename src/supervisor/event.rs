@@ -49,11 +49,14 @@ pub(crate) enum Step {
     Fewer,
 }
 
-/// How to end the server. A second `Stop` of either kind is a `Stop::Now`.
+/// How to end the server. A second `Stop` of any kind is a `Stop::Now`, but for a second
+/// `Stop::Drain` that comes so soon that it must be the same ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stop {
-    /// Finish the open work first, within the drain timeout.
+    /// Finish the open work first, within the drain timeout (TERM, QUIT, a handle).
     Drain,
+    /// As `Drain`, asked by a person at a terminal (INT), who may ask again at once and means it.
+    Interrupt,
     /// Kill every worker.
     Now,
 }

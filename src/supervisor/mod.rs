@@ -98,8 +98,8 @@ pub(crate) enum Phase {
 pub(crate) enum Urgency {
     /// Never: it ends of its own accord.
     Unasked,
-    /// Once, to drain. The next `Stop` of either kind is `Stop::Now`.
-    Asked,
+    /// Once, to drain, at this time. The next `Stop` is `Stop::Now`, unless it is the same ask.
+    Asked { at: Time },
     /// To stop now: every worker has been killed.
     Hastened,
 }

@@ -190,3 +190,19 @@ pub(crate) fn a_full_worker_leaves_its_queue_to_its_successor() {
         );
     });
 }
+
+/// timeout(1) signals the process and its group; both signals are there before the first is read.
+pub(crate) fn two_signals_at_once_are_one_ask() {
+    let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "300ms"]);
+    let address = server.address();
+    let mut client = Client::connect(address);
+    client.ask("/");
+    server.signal(Signal::SIGSTOP);
+    for signal in [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGCONT] {
+        server.signal(signal);
+    }
+    assert_eq!(client.answer().body, "hi");
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
+}

@@ -121,6 +121,7 @@ tests! {
         an_idle_connection_gets_one_more_answer,
         a_client_that_never_reads_is_cut_at_the_deadline,
         what_a_killed_worker_had_open_is_told,
+        two_signals_at_once_are_one_ask,
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;

@@ -172,6 +172,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
         Event::ResizeBy(Step::More),
         Event::ResizeBy(Step::Fewer),
         Event::Stop(Stop::Drain),
+        Event::Stop(Stop::Interrupt),
         Event::Stop(Stop::Now),
         Event::HookRefused,
         Event::CanaryIncompatible,

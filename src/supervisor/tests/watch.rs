@@ -37,6 +37,8 @@ pub(super) struct Watch {
     given_up: Option<Generation>,
     crashes: u32,
     stops: u32,
+    /// When the first of them came.
+    first_stop: Option<Time>,
     end: End,
 }
 
@@ -106,6 +108,7 @@ impl Watch {
             given_up: None,
             crashes: 0,
             stops: 0,
+            first_stop: None,
             end: End::No,
             policy,
         }
@@ -188,11 +191,23 @@ impl Watch {
                 let workers = NonZeroU16::new(self.workers.get() - 1).unwrap_or(self.workers);
                 self.resized(workers);
             }
-            Event::Stop(Stop::Drain) => (self.stops, self.end) = (self.stops + 1, due(self.end)),
-            Event::Stop(Stop::Now) => (self.stops, self.end) = (self.stops + 2, due(self.end)),
+            Event::Stop(stop) => {
+                self.stopped(stop);
+                self.end = due(self.end);
+            }
             Event::HookRefused => self.end = due(self.end),
             _ => {}
         }
+    }
+
+    fn stopped(&mut self, stop: Stop) {
+        let first = *self.first_stop.get_or_insert(self.now);
+        let again = self.stops > 0 && self.now.since(first) < Duration::from_secs(1);
+        self.stops += match stop {
+            Stop::Drain if again => 0,
+            Stop::Drain | Stop::Interrupt => 1,
+            Stop::Now => 2,
+        };
     }
 
     fn resized(&mut self, workers: NonZeroU16) {

@@ -35,15 +35,38 @@ fn a_worker_that_does_not_drain_is_killed_and_the_server_has_drained_all_the_sam
 
 #[test]
 fn a_second_stop_kills() {
-    for second in [Stop::Drain, Stop::Now] {
+    let (at_once, later) = (0, 1);
+    for (first, second, when) in [
+        (Stop::Drain, Stop::Drain, later),
+        (Stop::Drain, Stop::Interrupt, at_once),
+        (Stop::Drain, Stop::Now, at_once),
+        (Stop::Interrupt, Stop::Interrupt, at_once),
+        (Stop::Interrupt, Stop::Drain, later),
+    ] {
         let mut world = World::serving(2);
-        world.event(Event::Stop(Stop::Drain)).forget();
+        world.event(Event::Stop(first)).at(when).forget();
         world.event(Event::Stop(second)).expect([kill(1), kill(2)]);
         world.event(Event::Stop(second)).expect([]);
         world
             .exited(1, Exit::Crash)
             .exited(2, Exit::Crash)
             .expect([finish(Outcome::Stopped)]);
+    }
+}
+
+#[test]
+fn a_second_drain_within_a_second_of_the_first_ask_is_the_same() {
+    for first in [Stop::Drain, Stop::Interrupt] {
+        let mut world = World::serving(1);
+        world.at(7).event(Event::Stop(first)).forget();
+        world.event(Event::Stop(Stop::Drain)).expect([]);
+        world.at_time(world.now + Duration::from_millis(999));
+        world.event(Event::Stop(Stop::Drain)).expect([]);
+        // It is the first that counts: one after the other does not put it off.
+        world
+            .at(8)
+            .event(Event::Stop(Stop::Drain))
+            .expect([kill(1)]);
     }
 }
 
@@ -71,7 +94,7 @@ fn a_server_that_ends_of_its_own_accord_keeps_its_reason_when_hastened() {
         .event(Event::Stop(Stop::Drain))
         .event(Event::HookRefused)
         .expect([]);
-    world.event(Event::Stop(Stop::Drain)).expect([kill(1)]);
+    world.event(Event::Stop(Stop::Interrupt)).expect([kill(1)]);
     world
         .exited(1, Exit::Crash)
         .expect([finish(Outcome::HookRefused)]);
