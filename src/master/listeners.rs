@@ -1,6 +1,9 @@
 //! The listeners of every (address, slot), and each slot's inbox. They belong to the master and
 //! outlive every worker.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +17,8 @@ use crate::id::Slot;
 use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
-use crate::sys::listener::{self, Reuse, UnixFile};
+use crate::sys::listener::unix::{self, UnixFile};
+use crate::sys::listener::{self, Reuse};
 
 record!(Bound {
     asked,
@@ -245,7 +249,7 @@ impl Listeners {
                 unreachable!("a Unix listener is shared")
             };
             for _ in listeners.len()..=last {
-                let listener = listener::tcp(address, Reuse::Port, self.backlog)
+                let listener = listener::tcp(address, Reuse::Join, self.backlog)
                     .map_err(|source| bind_error(&bound.address, source))?;
                 made.push((at, listener));
             }
@@ -368,7 +372,7 @@ impl Bound {
             while !by_seat.is_empty() {
                 listeners.push(match by_seat.remove(&Seat::Slot(Slot(slot))) {
                     Some(listener) => listener,
-                    None => listener::tcp(real, Reuse::Port, backlog)?,
+                    None => listener::tcp(real, Reuse::Join, backlog)?,
                 });
                 slot += 1;
             }
@@ -385,7 +389,7 @@ impl Bound {
         let backlog = config.backlog;
         match address {
             Address::Unix(path) => {
-                let (listener, file) = listener::unix(path, backlog)?;
+                let (listener, file) = unix::listen(path, backlog)?;
                 let seats = Seats::Shared {
                     listener,
                     _file: Some(file),
@@ -397,13 +401,11 @@ impl Bound {
                 })
             }
             &Address::Tcp(tcp) => {
-                let listener = match config.listeners {
-                    Sharing::Shared => listener::tcp(tcp, Reuse::None, backlog)?,
-                    Sharing::PerSlot => {
-                        listener::probe(tcp)?;
-                        listener::tcp(tcp, Reuse::Port, backlog)?
-                    }
+                let reuse = match config.listeners {
+                    Sharing::Shared => Reuse::None,
+                    Sharing::PerSlot => Reuse::First,
                 };
+                let listener = listener::tcp(tcp, reuse, backlog)?;
                 let real = listener::address(&listener)?;
                 let seats = match config.listeners {
                     Sharing::Shared => Seats::Shared {
@@ -431,70 +433,5 @@ fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {
         address: address.clone(),
         source,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    /// The kernel would give a share of the connections to a listener that no worker is told of.
-    #[test]
-    fn a_slot_has_all_its_listeners_or_none() {
-        let any = || "127.0.0.1:0".parse().expect("an address");
-        let config = Config {
-            addresses: vec![any(), any()],
-            ..Config::default()
-        };
-        let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
-        let mut listeners = opened.expect("free ports");
-        assert_eq!(
-            listeners.seat(Slot(0)).expect("they are there"),
-            Seating::Kept
-        );
-        let second = listeners.bound[1].address.clone();
-        // RFC 5737: no machine has this address.
-        listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
-        listeners
-            .seat(Slot(1))
-            .expect_err("it is no address of this machine");
-        assert_eq!(listeners.of(Slot(1)).len(), 0);
-        listeners.bound[1].address = second;
-        assert_eq!(listeners.seat(Slot(1)).expect("free ports"), Seating::New);
-        assert_eq!(listeners.of(Slot(1)).len(), 2);
-    }
-
-    #[test]
-    fn addresses_are_matched_as_they_were_asked_for_or_bound() {
-        let address = |text: &str| text.parse().expect("an address");
-        let mut config = Config {
-            addresses: vec![address("127.0.0.1:0"), address("[::1]:0")],
-            ..Config::default()
-        };
-        let mut former =
-            Listeners::open(&config, NonZeroU16::MIN, Inherited::default()).expect("free ports");
-        let bound = former.addresses();
-        let first = former.numbers(Slot(0))[0];
-        config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
-        let (mut listeners, news) = Listeners::resume(former.leave(), &config);
-        assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
-        assert_eq!(listeners.numbers(Slot(0))[1], first);
-        assert_eq!(news, News::None);
-        // One is new, and one that is asked for no more stays.
-        config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
-        let (listeners, news) = Listeners::resume(listeners.leave(), &config);
-        let served: BTreeSet<_> = listeners
-            .addresses()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert_eq!((served.len(), news), (3, News::Address));
-        assert!(
-            bound
-                .iter()
-                .all(|address| served.contains(&address.to_string()))
-        );
     }
 }

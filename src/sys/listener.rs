@@ -1,72 +1,56 @@
 //! Listeners: made by the master with every option that must precede bind(2), taken over by
 //! workers.
 
+pub(crate) mod unix;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
-use crate::record::record;
 
-/// Whether other listeners may have the same address.
+/// How often an address that could be bound is listened on. The kernel may refuse both of two
+/// sockets that call listen(2) in the same moment. At the next attempt one of them listens, and the
+/// other can no longer bind.
+const LISTEN_ATTEMPTS: u32 = 4;
+
+/// Whether other listeners may have the same address (socket(7), `SO_REUSEPORT`). The kernel
+/// spreads connections over all of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// `SO_REUSEPORT`: the kernel spreads connections over all that are bound to the address.
-    Port,
-    /// Nobody else.
+    /// No other listener.
     None,
+    /// The first of a group. It fails if another socket listens on the address, also one of a
+    /// group: two servers on one port by mistake would each get a part of the connections.
+    First,
+    /// A further one of a group.
+    Join,
 }
-
-/// The file of a Unix listener, removed when the master lets go of it.
-#[derive(Debug)]
-pub(crate) struct UnixFile {
-    path: PathBuf,
-    identity: Identity,
-}
-
-/// Tells a file from another of the same name. The time of binding is part of it, since a new file
-/// often gets the inode of the one that was just removed.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bound: (i64, i64),
-}
-
-record!(UnixFile { path, identity });
-record!(Identity {
-    device,
-    inode,
-    bound
-});
 
 /// A listening, non-blocking, close-on-exec TCP socket. Accepted connections inherit
 /// `TCP_NODELAY` (tcp(7)). An IPv6 one takes no IPv4.
 pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
-    let socket = bound(address, reuse)?;
-    socket.set_tcp_nodelay(true)?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(socket.into())
-}
-
-/// Fails if anybody listens on `address`, even one who would share it: two servers on one port
-/// by mistake would each get a part of the connections.
-pub(crate) fn probe(address: SocketAddr) -> io::Result<()> {
-    // SO_REUSEADDR, because connections of an earlier server in TIME_WAIT are no obstacle.
-    bound(address, Reuse::None).map(drop)
+    let mut attempt = 1;
+    loop {
+        match listening(bound(address, reuse)?, reuse, backlog) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempt < LISTEN_ATTEMPTS => {
+                attempt += 1;
+            }
+            done => return done,
+        }
+    }
 }
 
 fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    // Connections of an earlier server in TIME_WAIT are no obstacle.
     socket.set_reuse_address(true)?;
-    if reuse == Reuse::Port {
+    if reuse == Reuse::Join {
         socket.set_reuse_port(true)?;
     }
     if address.is_ipv6() {
@@ -76,66 +60,16 @@ fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A listening Unix socket. A socket file left over by a server that is gone is replaced; one that
-/// is answered, or that is not a socket, is not.
-pub(crate) fn unix(path: &Path, backlog: u32) -> io::Result<(OwnedFd, UnixFile)> {
-    remove_stale(path)?;
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+/// Two sockets with `SO_REUSEADDR` may both be bound, and then one of them may listen. So the first
+/// of a group lets others share its address only when it listens: until then no other server can
+/// have come between.
+fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
+    socket.set_tcp_nodelay(true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    let identity = Identity::of(path)?;
-    Ok((
-        socket.into(),
-        UnixFile {
-            path: path.to_owned(),
-            identity,
-        },
-    ))
-}
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the file exists and is not a socket; remove it or choose another path",
-            ));
-        }
-        Ok(_) => {}
+    if reuse == Reuse::First {
+        socket.set_reuse_port(true)?;
     }
-    // Non-blocking: one whose queue is full would keep us waiting until it accepts.
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-        Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
-    }
-}
-
-impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = path.symlink_metadata()?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bound: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
-
-impl Drop for UnixFile {
-    fn drop(&mut self) {
-        // Another server may have replaced the file; then it is not ours to remove.
-        if Identity::of(&self.path).is_ok_and(|identity| identity == self.identity)
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!(path = %self.path.display(), %error, "the socket file stays");
-        }
-    }
+    Ok(socket.into())
 }
 
 /// Makes a listener that somebody else made one of ours: non-blocking, and its connections without
@@ -230,44 +164,45 @@ mod tests {
     const ANY: &str = "127.0.0.1:0";
 
     #[test]
-    fn a_probe_finds_a_listener_that_would_share_its_port() {
-        let first = tcp(ANY.parse().expect("valid"), Reuse::Port, 8).expect("a free port");
+    fn a_group_is_for_the_server_that_has_begun_it() {
+        let first = tcp(ANY.parse().expect("valid"), Reuse::First, 8).expect("a free port");
         let Ok(Address::Tcp(taken)) = address(&first) else {
             panic!("a TCP address")
         };
-        let _second = tcp(taken, Reuse::Port, 8).expect("SO_REUSEPORT shares");
-        let error = probe(taken).expect_err("the probe must not share");
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        drop((first, _second));
-        probe(taken).expect("free again");
+        let second = tcp(taken, Reuse::Join, 8).expect("the first one shares");
+        for reuse in [Reuse::First, Reuse::None] {
+            let error = tcp(taken, reuse, 8).expect_err("another server");
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        }
+        drop((first, second));
+        tcp(taken, Reuse::First, 8).expect("free again");
     }
 
     #[test]
-    fn a_socket_file_is_replaced_only_if_nobody_answers() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("s");
-        let (listener, file) = unix(&path, 8).expect("a new path");
-        let error = unix(&path, 8).expect_err("somebody answers");
+    fn of_two_that_are_bound_to_an_address_one_can_listen() {
+        let first = bound(ANY.parse().expect("valid"), Reuse::First).expect("a free port");
+        let Ok(Address::Tcp(taken)) = address(&first) else {
+            panic!("a TCP address")
+        };
+        let second = bound(taken, Reuse::First).expect("neither listens yet");
+        let _first = listening(first, Reuse::First, 8).expect("no other listens");
+        let error = listening(second, Reuse::First, 8).expect_err("the first listens");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        drop(listener);
-        let (_again, new_file) = unix(&path, 8).expect("nobody answers now");
-        drop(file);
-        assert!(
-            path.exists(),
-            "the old owner must not remove the new one's file"
-        );
-        drop(new_file);
-        assert!(!path.exists());
     }
 
     #[test]
-    fn a_socket_whose_queue_is_full_is_in_use() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("s");
-        let (_listener, _file) = unix(&path, 0).expect("a new path");
-        let _first = std::os::unix::net::UnixStream::connect(&path).expect("room for one");
-        let error = unix(&path, 8).expect_err("somebody has it, and is slow");
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    fn connections_are_spread_over_a_group() {
+        let first = tcp(ANY.parse().expect("valid"), Reuse::First, 512).expect("a free port");
+        let Ok(Address::Tcp(local)) = address(&first) else {
+            panic!("a TCP address")
+        };
+        let second = tcp(local, Reuse::Join, 512).expect("the first one shares");
+        let connect = |_| std::net::TcpStream::connect(local).expect("it listens");
+        let _clients: Vec<_> = (0..100).map(connect).collect();
+        let waiting = [&first, &second].map(|listener| queued(listener).expect("TCP"));
+        assert_eq!(waiting.iter().sum::<usize>(), 100);
+        // One of 2^99 runs has none in either.
+        assert!(waiting.iter().all(|&waiting| waiting > 0), "{waiting:?}");
     }
 
     #[test]
@@ -298,7 +233,7 @@ mod tests {
 
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let (listener, _file) = unix(&path, 8).expect("a new path");
+        let (listener, _file) = unix::listen(&path, 8).expect("a new path");
         assert!(accept(&listener).expect("it listens").is_none());
         let _client = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
         let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");
@@ -321,15 +256,5 @@ mod tests {
         assert!(error.to_string().contains("SO_ACCEPTCONN"), "{error}");
         let (reader, _writer) = io::pipe().expect("a pipe");
         inherited(&reader.into()).expect_err("no socket");
-    }
-
-    #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("precious");
-        std::fs::write(&path, "data").expect("writable");
-        let error = unix(&path, 8).expect_err("a plain file").to_string();
-        assert!(error.contains("not a socket"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).expect("still there"), "data");
     }
 }

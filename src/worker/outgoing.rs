@@ -176,7 +176,7 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("s");
-            let (listener, file) = listener::unix(&path, 4096).expect("a new path");
+            let (listener, file) = listener::unix::listen(&path, 4096).expect("a new path");
             std::mem::forget(file);
             let row = Row::own();
             let queue = Queue::new(vec![listener], None, 10_000, row.clone()).expect("a runtime");

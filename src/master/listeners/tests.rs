@@ -1,0 +1,132 @@
+//! Which address is which, and whose.
+
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+const ROUNDS: usize = 2000;
+
+/// The kernel would give a share of the connections to a listener that no worker is told of.
+#[test]
+fn a_slot_has_all_its_listeners_or_none() {
+    let any = || "127.0.0.1:0".parse().expect("an address");
+    let config = Config {
+        addresses: vec![any(), any()],
+        ..Config::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+    let mut listeners = opened.expect("free ports");
+    assert_eq!(
+        listeners.seat(Slot(0)).expect("they are there"),
+        Seating::Kept
+    );
+    let second = listeners.bound[1].address.clone();
+    // RFC 5737: no machine has this address.
+    listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
+    listeners
+        .seat(Slot(1))
+        .expect_err("it is no address of this machine");
+    assert_eq!(listeners.of(Slot(1)).len(), 0);
+    listeners.bound[1].address = second;
+    assert_eq!(listeners.seat(Slot(1)).expect("free ports"), Seating::New);
+    assert_eq!(listeners.of(Slot(1)).len(), 2);
+}
+
+#[test]
+fn addresses_are_matched_as_they_were_asked_for_or_bound() {
+    let address = |text: &str| text.parse().expect("an address");
+    let mut config = Config {
+        addresses: vec![address("127.0.0.1:0"), address("[::1]:0")],
+        ..Config::default()
+    };
+    let mut former =
+        Listeners::open(&config, NonZeroU16::MIN, Inherited::default()).expect("free ports");
+    let bound = former.addresses();
+    let first = former.numbers(Slot(0))[0];
+    config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
+    let (mut listeners, news) = Listeners::resume(former.leave(), &config);
+    assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
+    assert_eq!(listeners.numbers(Slot(0))[1], first);
+    assert_eq!(news, News::None);
+    // One is new, and one that is asked for no more stays.
+    config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
+    let (listeners, news) = Listeners::resume(listeners.leave(), &config);
+    let served: BTreeSet<_> = listeners
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!((served.len(), news), (3, News::Address));
+    assert!(
+        bound
+            .iter()
+            .all(|address| served.contains(&address.to_string()))
+    );
+}
+
+/// How many of two masters that open `address` at the same moment get it, the most of many
+/// times and the least.
+fn openings_at_once(address: &Address, before: impl Fn() + Sync) -> (usize, usize) {
+    let config = Config {
+        addresses: vec![address.clone()],
+        ..Config::default()
+    };
+    let slots = NonZeroU16::new(2).expect("two");
+    let at = AtomicUsize::new(0);
+    // Both go on within nanoseconds, which a `Barrier` cannot do: it puts one to sleep.
+    let meet = |round: usize| {
+        at.fetch_add(1, Ordering::AcqRel);
+        for spins in 0_u32.. {
+            if at.load(Ordering::Acquire) >= 2 * round {
+                break;
+            }
+            // With one processor for both the other needs it.
+            if spins % 4096 == 0 {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+    };
+    let open = |round: usize| {
+        meet(3 * round + 1);
+        before();
+        meet(3 * round + 2);
+        let opened = Listeners::open(&config, slots, Inherited::default());
+        // Neither closes before both have tried.
+        meet(3 * round + 3);
+        usize::from(opened.is_ok())
+    };
+    let rounds = || (0..ROUNDS).map(open).collect::<Vec<_>>();
+    let (here, there) = std::thread::scope(|scope| {
+        let other = scope.spawn(rounds);
+        (rounds(), other.join().expect("it does not panic"))
+    });
+    let masters = here.iter().zip(&there).map(|(a, b)| a + b);
+    (
+        masters.clone().max().expect("some"),
+        masters.min().expect("some"),
+    )
+}
+
+#[test]
+fn of_two_masters_that_start_at_once_one_gets_the_tcp_address() {
+    // An address of its own: no other test gets the port between two rounds.
+    let free = std::net::TcpListener::bind("127.0.0.22:0").expect("a free port");
+    let address = Address::Tcp(free.local_addr().expect("it is bound"));
+    drop(free);
+    assert_eq!(openings_at_once(&address, || {}), (1, 1));
+}
+
+#[test]
+fn of_two_masters_that_start_at_once_one_gets_the_unix_address() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("s");
+    // A file that a server has left over which was killed.
+    let leave = || drop(UnixListener::bind(&path));
+    assert_eq!(
+        openings_at_once(&Address::Unix(path.clone()), leave),
+        (1, 1)
+    );
+}
