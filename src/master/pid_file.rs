@@ -1,10 +1,14 @@
 //! The file that tells the master's pid.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use nix::libc;
+
 use crate::record::record;
+use crate::sys::random;
 
 /// Written when the listeners are bound, removed when this is dropped.
 #[derive(Debug)]
@@ -27,27 +31,63 @@ impl PidFile {
     }
 
     /// Replaces what is there: a file that was left over says nothing, and a server that still
-    /// runs on the same address was found when the listeners were bound.
+    /// runs on the same address was found when the listeners were bound. Of a symbolic link the
+    /// link is replaced.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
         let line = format!("{}\n", std::process::id());
-        let mut name = path.as_os_str().to_owned();
-        name.push(".new");
-        let new = PathBuf::from(name);
-        fs::write(&new, &line)?;
-        // So that a reader never sees half a number.
-        fs::rename(&new, path)?;
+        let new = new_name(path)?;
+        create(&new, &line)
+            // So that a reader never sees half a number.
+            .and_then(|()| fs::rename(&new, path))
+            .inspect_err(|_| drop(fs::remove_file(&new)))?;
         Ok(Self {
             path: path.to_owned(),
             line,
         })
     }
+
+    /// What is there now may be another's: a link to a file elsewhere, or a FIFO, whose open(2)
+    /// would wait for a writer.
+    fn is_ours(&self) -> io::Result<bool> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(&self.path)?;
+        if !file.metadata()?.is_file() {
+            return Ok(false);
+        }
+        let mut line = String::new();
+        // A longer one differs within this length.
+        let limit = self.line.len() as u64 + 1;
+        file.take(limit).read_to_string(&mut line)?;
+        Ok(line == self.line)
+    }
+}
+
+/// The directory may be one that others write to. `O_EXCL` makes a file that was not there, and
+/// follows no symbolic link (open(2)).
+fn create(new: &Path, line: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o644);
+    options.open(new)?.write_all(line.as_bytes())
+}
+
+/// A name in the same directory that nobody can have guessed.
+fn new_name(path: &Path) -> io::Result<PathBuf> {
+    let mut bytes = [0; 8];
+    random::fill(&mut bytes)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{:016x}", u64::from_ne_bytes(bytes)));
+    Ok(name.into())
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
         // A successor may have written its own by now.
-        let ours = fs::read_to_string(&self.path).is_ok_and(|line| line == self.line);
-        if ours && let Err(error) = fs::remove_file(&self.path) {
+        if matches!(self.is_ours(), Ok(true))
+            && let Err(error) = fs::remove_file(&self.path)
+        {
             tracing::warn!(path = %self.path.display(), %error, "the pid file stays");
         }
     }
@@ -55,6 +95,11 @@ impl Drop for PidFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
 
     #[test]
@@ -74,5 +119,39 @@ mod tests {
         fs::write(&path, "1\n").expect("writable");
         drop(file);
         assert!(path.exists());
+    }
+
+    #[test]
+    fn links_and_fifos_of_others_are_neither_followed_nor_waited_for() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "data").expect("writable");
+        let path = dir.path().join("server.pid");
+        // Where the new file was once written, and where it is to be.
+        for name in ["server.pid.new", "server.pid"] {
+            symlink(&precious, dir.path().join(name)).expect("a new name");
+        }
+        let file = PidFile::write(&path).expect("writable");
+        assert!(path.symlink_metadata().expect("there").is_file());
+        assert_eq!(fs::read_to_string(&precious).expect("there"), "data");
+        fs::remove_file(&path).expect("it is ours");
+        mkfifo(&path, Mode::S_IRWXU).expect("a new name");
+        drop(file);
+        assert!(path.exists(), "the FIFO is another's");
+        let file = PidFile::write(&path).expect("it replaces the FIFO");
+        fs::write(&precious, &file.line).expect("writable");
+        fs::remove_file(&path).expect("it is ours");
+        symlink(&precious, &path).expect("a new name");
+        drop(file);
+        assert!(path.exists(), "the link is another's");
+    }
+
+    #[test]
+    fn nothing_is_left_of_one_that_cannot_be_written() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("server.pid");
+        fs::create_dir(&path).expect("writable");
+        PidFile::write(&path).expect_err("a directory is there");
+        assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 1);
     }
 }
