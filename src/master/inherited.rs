@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::address::Address;
 use crate::error::Error;
 use crate::id::{MAX_WORKERS, Slot};
-use crate::sys::{fds, listener};
+use crate::sys::listener;
 
 /// The first inherited descriptor (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
@@ -70,13 +70,11 @@ impl Inherited {
         };
         let mut inherited = Self::default();
         for (fd, name) in handed {
-            let refuse = |error| {
+            let (address, listener) = listener::adopt(fd).map_err(|error| {
                 Error::Config(format!(
                     "descriptor {fd} ({name}) of LISTEN_FDS is no listener: {error}"
                 ))
-            };
-            let listener = fds::adopt(fd).map_err(refuse)?;
-            let address = listener::inherited(&listener).map_err(refuse)?;
+            })?;
             match (name.parse(), address) {
                 (Ok(name), Address::Tcp(address)) => inherited.stored.push(Stored {
                     name,

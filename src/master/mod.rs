@@ -129,18 +129,14 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         handle,
         asks,
     } = setup;
+    // Before anything is opened, which might get a number that was meant for one of them.
+    let mut inherited = Inherited::take()?;
     let credentials = credentials.map_err(Error::Config)?;
     let secrets = tls.map(Secrets::new).transpose()?;
-    let announcer = match config.announce_fd {
-        Some(fd) => Some(Announcer::new(fd).map_err(|error| {
-            Error::Config(format!("cannot announce on descriptor {fd}: {error}"))
-        })?),
-        None => None,
-    };
+    let announcer = config.announce_fd.map(announcer).transpose()?;
     warn_of_root(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
-    let mut inherited = Inherited::take()?;
     let mut init = Init::of_this_process();
     init.forget(&inherited.give_up_all_but(&config.addresses));
     let listeners = Listeners::open(&config, workers, inherited)?;
@@ -188,6 +184,11 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         master.tell_supervisor(Event::Resize(workers));
     }
     Ok(master)
+}
+
+fn announcer(fd: RawFd) -> Result<Announcer, Error> {
+    Announcer::new(fd)
+        .map_err(|error| Error::Config(format!("cannot announce on descriptor {fd}: {error}")))
 }
 
 fn warn_of_root(config: &Config) {

@@ -5,13 +5,16 @@ pub(crate) mod unix;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
+use crate::sys::fds;
 
 /// How often an address that could be bound is listened on. The kernel may refuse both of two
 /// sockets that call listen(2) in the same moment. At the next attempt one of them listens, and the
@@ -72,30 +75,50 @@ fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> 
     Ok(socket.into())
 }
 
-/// Makes a listener that somebody else made one of ours: non-blocking, and its connections without
-/// delay as those of [`tcp`]. Fails if it is not a listening stream socket with an address.
-pub(crate) fn inherited(listener: &OwnedFd) -> io::Result<Address> {
-    let refuse = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    match getsockopt(listener, sockopt::SockType) {
-        Ok(SockType::Stream) => {}
-        Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),
-        Err(error) => return Err(error.into()),
-    }
-    if !getsockopt(listener, sockopt::AcceptConn)? {
-        return Err(refuse(
-            "it does not listen (SO_ACCEPTCONN); the unit needs ListenStream= and Accept=no",
-        ));
-    }
-    let address = address(listener).map_err(|error| match error.kind() {
-        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
-        _ => error,
-    })?;
-    let socket = SockRef::from(listener);
+/// Takes over a listener that the starter of this program has left open under this number, and
+/// makes it one of ours: non-blocking, close-on-exec, and its connections without delay as those of
+/// [`tcp`]. Fails, and leaves the descriptor alone, if it is none: the number may be one of this
+/// process's own.
+///
+/// To be called once for a number.
+pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
+    // is not open the calls fail with EBADF, which is an answer here.
+    let listener = unsafe { BorrowedFd::borrow_raw(fd) };
+    let address = check(listener)?;
+    let socket = SockRef::from(&listener);
     socket.set_nonblocking(true)?;
     if let Address::Tcp(_) = address {
         socket.set_tcp_nodelay(true)?;
     }
-    Ok(address)
+    Ok((address, fds::adopt(fd)?))
+}
+
+/// Its address, if it is a listening stream socket that was inherited.
+fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
+    let refuse = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    // What was close-on-exec has not crossed execve(2); all that this program opens is.
+    match fcntl(listener, FcntlArg::F_GETFD) {
+        Ok(flags) if flags & libc::FD_CLOEXEC == 0 => {}
+        Ok(_) | Err(Errno::EBADF) => {
+            return Err(refuse("nothing was handed in under this number"));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    match getsockopt(&listener, sockopt::SockType) {
+        Ok(SockType::Stream) => {}
+        Ok(_) => return Err(refuse("it is not a stream socket (SOCK_STREAM)")),
+        Err(error) => return Err(error.into()),
+    }
+    if !getsockopt(&listener, sockopt::AcceptConn)? {
+        return Err(refuse(
+            "it does not listen (SO_ACCEPTCONN); the unit needs ListenStream= and Accept=no",
+        ));
+    }
+    address(listener).map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => refuse("it is bound to neither TCP nor a path"),
+        _ => error,
+    })
 }
 
 /// The address a listener is bound to (getsockname(2)).
@@ -159,6 +182,10 @@ pub(crate) fn clamped_backlog(wished: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::IntoRawFd;
+
+    use nix::fcntl::FdFlag;
+
     use super::*;
 
     const ANY: &str = "127.0.0.1:0";
@@ -241,20 +268,38 @@ mod tests {
         assert!(SockRef::from(&ours).nonblocking().expect("a socket"));
     }
 
+    /// As the starter of a program leaves it.
+    fn left_open(descriptor: impl Into<OwnedFd>) -> RawFd {
+        let descriptor = descriptor.into();
+        fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::empty())).expect("it is open");
+        descriptor.into_raw_fd()
+    }
+
     #[test]
     fn what_is_inherited_must_listen() {
         let listener = std::net::TcpListener::bind(ANY).expect("a free port");
         let local = listener.local_addr().expect("bound");
-        let listener = OwnedFd::from(listener);
-        assert_eq!(inherited(&listener).expect("it listens"), local.into());
+        let (address, listener) = adopt(left_open(listener)).expect("it listens");
+        assert_eq!(address, local.into());
         assert!(SockRef::from(&listener).nonblocking().expect("a socket"));
         let datagram = std::net::UdpSocket::bind(ANY).expect("a free port");
-        let error = inherited(&datagram.into()).expect_err("no stream");
+        let error = adopt(left_open(datagram)).expect_err("no stream");
         assert!(error.to_string().contains("SOCK_STREAM"), "{error}");
         let connection = std::net::TcpStream::connect(local).expect("it listens");
-        let error = inherited(&connection.into()).expect_err("a connection");
+        let error = adopt(left_open(connection)).expect_err("a connection");
         assert!(error.to_string().contains("SO_ACCEPTCONN"), "{error}");
         let (reader, _writer) = io::pipe().expect("a pipe");
-        inherited(&reader.into()).expect_err("no socket");
+        adopt(left_open(reader)).expect_err("no socket");
+    }
+
+    #[test]
+    fn a_descriptor_of_this_process_is_not_taken_for_an_inherited_one() {
+        let listener = std::net::TcpListener::bind(ANY).expect("a free port");
+        let local = listener.local_addr().expect("bound");
+        for fd in [listener.as_raw_fd(), 1_000_000] {
+            let error = adopt(fd).expect_err("nobody left it open");
+            assert!(error.to_string().contains("handed in"), "{error}");
+        }
+        std::net::TcpStream::connect(local).expect("it listens still");
     }
 }

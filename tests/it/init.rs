@@ -169,6 +169,27 @@ pub(crate) fn what_is_no_listener_is_refused_by_its_number() {
     }
 }
 
+pub(crate) fn descriptors_that_were_not_handed_in_are_not_taken() {
+    // One is not open; a hundred are some of the server's own among others.
+    for count in ["1", "100"] {
+        let server = respond(&[]);
+        let output = Command::new("sh")
+            .args(["-c", "LISTEN_PID=$$ exec \"$@\"", "sh"])
+            .arg(server.get_program())
+            .args(server.get_args())
+            .env("PREFORK_USER", geteuid().to_string())
+            .env("LISTEN_FDS", count)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("descriptor 3 (unknown) of LISTEN_FDS") && said.contains("handed in"),
+            "{said}"
+        );
+    }
+}
+
 pub(crate) fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     let manager = Manager::new();
     let mut command = respond(&["--workers", "2"]);

@@ -178,6 +178,7 @@ tests! {
         an_inherited_unix_listener_keeps_its_file,
         listeners_of_another_process_are_ignored,
         what_is_no_listener_is_refused_by_its_number,
+        descriptors_that_were_not_handed_in_are_not_taken,
         listeners_that_the_manager_keeps_come_back_with_their_queues,
         a_kept_listener_of_an_address_that_is_not_wanted_is_given_up,
         workers_run_as_the_user_they_are_given,
