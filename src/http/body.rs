@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -19,12 +20,18 @@ use super::info::ConnectionInfo;
 
 /// A request's body, read from the connection as the handler asks for it.
 ///
-/// Nothing is read ahead of the handler, and `100 Continue` goes out when the handler first asks.
+/// Nothing is read ahead of the handler. A client that sends `Expect: 100-continue` (RFC 9110
+/// 10.1.1) waits before it sends the body. In HTTP/1.1 the server answers `100 Continue` when the
+/// handler first polls the body, or when the handler returns a response and has not dropped the
+/// body: a response that streams the request's body back, or a task that reads it, still needs the
+/// body. A handler that drops the body unread refuses it, and no `100 Continue` is sent. In HTTP/2
+/// none is ever sent, since hyper has no way to send one: clients send the body after a wait of
+/// their own (curl: one second).
 pub struct Body {
     activity: Arc<Activity>,
-    /// `None` once it has ended, or if there is none. Boxed: a request is moved often on its way,
-    /// and most have none.
-    unread: Option<Box<Unread>>,
+    /// `None` once it has ended, or if there is none. On the heap: a request is moved often on its
+    /// way, and most have none.
+    unread: Option<Arc<Mutex<Unread>>>,
 }
 
 /// What comes of a body.
@@ -32,7 +39,20 @@ struct Unread {
     incoming: Incoming,
     limit: u64,
     left: u64,
+    first: First,
 }
+
+/// The first frame of a body: hyper sends `100 Continue` when it is asked for.
+enum First {
+    Unasked,
+    /// The server asked for it, and it was there. The handler gets it with its first poll.
+    Early(Option<Result<Frame<Bytes>, hyper::Error>>),
+    Asked,
+}
+
+/// The body of a request whose client waits for `100 Continue`, for as long as the body can be
+/// read: until it is dropped or has ended.
+pub(super) struct Expected(Weak<Mutex<Unread>>);
 
 impl Body {
     /// That of a request that has none.
@@ -50,12 +70,18 @@ impl Body {
         activity.open_body();
         Self {
             activity,
-            unread: Some(Box::new(Unread {
+            unread: Some(Arc::new(Mutex::new(Unread {
                 incoming,
                 limit,
                 left: limit,
-            })),
+                first: First::Unasked,
+            }))),
         }
+    }
+
+    /// For the server to ask for the body before the response leaves.
+    pub(super) fn expected(&self) -> Option<Expected> {
+        self.unread.as_ref().map(Arc::downgrade).map(Expected)
     }
 
     /// The connection that the request came on: whose it is and where it was accepted.
@@ -70,7 +96,47 @@ impl Body {
     }
 }
 
+impl Expected {
+    /// Asks for the first frame, unless the handler has. Says whether the body can still be read.
+    pub(super) fn ask(&self, cx: &mut Context<'_>) -> bool {
+        let Some(unread) = self.0.upgrade() else {
+            return false;
+        };
+        let mut unread = lock(&unread);
+        // A second poll would take the place of the waker of the task that reads the body.
+        if let First::Unasked = unread.first {
+            unread.first = match Pin::new(&mut unread.incoming).poll_frame(cx) {
+                Poll::Ready(item) => First::Early(item),
+                Poll::Pending => First::Asked,
+            };
+        }
+        true
+    }
+}
+
 impl Unread {
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match mem::replace(&mut self.first, First::Asked) {
+            First::Early(item) => Poll::Ready(item),
+            First::Unasked | First::Asked => Pin::new(&mut self.incoming).poll_frame(cx),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.incoming.size_hint();
+        if let First::Early(Some(Ok(frame))) = &self.first {
+            let early = frame.data_ref().map_or(0, Bytes::len) as u64;
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper + early);
+            }
+            hint.set_lower(hint.lower() + early);
+        }
+        hint
+    }
+
     /// Counts a frame, which may be one too many.
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
@@ -78,6 +144,11 @@ impl Unread {
         self.left = left.ok_or(BodyError::TooLarge { limit: self.limit })?;
         Ok(())
     }
+}
+
+fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
+    // Nothing panics while it holds the lock.
+    unread.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is known already to be wrong with a body.
@@ -99,39 +170,35 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(unread) = &mut this.unread else {
+        let Some(shared) = &this.unread else {
             return Poll::Ready(None);
         };
+        let mut unread = lock(shared);
         if let Some(failure) = failure(&this.activity, unread.limit) {
             return Poll::Ready(Some(Err(failure)));
         }
-        let Poll::Ready(item) = Pin::new(&mut unread.incoming).poll_frame(cx) else {
+        let Poll::Ready(item) = unread.poll_next(cx) else {
             this.activity.await_body(cx.waker());
             return Poll::Pending;
         };
         this.activity.end_await_body();
-        Poll::Ready(match item {
-            Some(Ok(frame)) => Some(match unread.count(&frame) {
-                Ok(()) => {
-                    if unread.incoming.is_end_stream() {
-                        this.end();
-                    }
-                    Ok(frame)
-                }
-                Err(error) => {
-                    this.activity.fail_body(BodyFailure::TooLarge);
-                    Err(error)
-                }
-            }),
+        let counted = item.map(|frame| match frame {
+            Ok(frame) => unread.count(&frame).map(|()| frame),
+            Err(error) => Err(BodyError::Broken(error)),
+        });
+        let is_over = match &counted {
+            Some(Ok(_)) => unread.incoming.is_end_stream(),
             Some(Err(error)) => {
-                this.activity.fail_body(BodyFailure::Broken);
-                Some(Err(BodyError::Broken(error)))
+                this.activity.fail_body(error.failure());
+                false
             }
-            None => {
-                this.end();
-                None
-            }
-        })
+            None => true,
+        };
+        drop(unread);
+        if is_over {
+            this.end();
+        }
+        Poll::Ready(counted)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -140,7 +207,7 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match &self.unread {
-            Some(unread) => unread.incoming.size_hint(),
+            Some(unread) => lock(unread).size_hint(),
             None => SizeHint::with_exact(0),
         }
     }
@@ -159,7 +226,10 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body")
             .field("connection", self.connection())
-            .field("left", &self.unread.as_ref().map(|unread| unread.left))
+            .field(
+                "left",
+                &self.unread.as_ref().map(|unread| lock(unread).left),
+            )
             .finish_non_exhaustive()
     }
 }
@@ -180,6 +250,16 @@ pub enum BodyError {
     TimedOut,
     /// The client left in the middle, or sent chunks that are none; 400.
     Broken(hyper::Error),
+}
+
+impl BodyError {
+    fn failure(&self) -> BodyFailure {
+        match self {
+            Self::TooLarge { .. } => BodyFailure::TooLarge,
+            Self::TimedOut => BodyFailure::TimedOut,
+            Self::Broken(_) => BodyFailure::Broken,
+        }
+    }
 }
 
 impl fmt::Display for BodyError {

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use http::header::EXPECT;
+use http::response::Parts;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -17,7 +19,7 @@ use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 
 use super::activity::Activity;
-use super::body::{Body, ResponseBody, catch_panic};
+use super::body::{Body, Expected, ResponseBody, catch_panic};
 use super::exchange::{Author, Exchange, own};
 use super::registry::Registry;
 use super::{Request, rules};
@@ -35,14 +37,19 @@ impl<S> Guarded<S> {
         Body::empty(Arc::clone(&self.activity))
     }
 
-    fn handle<B>(&self, request: Request, exchange: Exchange) -> Answer<S::Future>
+    fn handle<B>(&self, request: Request, exchange: Exchange) -> Answer<S::Future, B>
     where
         S: Service<Request, Response = Response<B>>,
     {
+        let waits = !request.body().is_end_stream()
+            && request.version() == Version::HTTP_11
+            && request.headers().contains_key(EXPECT);
+        let expected = waits.then(|| request.body().expected()).flatten();
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => Answer {
                 work: Work::Handler { handler },
                 exchange: Some(exchange),
+                expected,
             },
             Err(payload) => {
                 exchange.panicked(&*payload);
@@ -61,7 +68,7 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = Infallible;
-    type Future = Answer<S::Future>;
+    type Future = Answer<S::Future, B>;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         let tunnel = request.method() == Method::CONNECT;
@@ -103,63 +110,87 @@ where
 pin_project! {
     /// The answer to one request, in the making. hyper keeps it in one place for the life of the
     /// connection, so that a request costs no allocation for it.
-    pub(super) struct Answer<F> {
+    pub(super) struct Answer<F, B> {
         #[pin]
-        work: Work<F>,
+        work: Work<F, B>,
         // Here until the response carries it away.
         exchange: Option<Exchange>,
+        // If the client waits for `100 Continue`.
+        expected: Option<Expected>,
     }
 }
 
 pin_project! {
     #[project = WorkPinned]
-    enum Work<F> {
+    enum Work<F, B> {
         Handler { #[pin] handler: F },
+        // The handler's response: hyper sends `100 Continue` first.
+        Held { response: Option<Box<Response<B>>> },
         // Ours, without a body.
         Own { status: StatusCode },
     }
 }
 
-impl<F> Answer<F> {
+impl<F, B> Answer<F, B> {
     fn own(status: StatusCode, exchange: Exchange) -> Self {
         Self {
             work: Work::Own { status },
             exchange: Some(exchange),
+            expected: None,
         }
     }
 }
 
-impl<F, B, E> Future for Answer<F>
+impl<F, B, E> Answer<F, B>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// What the handler has come to, or what the server says in its place.
+    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Parts, Option<B>, Author)> {
+        let mut this = self.project();
+        let response = match this.work.as_mut().project() {
+            WorkPinned::Own { status } => return Poll::Ready(own(*status)),
+            WorkPinned::Held { response } => *response.take().expect(POLLED_AFTER_END),
+            WorkPinned::Handler { handler } => {
+                let outcome = ready!(catch_panic(|| handler.poll(cx)));
+                let exchange = this.exchange.as_ref().expect(POLLED_AFTER_END);
+                // What the handler held goes now: a body it left unread decides whether the
+                // connection can be kept, and whether the client is to send the body at all.
+                this.work.set(Work::Own {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                });
+                let response = match outcome {
+                    Ok(Ok(response)) => response,
+                    Ok(Err(error)) => return Poll::Ready(own(exchange.failed(&*error.into()))),
+                    Err(payload) => return Poll::Ready(own(exchange.panicked(&*payload))),
+                };
+                if this.expected.take().is_some_and(|body| body.ask(cx)) {
+                    // After the head of a response hyper sends no `100 Continue` any more. It
+                    // looks at the body before it polls this again.
+                    let response = Some(Box::new(response));
+                    this.work.set(Work::Held { response });
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                response
+            }
+        };
+        let (head, body) = response.into_parts();
+        Poll::Ready((head, Some(body), Author::Handler))
+    }
+}
+
+impl<F, B, E> Future for Answer<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let (mut head, body, author) = match this.work.as_mut().project() {
-            WorkPinned::Own { status } => own(*status),
-            WorkPinned::Handler { handler } => {
-                let outcome = ready!(catch_panic(|| handler.poll(cx)));
-                let exchange = this.exchange.as_ref().expect(POLLED_AFTER_END);
-                // What the handler held goes now: a body it left unread decides, below, whether
-                // the connection can be kept.
-                let answer = match outcome {
-                    Ok(Ok(response)) => {
-                        let (head, body) = response.into_parts();
-                        (head, Some(body), Author::Handler)
-                    }
-                    Ok(Err(error)) => own(exchange.failed(&*error.into())),
-                    Err(payload) => own(exchange.panicked(&*payload)),
-                };
-                this.work.set(Work::Own {
-                    status: StatusCode::INTERNAL_SERVER_ERROR,
-                });
-                answer
-            }
-        };
-        let exchange = this.exchange.take().expect(POLLED_AFTER_END);
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (mut head, body, author) = ready!(self.as_mut().poll_work(cx));
+        let exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
         exchange.sign(&mut head, author);
         exchange.count_answer(head.status);
         let body = ResponseBody::new(body, exchange);

@@ -60,7 +60,7 @@ pin_project! {
     #[project = ReplyPinned]
     pub(super) enum Reply<F, B> {
         Given { answer: Option<Response<ResponseBody<B>>> },
-        Asked { #[pin] answer: Answer<F> },
+        Asked { #[pin] answer: Answer<F, B> },
     }
 }
 

@@ -140,7 +140,7 @@ where
 {
     type Response = Response<Outgoing<ResponseBody<B>>>;
     type Error = Infallible;
-    type Future = Answering<S::Future>;
+    type Future = Answering<S::Future, B>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         let stream = self.streams.begin();
@@ -158,16 +158,16 @@ where
 
 pin_project! {
     /// An answer whose body is watched on its way.
-    pub(super) struct Answering<F> {
+    pub(super) struct Answering<F, B> {
         #[pin]
-        answer: Answer<F>,
+        answer: Answer<F, B>,
         stream: Arc<Activity>,
     }
 }
 
-impl<F, B> Future for Answering<F>
+impl<F, B> Future for Answering<F, B>
 where
-    Answer<F>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
+    Answer<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
 {
     type Output = Result<Response<Outgoing<ResponseBody<B>>>, Infallible>;
 

@@ -7,6 +7,7 @@ mod counting;
 mod deadlines;
 mod direct;
 mod draining;
+mod expect;
 mod failures;
 mod handover;
 #[cfg(feature = "http2")]

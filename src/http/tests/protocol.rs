@@ -142,22 +142,6 @@ fn head_has_the_length_and_not_the_body() {
 }
 
 #[test]
-fn the_body_is_asked_for_when_the_handler_reads_it() {
-    run(async {
-        let host = Host::start(options(), echo).await;
-        let mut client = host.connect().await;
-        let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\
-                    expect: 100-continue\r\n\r\n";
-        client.send(head).await;
-        client.expect("HTTP/1.1 100 Continue\r\n\r\n").await;
-        client.send("ok").await;
-        client
-            .expect("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-            .await;
-    });
-}
-
-#[test]
 fn a_chunked_body_is_echoed_while_it_comes() {
     run(async {
         let host = Host::start(options(), echo_as_it_comes).await;

@@ -37,6 +37,12 @@ fn known_ones() -> Vec<Case> {
             "GET / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n\r\n",
             &["200 GET / h"],
         ),
+        open(
+            "100-continue to a handler that streams the body back",
+            SECTION,
+            post("/stream", "Expect: 100-continue") + "hello",
+            &["100", "200 hello"],
+        ),
         // The answer is final: the client need not send what nobody has asked for.
         closed(
             "100-continue to a handler that does not ask",

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 
-use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
 use prefork_server::{
     Address, BoxError, DateHeader, Handle, Http, Prefork, Request, Response, Stop, service_fn,
@@ -92,10 +94,15 @@ impl Drop for Server {
     }
 }
 
+type Said = UnsyncBoxBody<Bytes, BoxError>;
+
 /// Tells what came: method, target, `Host`, `[body]` and `+trailer=value`. The path chooses whether
-/// the body is read, how long it takes, and the status.
-async fn echo(request: Request) -> Result<Response, BoxError> {
+/// the body is read, or sent back as it comes, how long it takes, and the status.
+async fn echo(request: Request) -> Result<Response<Said>, BoxError> {
     let (head, body) = request.into_parts();
+    if head.uri.path() == "/stream" {
+        return Ok(Response::new(body.map_err(BoxError::from).boxed_unsync()));
+    }
     let host = head.headers.get("host").map(|host| host.to_str());
     let host = host.transpose()?.unwrap_or("-");
     let host = if host.is_empty() { "empty" } else { host };
@@ -116,7 +123,8 @@ async fn echo(request: Request) -> Result<Response, BoxError> {
             yield_now().await;
         }
     }
-    let mut response = Response::new(said.into());
+    let said = Full::from(said).map_err(|error| match error {});
+    let mut response = Response::new(said.boxed_unsync());
     *response.status_mut() = match (&head.method, head.uri.path()) {
         // An answer of 2xx would be the end of HTTP.
         (&Method::CONNECT, _) => StatusCode::METHOD_NOT_ALLOWED,

@@ -283,3 +283,23 @@ fn a_target_over_the_limit_is_414() {
         assert_eq!(whole(long).await.expect("an answer").0, 414);
     });
 }
+
+/// hyper has no way to send an informational response. The body is read when it comes.
+#[test]
+fn a_client_that_expects_100_continue_is_told_nothing_and_served() {
+    run(async {
+        let host = Host::start(options(), echo).await;
+        let mut client = raw(&host, b"").await;
+        // POST http://t/, and a literal field (RFC 7541 6.2.2).
+        let head = b"\x83\x86\x84\x41\x01t\x00\x06expect\x0c100-continue";
+        client.send(frame(HEADERS, END_HEADERS, 1, head)).await;
+        client.send(frame(PING, 0, 0, &[0; 8])).await;
+        while let Some(frame) = client.frame().await
+            && frame.kind != PING
+        {
+            assert_ne!(frame.kind, HEADERS);
+        }
+        client.send(frame(DATA, END_STREAM, 1, b"abcd")).await;
+        assert_eq!(client.next(DATA).await.payload, b"abcd");
+    });
+}

@@ -1,0 +1,159 @@
+//! `Expect: 100-continue` (RFC 9110 10.1.1): clients that send no body before they are told to.
+
+use std::future::poll_fn;
+use std::task::Waker;
+
+use http_body::Body as _;
+use tokio::sync::Notify;
+
+use super::*;
+
+const HEAD: &str = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\
+                    expect: 100-continue\r\n\r\n";
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+const FOUR_BYTES: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n";
+
+async fn ask<F>(app: impl Fn(Request) -> F + Clone + 'static) -> Client
+where
+    F: Future<Output = Answer> + 'static,
+{
+    let mut client = Host::start(options(), app).await.connect().await;
+    client.send(HEAD).await;
+    client
+}
+
+#[test]
+fn a_handler_that_reads_the_body_has_it_sent() {
+    run(async {
+        let mut client = ask(echo).await;
+        client.expect(CONTINUE).await;
+        client.send("abcd").await;
+        client.expect(FOUR_BYTES).await;
+        client.expect("abcd").await;
+    });
+}
+
+#[test]
+fn a_response_that_streams_the_body_has_it_sent() {
+    run(async {
+        let mut client = ask(echo_as_it_comes).await;
+        client.expect(CONTINUE).await;
+        client.expect(FOUR_BYTES).await;
+        client.send("abcd").await;
+        client.expect("abcd").await;
+        // The connection goes on.
+        client.send(HEAD).await;
+        client.expect(CONTINUE).await;
+    });
+}
+
+#[test]
+fn a_body_that_is_sent_unasked_is_streamed_whole() {
+    run(async {
+        let host = Host::start(options(), echo_as_it_comes).await;
+        let mut client = host.connect().await;
+        client.send([HEAD, "abcd"].concat()).await;
+        client.expect(CONTINUE).await;
+        client.expect(FOUR_BYTES).await;
+        client.expect("abcd").await;
+    });
+}
+
+#[test]
+fn a_task_that_reads_the_body_after_the_response_has_it_sent() {
+    run(async {
+        let go = Rc::new(Notify::new());
+        let read = Rc::new(Notify::new());
+        let (goes, reads) = (Rc::clone(&go), Rc::clone(&read));
+        let app = move |request: Request| {
+            let (go, read) = (Rc::clone(&goes), Rc::clone(&reads));
+            async move {
+                spawn_local(async move {
+                    go.notified().await;
+                    let body = request.into_body().collect().await.expect("a body");
+                    assert_eq!(body.to_bytes(), "abcd");
+                    read.notify_one();
+                });
+                Ok(text("hello"))
+            }
+        };
+        let mut client = ask(app).await;
+        client.expect(CONTINUE).await;
+        client.expect(HELLO_ANSWER).await;
+        go.notify_one();
+        client.send("abcd").await;
+        read.notified().await;
+    });
+}
+
+#[test]
+fn a_task_that_waits_for_the_body_before_the_response_is_woken_by_it() {
+    run(async {
+        let read = Rc::new(Notify::new());
+        let reads = Rc::clone(&read);
+        let app = move |request: Request| {
+            let read = Rc::clone(&reads);
+            async move {
+                let waits = Rc::new(Notify::new());
+                let waiting = Rc::clone(&waits);
+                spawn_local(async move {
+                    let mut body = request.into_body();
+                    let frame = poll_fn(|cx| {
+                        waiting.notify_one();
+                        Pin::new(&mut body).poll_frame(cx)
+                    });
+                    let frame = frame.await.expect("not the end").expect("no error");
+                    assert_eq!(frame.into_data().expect("data"), "abcd");
+                    read.notify_one();
+                });
+                waits.notified().await;
+                Ok(text("hello"))
+            }
+        };
+        let mut client = ask(app).await;
+        client.expect(CONTINUE).await;
+        client.expect(HELLO_ANSWER).await;
+        client.send("abcd").await;
+        read.notified().await;
+    });
+}
+
+#[test]
+fn a_handler_that_polls_the_body_and_does_not_wait_has_it_sent() {
+    run(async {
+        let app = async |mut request: Request| {
+            let mut now = Context::from_waker(Waker::noop());
+            let polled = Pin::new(request.body_mut()).poll_frame(&mut now);
+            assert!(polled.is_pending());
+            echo_as_it_comes(request).await
+        };
+        let mut client = ask(app).await;
+        client.expect(CONTINUE).await;
+        client.expect(FOUR_BYTES).await;
+        client.send("abcd").await;
+        client.expect("abcd").await;
+    });
+}
+
+#[test]
+fn a_handler_that_drops_the_body_refuses_it() {
+    run(async {
+        let mut client = ask(hello).await;
+        client.expect(HELLO_ANSWER).await;
+    });
+}
+
+/// Its body neither ends nor says anything.
+#[test]
+fn a_silent_response_does_not_delay_its_head() {
+    run(async {
+        let app = async |_request: Request| {
+            let body = pieces::Pieces::new(None, &["", "never"]);
+            Ok(Response::new(body.boxed_unsync()))
+        };
+        let mut client = ask(app).await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            .await;
+    });
+}
