@@ -58,18 +58,25 @@ impl Member {
         let Registry { phase, exit, .. } = &*self.registry;
         let is_called = match phase.get() {
             Phase::Serving => exit.shared.get() > 0,
-            Phase::HandingOver { .. } => exit.leaving.get() < LEAVING_MAX,
+            Phase::HandingOver { .. } => true,
             Phase::Draining { .. } => false,
         };
         let leaves = is_called
             && self.activity.may_leave()
             && self.activity.is_idle()
             && self.activity.is_settled();
-        leaves.then(|| {
-            exit.shared.set(exit.shared.get().saturating_sub(1));
-            exit.leaving.set(exit.leaving.get() + 1);
-            Leave(Rc::clone(&self.registry))
-        })
+        if !leaves {
+            return None;
+        }
+        let is_full = exit.leaving.get() >= LEAVING_MAX;
+        if is_full && matches!(phase.get(), Phase::HandingOver { .. }) {
+            // It may have been called, and is not passed over for that.
+            exit.next.set(exit.next.get().min(self.key));
+            return None;
+        }
+        exit.shared.set(exit.shared.get().saturating_sub(1));
+        exit.leaving.set(exit.leaving.get() + 1);
+        Some(Leave(Rc::clone(&self.registry)))
     }
 
     /// Its heir has given it back. In a drain that is the last word.
@@ -213,11 +220,63 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake};
     use std::time::Duration;
 
     use super::*;
     use crate::http::Http;
     use crate::row::Row;
+
+    /// Whether a connection's task is to be polled.
+    #[derive(Default)]
+    struct Called(AtomicBool);
+
+    impl Wake for Called {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A tick calls connections without knowing how many are called already.
+    #[test]
+    fn a_connection_that_is_called_and_finds_no_place_is_called_again() {
+        let registry = Registry::new(Http::new(), Row::own());
+        let mut waiting: Vec<_> = (0..3 * LEAVING_MAX)
+            .map(|_| {
+                let (member, called) = (registry.join(), Arc::<Called>::default());
+                member.activity.let_leave();
+                member.activity.enter(Stage::Idle);
+                let waker = Waker::from(Arc::clone(&called));
+                assert!(member.take_order(&Context::from_waker(&waker)).is_none());
+                (member, called)
+            })
+            .collect();
+        registry.hand_over();
+        registry.tick();
+        let mut leaving = Vec::new();
+        loop {
+            for (member, called) in std::mem::take(&mut waiting) {
+                let is_called = called.0.swap(false, Ordering::Relaxed);
+                let leave = is_called.then(|| member.try_leave()).flatten();
+                if let Some(leave) = leave {
+                    leaving.push((member, leave));
+                    continue;
+                }
+                if is_called {
+                    let waker = Waker::from(Arc::clone(&called));
+                    assert!(member.take_order(&Context::from_waker(&waker)).is_none());
+                }
+                waiting.push((member, called));
+            }
+            assert!(leaving.len() <= LEAVING_MAX);
+            if leaving.pop().is_none() {
+                break;
+            }
+        }
+        assert_eq!(registry.len(), 0, "they wait for a tick");
+    }
 
     #[test]
     fn an_upgraded_connection_has_one_grace_whatever_becomes_of_the_others() {
