@@ -193,7 +193,9 @@ impl Http {
     /// How long an idle connection that nobody takes over is left open in a drain. A request that
     /// comes within it, being on its way already, is answered with `Connection: close` instead of a
     /// reset. A connection that has not asked for anything yet has a second from its begin, or
-    /// [`Http::header_timeout`] if that is shorter: its first request is a round trip away.
+    /// [`Http::header_timeout`] if that is shorter: its first request is a round trip away. A
+    /// client that has been sent the last response of its connection and does not close has as long
+    /// from the drain's begin.
     ///
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {

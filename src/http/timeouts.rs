@@ -19,8 +19,9 @@ pub(super) struct Timeouts {
     /// How old a connection may become.
     age: Option<u64>,
     upgrade_grace: u64,
-    /// How long a client of HTTP/2 may take to acknowledge that it is to go, and a client that has
-    /// just come to ask for something although its worker goes.
+    /// How long a client of HTTP/2 may take to acknowledge that it is to go, and, although its
+    /// worker goes, a client that has just come to ask for something, and one that has been sent
+    /// the last response to read it and close.
     round_trip: u64,
     /// How long a connection is idle before it is put to rest, and how long a handler works, or its
     /// answer is silent, before their client is looked for.
@@ -109,6 +110,12 @@ impl Timeouts {
             }
             (Stage::Idle, None) | (Stage::Quiet, _) => {
                 Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
+            }
+            // Unless there is more to be sent.
+            (Stage::Leaving, Some(drain)) if blocked.is_none() => {
+                let closes = stamp.max(drain).after(self.round_trip);
+                let due = closes.min(stamp.after(self.header));
+                Some((due, Order::Expire(Deadline::Header)))
             }
             (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
@@ -245,6 +252,29 @@ mod tests {
         assert_eq!(deadline(), expire(2 + 9, Deadline::Header));
         activity.enter(Stage::Upgraded);
         assert_eq!(deadline(), None);
+    }
+
+    #[test]
+    fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
+        let (clock, activity) = activity();
+        let deadline = |drain| timeouts().deadline(&activity, drain);
+        activity.enter(Stage::Leaving);
+        assert_eq!(deadline(None), expire(9, Deadline::Header));
+        // 1 s is 4 ticks of 250 ms, and one.
+        assert_eq!(deadline(Some(Tick(0))), expire(5, Deadline::Header));
+        assert_eq!(deadline(Some(Tick(2))), expire(7, Deadline::Header));
+        assert_eq!(
+            deadline(Some(Tick(6))),
+            expire(9, Deadline::Header),
+            "not longer than without"
+        );
+        clock.advance();
+        activity.write_blocked();
+        assert_eq!(
+            deadline(Some(Tick(0))),
+            expire(9, Deadline::Header),
+            "the response is still being sent"
+        );
     }
 
     #[test]

@@ -97,8 +97,10 @@ impl Registry {
     pub(super) fn draining_since(&self, activity: &Activity) -> Option<Tick> {
         match self.phase.get() {
             Phase::Serving => None,
-            // Nobody takes it over, and its task was told at the very begin.
-            _ if activity.stage() == Stage::Upgraded => self.exit.begun.get(),
+            // Nobody takes these over, and the task of the first was told at the very begin.
+            _ if matches!(activity.stage(), Stage::Upgraded | Stage::Leaving) => {
+                self.exit.begun.get()
+            }
             Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
             Phase::Draining { since } => Some(since),
         }

@@ -129,6 +129,30 @@ fn connections_at_rest_go_as_well() {
     });
 }
 
+/// Of one that has been sent the last response nothing is left to hand over.
+#[test]
+fn a_client_that_does_not_close_delays_the_worker_by_a_second_at_most() {
+    run(async {
+        for leave in [Server::hand_over, Server::drain] {
+            let successor = Successor::new(Mood::Takes);
+            let http = options()
+                .header_timeout(Duration::from_secs(3600))
+                .max_body_size(1);
+            let host = Host::start_with_heir(http, &successor, service_fn(hello)).await;
+            let mut client = host.connect().await;
+            client
+                .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
+                .await;
+            let answer = "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\n\
+                          content-length: 0\r\n\r\n";
+            client.expect(answer).await;
+            client.expect_end().await;
+            leave(&host.server);
+            host.emptied().await;
+        }
+    });
+}
+
 #[test]
 fn so_many_are_shared_and_no_more() {
     run(async {
