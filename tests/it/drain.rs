@@ -1,10 +1,16 @@
 //! The end that was asked for.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::client::Client;
 use crate::support::{Server, binary, pid_of};
@@ -116,6 +122,47 @@ pub(crate) fn what_a_killed_worker_had_open_is_told() {
         (&"signal 9".into(), &3.into())
     );
     assert_eq!(server.end().code, Some(0));
+}
+
+/// Nobody reads the pipe that the log goes to, and there is no room in it.
+pub(crate) fn a_full_access_log_does_not_hold_up_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("log");
+    mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new path");
+    let mut both_ends = File::options();
+    both_ends.read(true).write(true);
+    let mut pipe = both_ends
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(&path)
+        .expect("a pipe");
+    while pipe.write(&[b'x'; 4096]).is_ok() {}
+    let log = path.to_str().expect("text");
+    let mut server = Server::start(&[
+        "--workers",
+        "1",
+        "--drain-timeout",
+        "5s",
+        "--respond",
+        "hi",
+        "--access-log",
+        log,
+    ]);
+    let address = server.address();
+    assert_eq!(Client::connect(address).get("/").body, "hi");
+    server.signal(Signal::SIGTERM);
+    let exited = server.wait("worker_exited");
+    assert_eq!(
+        exited["status"],
+        "exit 0",
+        "it was killed: {}",
+        server.log()
+    );
+    let ended = server.end();
+    assert!(
+        ended.log.contains("its last lines are lost"),
+        "{}",
+        ended.log
+    );
 }
 
 pub(crate) fn a_second_signal_stops_at_once() {

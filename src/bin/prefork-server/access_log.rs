@@ -4,7 +4,10 @@ use std::{
     fs::File,
     io::{self, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -29,6 +32,10 @@ const BATCH_BYTES: usize = 64 * 1024;
 /// not requests. A second of a busy worker fits.
 const PENDING_BYTES: usize = 1024 * 1024;
 
+/// At the end, a target that takes nothing for so long is given up: a pipe whose reader stands
+/// still must not hold up the end of the server. A busy disk takes something within it.
+const STALL_TIME: Duration = Duration::from_millis(250);
+
 /// `PIPE_BUF` of `pipe(7)`: a write of up to this much is never mixed with that of another worker,
 /// whether the log is a file or a pipe.
 const WRITE_BYTES: usize = 4096;
@@ -36,8 +43,8 @@ const WRITE_BYTES: usize = 4096;
 /// The access log of one worker. Several workers append to the same file, whole lines at a time.
 ///
 /// Lines gather in memory and a thread of their own writes them. Dropping the log writes what is
-/// left, so drop it after the last [`Record`], and not where the target may stall for long. What a
-/// worker recorded in the last second before it crashed is lost.
+/// left, so drop it after the last [`Record`]; if the target takes nothing for [`STALL_TIME`], the
+/// rest is lost. What a worker recorded in the last second before it crashed is lost too.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     shared: Arc<Shared>,
@@ -49,6 +56,8 @@ struct Shared {
     format: LogFormat,
     pending: Mutex<Pending>,
     changed: Condvar,
+    /// Pieces that were written, or could not be, since the log was opened.
+    done: AtomicU64,
 }
 
 /// What the writer has not taken yet.
@@ -68,6 +77,8 @@ enum Phase {
     Open,
     /// What is left is written, then the writer ends.
     Closing,
+    /// The writer has ended.
+    Closed,
 }
 
 impl AccessLog {
@@ -98,6 +109,7 @@ impl AccessLog {
             format,
             pending: Mutex::default(),
             changed: Condvar::new(),
+            done: AtomicU64::new(0),
         });
         let writer = {
             let shared = Arc::clone(&shared);
@@ -115,10 +127,12 @@ impl AccessLog {
 impl Drop for AccessLog {
     fn drop(&mut self) {
         self.shared.lock().phase = Phase::Closing;
-        self.shared.changed.notify_one();
-        if let Some(writer) = self.writer.take() {
+        self.shared.changed.notify_all();
+        if self.shared.wait_closed() == Phase::Closed {
             // A panic there has been told by its own hook.
-            let _ = writer.join();
+            let _ = self.writer.take().map(JoinHandle::join);
+        } else {
+            tracing::warn!("the access log is not taken: its last lines are lost");
         }
     }
 }
@@ -164,6 +178,33 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Waits until the writer has ended, or stands still.
+    fn wait_closed(&self) -> Phase {
+        let mut pending = self.lock();
+        loop {
+            let done = self.done.load(Relaxed);
+            let open = |pending: &mut Pending| pending.phase != Phase::Closed;
+            let waited = self.changed.wait_timeout_while(pending, STALL_TIME, open);
+            let (now, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if now.phase == Phase::Closed || self.done.load(Relaxed) == done {
+                return now.phase;
+            }
+            pending = now;
+        }
+    }
+}
+
+/// Says that the writer has ended, however it does.
+struct Closed<'a>(&'a Shared);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.lock().phase = Phase::Closed;
+        self.0.changed.notify_all();
+    }
+}
+
 impl Pending {
     fn is_urgent(&self) -> bool {
         self.reopen_after.is_some() || self.phase == Phase::Closing
@@ -172,15 +213,16 @@ impl Pending {
 
 /// The life of the writing thread.
 fn write(shared: &Shared, mut sink: Sink) {
+    let _closed = Closed(shared);
     let (mut spare, mut told_lost) = (Vec::new(), 0);
     loop {
         let batch = shared.take(spare);
         let (old, new) = batch.lines.split_at(batch.reopen_after.unwrap_or_default());
         if batch.reopen_after.is_some() {
-            sink.write(old);
+            sink.write(old, shared);
             sink.reopen();
         }
-        sink.write(new);
+        sink.write(new, shared);
         if batch.lost > told_lost {
             let lost = batch.lost - told_lost;
             tracing::warn!(lost, "the access log is taken too slowly: lines are lost");
@@ -203,8 +245,12 @@ struct Sink {
 }
 
 impl Sink {
-    fn write(&mut self, lines: &[u8]) {
-        let trouble = pieces(lines).find_map(|piece| self.write_piece(piece).err());
+    fn write(&mut self, lines: &[u8], shared: &Shared) {
+        let trouble = pieces(lines).find_map(|piece| {
+            let written = self.write_piece(piece);
+            shared.done.fetch_add(1, Relaxed);
+            written.err()
+        });
         if let Some(error) = &trouble
             && self.trouble != Some(error.kind())
         {
