@@ -19,6 +19,11 @@ use super::timeouts::Order;
 pub(super) const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// How many bytes of a client are thrown away. Linux has at most 6 MiB on their way to us and 4 MiB
+/// in the client's socket (`tcp_rmem`, `tcp_wmem` of tcp(7)): a client that sends more does not
+/// listen.
+const HEARD_MAX: usize = 16 * 1024 * 1024;
+
 /// What is still to be done for a connection that is over.
 pub(super) enum Farewell<I> {
     /// Its stream is in the hands of whoever asked for the upgrade.
@@ -111,6 +116,7 @@ async fn finish<I: Socket>(stream: &mut Stream<I>, member: &Member) {
 
 async fn hear_out<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     let mut bin = [0; 4096];
+    let mut heard = 0;
     poll_fn(|cx| {
         loop {
             if member.take_order(cx).is_some() {
@@ -118,7 +124,8 @@ async fn hear_out<I: Socket>(stream: &mut Stream<I>, member: &Member) {
             }
             let mut bin = ReadBuf::new(&mut bin);
             let read = ready!(Pin::new(stream.io()).poll_read(cx, &mut bin));
-            if read.is_err() || bin.filled().is_empty() {
+            heard += bin.filled().len();
+            if read.is_err() || bin.filled().is_empty() || heard > HEARD_MAX {
                 return Poll::Ready(());
             }
         }

@@ -4,6 +4,7 @@
 //! is open: [`Stage::Streams`] has no deadline but theirs, [`Stage::Quiet`] that of an idle
 //! connection. The [`streams`] that wait for their client are looked at when the registry says so.
 
+mod frames;
 mod lent;
 mod outgoing;
 mod streams;
@@ -20,6 +21,7 @@ use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
 
+use frames::Frames;
 use lent::Lent;
 use streams::{Overdue, Served, Streams};
 use tasks::{Spawner, Tasks};
@@ -79,13 +81,18 @@ impl<S> Http2<S> {
         let io = Rc::new(RefCell::new(stream));
         let streams = Rc::new(Streams::new(activity));
         let spawner = Spawner::new(&streams);
-        let served = Served::new(&self.service, &self.registry, &streams);
-        let connection =
-            builder(&self.registry.http, spawner).serve_connection(Lent(Rc::clone(&io)), served);
+        let frames = Rc::new(Frames::new(&self.registry));
+        let served = Served::new(&self.service, &self.registry, &streams, &frames);
+        let lent = Lent {
+            stream: Rc::clone(&io),
+            frames: Rc::clone(&frames),
+        };
+        let connection = builder(&self.registry.http, spawner).serve_connection(lent, served);
         Box::new(Hyper {
             connection,
             tasks: Tasks::new(),
             streams,
+            frames,
             io,
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(activity),
@@ -102,6 +109,7 @@ where
     connection: Connection<Lent<I>, Served<S>, Spawner>,
     tasks: Tasks,
     streams: Rc<Streams>,
+    frames: Rc<Frames>,
     io: Rc<RefCell<Stream<I>>>,
     registry: Rc<Registry>,
     activity: Arc<Activity>,
@@ -164,7 +172,18 @@ where
     fn go_away(&mut self) {
         if self.course == Course::Goes {
             self.course = Course::Ends;
+            self.streams.end(self.registry.now());
             Pin::new(&mut self.connection).graceful_shutdown();
+        }
+    }
+
+    /// The connection ended because of the client's frames, of which h2 knows nothing. Where h2 may
+    /// have written a part of a frame no other can follow.
+    fn tell_of_frames(&self) {
+        if self.frames.are_too_many() && self.activity.write_blocked_since().is_none() {
+            let mut io = self.io.borrow_mut();
+            io.held().extend_from_slice(&self.frames.goaway());
+            io.note_held();
         }
     }
 
@@ -222,6 +241,7 @@ where
         if let Err(error) = outcome {
             tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
         }
+        self.tell_of_frames();
         // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
         // still, and a reset would take our last frames from it.
         self.activity.leave_body_unread();

@@ -105,9 +105,16 @@ impl Default for Http {
 ///
 /// Fixed limits, after which a client is told GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5): 20
 /// streams that are reset before they are looked at; 1,024 streams that are reset for errors of the
-/// client; more CONTINUATION frames than a head of [`Http::max_header_size`] has need of. A client
-/// may send 256 KiB ahead on one stream, 1 MiB on all of a connection; 64 KiB of each response are
-/// kept ahead of the client.
+/// client; more CONTINUATION frames than a head of [`Http::max_header_size`] has need of; 1,024
+/// frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM, unknown ones,
+/// DATA without a byte), to which each request and each write of a response's data adds 16, and
+/// each second 32.
+///
+/// A request that begins a second after GOAWAY is refused (REFUSED_STREAM), whether or not the
+/// client has acknowledged the PING that comes with it. A head with over 100 fields is answered
+/// 431. The pieces of `Cookie` are one field, and handlers see one (RFC 9113 8.2.3). A client may
+/// send 256 KiB ahead on one stream, 1 MiB on all of a connection; 64 KiB of each response are kept
+/// ahead of the client.
 #[cfg(feature = "http2")]
 impl Http {
     /// Whether HTTP/2 is served.

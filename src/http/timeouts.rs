@@ -84,6 +84,18 @@ impl Timeouts {
         activity.stamp().after(self.watch) <= now
     }
 
+    /// Whether a second has passed.
+    #[cfg(feature = "http2")]
+    pub(super) fn is_second_over(&self, since: Tick, now: Tick) -> bool {
+        since.after(self.watch) <= now
+    }
+
+    /// Whether a round trip has passed.
+    #[cfg(feature = "http2")]
+    pub(super) fn is_round_trip_over(&self, since: Tick, now: Tick) -> bool {
+        since.after(self.round_trip) <= now
+    }
+
     /// Whether a connection is so new that its client's first request may still be on its way.
     pub(super) fn is_new(&self, activity: &Activity, now: Tick) -> bool {
         activity.stage() == Stage::Fresh && activity.stamp().after(self.round_trip) > now

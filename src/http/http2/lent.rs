@@ -5,15 +5,28 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
 use super::super::socket::Socket;
 use super::super::stream::Stream;
+use super::frames::Frames;
 
 /// See the module's head. Nobody else reads or writes while hyper has it.
-pub(super) struct Lent<I>(pub(super) Rc<RefCell<Stream<I>>>);
+pub(super) struct Lent<I> {
+    pub(super) stream: Rc<RefCell<Stream<I>>>,
+    pub(super) frames: Rc<Frames>,
+}
+
+impl<I> Lent<I> {
+    fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.frames.wrote(bytes);
+        }
+        written
+    }
+}
 
 impl<I: Socket> Read for Lent<I> {
     fn poll_read(
@@ -21,7 +34,16 @@ impl<I: Socket> Read for Lent<I> {
         cx: &mut Context<'_>,
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_read(cx, buf)
+        let Self { stream, frames } = &*self;
+        ready!(
+            stream
+                .borrow_mut()
+                .poll_read_seen(cx, buf, |bytes| frames.read(bytes))
+        )?;
+        Poll::Ready(match frames.are_too_many() {
+            true => Err(io::Error::other("frames without a request")),
+            false => Ok(()),
+        })
     }
 }
 
@@ -31,7 +53,8 @@ impl<I: Socket> Write for Lent<I> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_write(cx, buf)
+        let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf);
+        self.note_written(written)
     }
 
     fn poll_write_vectored(
@@ -39,18 +62,19 @@ impl<I: Socket> Write for Lent<I> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs);
+        self.note_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.0.borrow().is_write_vectored()
+        self.stream.borrow().is_write_vectored()
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_flush(cx)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_shutdown(cx)
+        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
     }
 }

@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::super::activity::Activity;
+use super::frames::Frames;
 
 pin_project! {
     /// See the module's head.
@@ -30,6 +31,7 @@ pin_project! {
 struct Pieces {
     count: Cell<usize>,
     stream: Arc<Activity>,
+    frames: Rc<Frames>,
 }
 
 /// A piece of a body, which notes that it is sent.
@@ -39,12 +41,13 @@ pub(super) struct Piece<D> {
 }
 
 impl<B> Outgoing<B> {
-    pub(super) fn new(body: B, stream: &Arc<Activity>) -> Self {
+    pub(super) fn new(body: B, stream: &Arc<Activity>, frames: &Rc<Frames>) -> Self {
         Self {
             body,
             pieces: Rc::new(Pieces {
                 count: Cell::new(0),
                 stream: Arc::clone(stream),
+                frames: Rc::clone(frames),
             }),
         }
     }
@@ -85,6 +88,7 @@ impl<D> Piece<D> {
 
     fn has_sent(&self, bytes: usize) {
         if bytes > 0 {
+            self.pieces.frames.wrote_data();
             self.pieces.stream.has_written();
             self.pieces.stream.write_blocked();
         }

@@ -7,7 +7,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::Response;
 use hyper::body::Incoming;
@@ -21,6 +21,7 @@ use super::super::registry::Registry;
 use super::super::service::{Answer, Guarded};
 use super::super::timeouts::Deadline;
 use super::super::wheel::Tick;
+use super::frames::Frames;
 use super::outgoing::Outgoing;
 use super::tasks::{Task, Tasks};
 
@@ -33,6 +34,8 @@ pub(super) struct Streams {
     /// The one whose request was passed on last: what hyper spawns next is its task.
     called: Cell<Option<Arc<Activity>>>,
     spawned: RefCell<Vec<Task>>,
+    /// When the client was told GOAWAY.
+    told: Cell<Option<Tick>>,
 }
 
 /// Streams whose client takes too long.
@@ -53,6 +56,7 @@ impl Streams {
             open: RefCell::default(),
             called: Cell::default(),
             spawned: RefCell::default(),
+            told: Cell::default(),
         }
     }
 
@@ -65,6 +69,18 @@ impl Streams {
         open.push(Arc::downgrade(&stream));
         self.called.set(Some(Arc::clone(&stream)));
         stream
+    }
+
+    /// The client was told GOAWAY.
+    pub(super) fn end(&self, now: Tick) {
+        self.told.set(Some(now));
+    }
+
+    /// Whether the client was told GOAWAY so long ago that it has heard it. h2 itself refuses
+    /// streams once the client has acknowledged the PING after it, which a client may never do.
+    fn are_over(&self, registry: &Registry) -> bool {
+        let told = self.told.get();
+        told.is_some_and(|told| registry.is_round_trip_over(told))
     }
 
     /// hyper calls the service and spawns what becomes of that, and nothing in between. What it
@@ -119,14 +135,21 @@ pub(super) struct Served<S> {
     inner: Rc<S>,
     registry: Rc<Registry>,
     streams: Rc<Streams>,
+    frames: Rc<Frames>,
 }
 
 impl<S> Served<S> {
-    pub(super) fn new(inner: &Rc<S>, registry: &Rc<Registry>, streams: &Rc<Streams>) -> Self {
+    pub(super) fn new(
+        inner: &Rc<S>,
+        registry: &Rc<Registry>,
+        streams: &Rc<Streams>,
+        frames: &Rc<Frames>,
+    ) -> Self {
         Self {
             inner: Rc::clone(inner),
             registry: Rc::clone(registry),
             streams: Rc::clone(streams),
+            frames: Rc::clone(frames),
         }
     }
 }
@@ -139,29 +162,39 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     type Response = Response<Outgoing<ResponseBody<B>>>;
-    type Error = Infallible;
+    type Error = h2::Error;
     type Future = Answering<S::Future, B>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        if self.streams.are_over(&self.registry) {
+            return Answering::Refused;
+        }
         let stream = self.streams.begin();
         let service = Guarded {
             inner: Rc::clone(&self.inner),
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(&stream),
         };
-        Answering {
+        Answering::Given {
             answer: service.call(request),
             stream,
+            frames: Rc::clone(&self.frames),
         }
     }
 }
 
 pin_project! {
     /// An answer whose body is watched on its way.
-    pub(super) struct Answering<F, B> {
-        #[pin]
-        answer: Answer<F, B>,
-        stream: Arc<Activity>,
+    #[project = AnsweringPinned]
+    pub(super) enum Answering<F, B> {
+        Given {
+            #[pin]
+            answer: Answer<F, B>,
+            stream: Arc<Activity>,
+            frames: Rc<Frames>,
+        },
+        // The client may ask again elsewhere (RFC 9113 8.7).
+        Refused,
     }
 }
 
@@ -169,11 +202,19 @@ impl<F, B> Future for Answering<F, B>
 where
     Answer<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
 {
-    type Output = Result<Response<Outgoing<ResponseBody<B>>>, Infallible>;
+    /// hyper resets the stream with the reason that is in the error.
+    type Output = Result<Response<Outgoing<ResponseBody<B>>>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let answer = this.answer.poll(cx);
-        answer.map_ok(|response| response.map(|body| Outgoing::new(body, this.stream)))
+        let AnsweringPinned::Given {
+            answer,
+            stream,
+            frames,
+        } = self.project()
+        else {
+            return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
+        };
+        let Ok(response) = ready!(answer.poll(cx));
+        Poll::Ready(Ok(response.map(|body| Outgoing::new(body, stream, frames))))
     }
 }

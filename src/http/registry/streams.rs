@@ -18,6 +18,16 @@ impl Registry {
         self.clock.now()
     }
 
+    /// Whether a second has passed since then.
+    pub(in crate::http) fn is_second_over(&self, since: Tick) -> bool {
+        self.timeouts.is_second_over(since, self.now())
+    }
+
+    /// Whether a client that was told something then has heard it.
+    pub(in crate::http) fn is_round_trip_over(&self, since: Tick) -> bool {
+        self.timeouts.is_round_trip_over(since, self.now())
+    }
+
     /// Has each look up: a drain has begun, and clients can be told at once, by GOAWAY.
     pub(super) fn rouse_http2(&self) {
         let wakers: Vec<_> = {

@@ -66,18 +66,33 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl<I: AsyncRead + Unpin> Stream<I> {
+    /// Reads, and shows what was read.
+    pub(in super::super) fn poll_read_seen(
+        &mut self,
         cx: &mut Context<'_>,
         mut buf: rt::ReadBufCursor<'_>,
+        mut see: impl FnMut(&[u8]),
     ) -> Poll<io::Result<()>> {
         let room = buf.remaining();
-        let put = |bytes: &[u8]| buf.put_slice(bytes);
+        let put = |bytes: &[u8]| {
+            buf.put_slice(bytes);
+            see(bytes);
+        };
         let read = |io: &mut I, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>| {
             Pin::new(io).poll_read(cx, buf)
         };
         self.poll_bring(cx, room, put, read).map_ok(drop)
+    }
+}
+
+impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_read_seen(cx, buf, |_| {})
     }
 }
 

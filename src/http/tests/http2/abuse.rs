@@ -137,17 +137,99 @@ fn a_head_over_the_limit_is_431() {
     });
 }
 
+/// How a client that sends this frame again and again, and reads what comes, is told to stop.
+async fn flood(host: &Host, before: &[u8], flood: &[u8]) -> u32 {
+    let client = raw(host, b"").await;
+    let (reader, mut writer) = client.stream.into_split();
+    writer.write_all(before).await.expect("the server is there");
+    let many = flood.repeat(1000);
+    let flood = spawn_local(async move { while writer.write_all(&many).await.is_ok() {} });
+    let mut reader = tokio::io::BufReader::new(reader);
+    loop {
+        let mut head = [0; 9];
+        reader.read_exact(&mut head).await.expect("a last word");
+        let mut payload = vec![0; usize::from(head[2])];
+        reader
+            .read_exact(&mut payload)
+            .await
+            .expect("a whole frame");
+        if head[3] == GOAWAY {
+            flood.abort();
+            return number(&payload[4..8]);
+        }
+    }
+}
+
+#[test]
+fn frames_that_serve_no_request_end_the_connection() {
+    run(async {
+        let app = async |_request: Request| std::future::pending().await;
+        let host = Host::start(options(), app).await;
+        let upload = frame(HEADERS, END_HEADERS, 1, &[&b"\x83"[..], &GET[1..]].concat());
+        let one = 1_u32.to_be_bytes();
+        for (name, flood_of) in [
+            ("PING", frame(PING, 0, 0, &[0; 8])),
+            ("PING that acknowledges", frame(PING, ACK, 0, &[0; 8])),
+            ("SETTINGS", frame(SETTINGS, 0, 0, b"")),
+            ("PRIORITY", frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 0])),
+            ("unknown", frame(0xaa, 0, 0, b"what is it")),
+            ("DATA that is empty", frame(DATA, 0, 1, b"")),
+            ("DATA that is padding", frame(DATA, PADDED, 1, b"\x01\x00")),
+        ] {
+            let before = bytes_in(&host);
+            let code = flood(&host, &upload, &flood_of).await;
+            assert_eq!(code, ENHANCE_YOUR_CALM, "{name}");
+            let frames = (bytes_in(&host) - before) / flood_of.len() as u64;
+            assert!(frames < 20_000, "{frames} frames of {name}");
+        }
+        // Their increment is limited (RFC 9113 6.9.1), so that they are fewer than 2^31.
+        let window = frame(WINDOW_UPDATE, 0, 0, &one);
+        assert_eq!(flood(&host, &upload, &window).await, ENHANCE_YOUR_CALM);
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_client_with_as_many_frames_as_its_requests_need_is_served() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        let one = 1_u32.to_be_bytes();
+        let extra = [
+            frame(PRIORITY, 0, 3, &[0, 0, 0, 1, 0]),
+            frame(WINDOW_UPDATE, 0, 0, &one),
+            frame(PING, 0, 0, &[0; 8]),
+        ];
+        let streams = || (0..128).map(|number| 2 * number + 1);
+        let requests = streams().map(|stream| [get(stream), extra.concat().repeat(5)].concat());
+        client.send(requests.collect::<Vec<_>>().concat()).await;
+        for stream in streams() {
+            assert_eq!(client.next(DATA).await.stream, stream);
+        }
+        assert_eq!(host.server.counts().requests, 128);
+    });
+}
+
 #[test]
 fn a_client_that_asks_for_answers_and_reads_none_is_dropped() {
     run(async {
-        let host = Host::start(options().write_timeout(SHORT), hello).await;
-        for flood in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, 0, 0, b"")] {
-            let mut client = raw(&host, b"").await;
-            let before = host.server.counts().write_timeouts;
-            let flood = flood.repeat(1000);
-            while client.stream.write_all(&flood).await.is_ok() {}
-            host.emptied().await;
-            assert_eq!(host.server.counts().write_timeouts, before + 1);
-        }
+        let app = async |_request: Request| {
+            let mut answer = text("");
+            // The client's window is for bodies alone.
+            let long = http::HeaderValue::try_from("x".repeat(8192));
+            answer.headers_mut().insert("x", long.expect("a value"));
+            Ok(answer)
+        };
+        let host = Host::start(options().write_timeout(SHORT), app).await;
+        let mut client = raw(&host, b"").await;
+        let mut streams = (0..).map(|number| 2 * number + 1);
+        while client
+            .stream
+            .write_all(&get(streams.next().expect("one")))
+            .await
+            .is_ok()
+        {}
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
     });
 }

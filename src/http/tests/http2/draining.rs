@@ -92,6 +92,53 @@ fn who_does_not_acknowledge_is_left_with_a_last_word() {
 }
 
 #[test]
+fn a_client_that_does_not_acknowledge_begins_nothing_more() {
+    run(async {
+        let go = Rc::new(Notify::new());
+        let held = Rc::clone(&go);
+        let app = move |request: Request| {
+            let held = Rc::clone(&held);
+            async move {
+                if request.uri().path() == "/held" {
+                    held.notified().await;
+                }
+                hello(request).await
+            }
+        };
+        let host = Host::start(options().header_timeout(SHORT), app).await;
+        let mut client = raw(&host, b"").await;
+        let held = [&GET[..2], b"\x04\x05/held", &GET[3..]].concat();
+        client
+            .send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &held))
+            .await;
+        client.send(get(3)).await;
+        client.next(DATA).await;
+        host.server.drain();
+        let mut requests = (2..).map(|number| get(2 * number + 1));
+        let mut ask = || requests.next().expect("there are many");
+        loop {
+            client.send(ask()).await;
+            let answer = loop {
+                let frame = client.frame().await.expect("one stream is open");
+                if matches!(frame.kind, DATA | RST_STREAM) {
+                    break frame;
+                }
+            };
+            if answer.kind == RST_STREAM {
+                assert_eq!(number(&answer.payload), REFUSED_STREAM);
+                break;
+            }
+        }
+        // What was begun is finished, and then the connection ends.
+        go.notify_one();
+        client.next(DATA).await;
+        while client.stream.write_all(&ask()).await.is_ok() && client.frame().await.is_some() {}
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+#[test]
 fn the_drains_deadline_cuts() {
     run(async {
         let (host, begun, _go) = held().await;
