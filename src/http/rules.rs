@@ -22,7 +22,7 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use self::authority::Authority;
 #[cfg(feature = "http2")]
-pub(super) use self::http2::check_http2;
+pub(super) use self::http2::{check_http2, join_cookies};
 use super::Http;
 
 /// Why a request never reaches its handler.

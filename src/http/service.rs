@@ -91,17 +91,22 @@ where
         let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
         // Of a chunked body nothing is known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
-        let request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));
+        #[cfg_attr(
+            not(feature = "http2"),
+            expect(unused_mut, reason = "HTTP/1 has one Cookie")
+        )]
+        let mut request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
         }
         #[cfg(feature = "http2")]
-        if request.version() == Version::HTTP_2
-            && let Err(refusal) = rules::check_http2(&request, &self.registry.http)
-        {
-            tracing::debug!(%refusal, "request refused");
-            return Answer::own(refusal.status(), exchange);
+        if request.version() == Version::HTTP_2 {
+            if let Err(refusal) = rules::check_http2(&request, &self.registry.http) {
+                tracing::debug!(%refusal, "request refused");
+                return Answer::own(refusal.status(), exchange);
+            }
+            rules::join_cookies(request.headers_mut());
         }
         self.handle(request, exchange)
     }

@@ -1,14 +1,19 @@
 //! What is left to check of a head that came by HTTP/2.
 
-use http::header::HOST;
-use http::{HeaderValue, Method, Request};
+use http::header::{COOKIE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request};
 
 use super::{Authority, Refusal, check_target, refuse, target_size};
 use crate::http::Http;
 
+/// As many fields as hyper's HTTP/1 takes. A field of one byte takes a hundred here, so that the
+/// size of a head does not bound what a slow handler's request holds.
+const MAX_FIELDS: usize = 100;
+
 /// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no
 /// doubt, and a head's size is bounded as it is decoded.
 pub(in crate::http) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
+    refuse(fields(request.headers()) > MAX_FIELDS, Refusal::LargeHead)?;
     let (method, uri) = (request.method(), request.uri());
     refuse(target_size(uri) > http.max_target_size, Refusal::LongTarget)?;
     let fits = match uri.path() {
@@ -21,6 +26,30 @@ pub(in crate::http) fn check_http2<B>(request: &Request<B>, http: &Http) -> Resu
     let is_host = |host: &HeaderValue| Authority::parse(host.as_bytes()).is_some();
     refuse(!hosts.all(is_host), Refusal::Host)?;
     refuse(!has_one_authority(request), Refusal::Authority)
+}
+
+/// Has the pieces of `Cookie` be one field, as handlers know it: `a=1; b=2` (RFC 9113 8.2.3).
+pub(in crate::http) fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let pieces: Vec<_> = headers.get_all(COOKIE).iter().collect();
+    let pieces: Vec<_> = pieces.into_iter().map(HeaderValue::as_bytes).collect();
+    let cookie = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
+    let cookie = cookie.expect("values and a separator that is allowed in them");
+    // Into a new map: the old one keeps the room that the pieces took.
+    let mut joined = HeaderMap::with_capacity(headers.keys_len());
+    for (name, value) in headers.iter().filter(|(name, _)| *name != COOKIE) {
+        joined.append(name, value.clone());
+    }
+    joined.insert(COOKIE, cookie);
+    *headers = joined;
+}
+
+/// How many fields there are; the pieces of `Cookie` are one.
+fn fields(headers: &HeaderMap) -> usize {
+    let pieces = headers.get_all(COOKIE).iter().count();
+    headers.len() - pieces.saturating_sub(1)
 }
 
 /// Whether it is clear whom a request is for: `:authority`, `Host`, or both, if they agree (RFC

@@ -137,6 +137,33 @@ fn a_head_over_the_limit_is_431() {
     });
 }
 
+#[test]
+fn a_head_of_more_than_a_hundred_fields_is_431() {
+    run(async {
+        let app = async |request: Request| Ok(text(request.headers().len().to_string()));
+        let host = Host::start(options(), app).await;
+        let mut client = Http2Client::connect(&host).await;
+        for (name, count, expected) in [
+            ("x", 100, (200, "100")),
+            ("x", 101, (431, "")),
+            // One value, in as many pieces as there are cookies.
+            ("cookie", 300, (200, "1")),
+        ] {
+            let mut request = http::Request::get("http://test/");
+            for _ in 0..count {
+                request = request.header(name, "v");
+            }
+            let requests = client.requests.clone().ready().await;
+            client.requests = requests.expect("the connection lives");
+            let request = request.body(()).expect("a request");
+            let sent = client.requests.send_request(request, true);
+            let answer = whole(sent.expect("the connection lives").0).await;
+            let (status, fields) = answer.expect("an answer");
+            assert_eq!((status, &*fields), expected, "{count} of {name}");
+        }
+    });
+}
+
 /// How a client that sends this frame again and again, and reads what comes, is told to stop.
 async fn flood(host: &Host, before: &[u8], flood: &[u8]) -> u32 {
     let client = raw(host, b"").await;
