@@ -9,7 +9,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use tower_http::services::fs::ServeFileSystemResponseBody;
+
+use super::files::FileBody;
 
 /// Why a body could not be read to its end.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -20,8 +21,8 @@ pub(crate) enum Answer<B> {
     Full(Full<Bytes>),
     /// The request's own body.
     Echo(B),
-    /// A file, or what is said instead of it.
-    File(ServeFileSystemResponseBody),
+    /// A file or a part of one.
+    File(FileBody),
 }
 
 impl<B> Answer<B> {

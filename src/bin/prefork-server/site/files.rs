@@ -1,31 +1,46 @@
 //! The files of one directory, by the rules of RFC 9110, within limits of our own.
 
-use std::{fmt, io, path::Path};
+use std::fs::{File, Metadata};
+use std::path::Path;
+use std::sync::Arc;
+use std::{fmt, io};
 
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{
-        CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE, VARY,
-        X_CONTENT_TYPE_OPTIONS,
-    },
-    request::Parts,
+use http::header::{
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
-use tower_http::services::fs::{
-    DefaultServeDirFallback, ServeDir, ServeFileSystemResponseBody as FileBody,
-};
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode};
+use tokio::task::spawn_blocking;
 
-use super::{
-    answer::Answer,
-    beneath::{Beneath, CHUNK},
-    path, plain,
-};
+use self::encoding::Encoding;
+use self::range::Range;
+use self::validators::{Validators, Verdict};
+use super::answer::Answer;
+use super::beneath::{Beneath, Opened};
+use super::path::Target;
+use super::{NOSNIFF, plain};
+
+pub(crate) use self::body::FileBody;
+
+mod body;
+mod encoding;
+#[cfg(test)]
+mod fuzz;
+mod range;
+#[cfg(test)]
+mod tests;
+mod validators;
+
+/// How often a file is looked at again that became shorter between its lookup and its first read.
+const READ_ATTEMPTS: u32 = 4;
 
 /// A directory being served: `index.html`, content types, ranges, conditional requests and
 /// precompressed siblings (`.br`, `.gz`, `.zst`). No listings, no hidden files, nothing that lies
 /// outside.
 #[derive(Debug)]
 pub(crate) struct Files {
-    service: ServeDir<DefaultServeDirFallback, Beneath>,
+    beneath: Arc<Beneath>,
 }
 
 /// A directory that cannot be served, and why not.
@@ -39,78 +54,33 @@ impl Files {
     /// Looks at `directory` once and holds on to it. A worker opens it anew, so a reload follows a
     /// symbolic link that has been pointed at another release.
     pub(crate) fn open(directory: &Path) -> Result<Self, OpenError> {
-        let beneath = Beneath::open(directory).map_err(|source| OpenError {
+        let beneath = Beneath::new(directory).map_err(|source| OpenError {
             directory: directory.into(),
             source,
         })?;
-        let service = ServeDir::with_backend("", beneath)
-            .with_buf_chunk_size(CHUNK)
-            .ignore_multi_range_requests(true)
-            .precompressed_br()
-            .precompressed_gzip()
-            .precompressed_zstd();
-        Ok(Self { service })
+        Ok(Self {
+            beneath: Arc::new(beneath),
+        })
     }
 
-    /// The answer to a GET or HEAD.
+    /// The answer to a GET or HEAD. All that may wait for a disk is one piece of work for the
+    /// blocking pool: no event loop stands still for it.
     pub(super) async fn answer<B>(&self, head: Parts) -> Response<Answer<B>> {
         let method = head.method.clone();
-        let Some(uri) = path::servable(&head.uri) else {
+        let Some(target) = Target::of(&head.uri) else {
             return plain(StatusCode::NOT_FOUND, &method);
         };
-        let mut request = Request::from_parts(head, ());
-        *request.uri_mut() = uri;
-        forget_senseless_range(&mut request);
-        // `ServeDir` finds HEAD's headers another way, which takes a directory for a file.
-        *request.method_mut() = Method::GET;
-        let served = match request.headers_mut().remove(IF_RANGE) {
-            Some(validator) => self.serve_range_if(&validator, request).await,
-            None => self.serve(request).await,
-        };
-        match served {
-            Ok(response) if response.status() == StatusCode::NOT_FOUND => {
+        let beneath = Arc::clone(&self.beneath);
+        let found = spawn_blocking(move || find(&beneath, &target, &head)).await;
+        match found.unwrap_or_else(|error| Err(error.into())) {
+            Ok(response) => response.map(|body| body.map_or_else(Answer::empty, Answer::File)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 plain(StatusCode::NOT_FOUND, &method)
             }
-            Ok(response) if method == Method::HEAD => finish(response).map(|_| Answer::empty()),
-            Ok(response) => finish(response).map(Answer::File),
-            Err(error) if is_absence(&error) => plain(StatusCode::NOT_FOUND, &method),
             Err(error) => {
                 tracing::error!(%error, "cannot read a file");
                 plain(StatusCode::INTERNAL_SERVER_ERROR, &method)
             }
-        }
-    }
-
-    /// A part only if the file is still the one the client has the rest of (RFC 9110, 13.1.5).
-    async fn serve_range_if(
-        &self,
-        validator: &HeaderValue,
-        request: Request<()>,
-    ) -> io::Result<Response<FileBody>> {
-        let whole = without_range(&request);
-        let response = self.serve(request).await?;
-        let answers_range = [
-            StatusCode::PARTIAL_CONTENT,
-            StatusCode::RANGE_NOT_SATISFIABLE,
-        ];
-        if answers_range.contains(&response.status()) && !is_current(validator, response.headers())
-        {
-            return self.serve(whole).await;
-        }
-        Ok(response)
-    }
-
-    /// Of an empty file there is no part: `ServeDir` would send its bytes 0 to 0, of none. A range
-    /// may always be ignored (RFC 9110, 14.2).
-    async fn serve(&self, request: Request<()>) -> io::Result<Response<FileBody>> {
-        let asks_for_part = request.headers().contains_key(RANGE);
-        let whole = asks_for_part.then(|| without_range(&request));
-        let response = self.service.clone().try_call(request).await?;
-        match whole {
-            Some(whole) if is_part_of_nothing(&response) => {
-                self.service.clone().try_call(whole).await
-            }
-            _ => Ok(response),
         }
     }
 }
@@ -128,72 +98,129 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// How [`Beneath`] says that a path names nothing it serves.
-fn is_absence(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-    )
+/// A response, `None` being the empty body.
+type Found = Response<Option<FileBody>>;
+
+fn find(beneath: &Beneath, target: &Target, head: &Parts) -> io::Result<Found> {
+    let mut found = try_find(beneath, target, head);
+    for _ in 1..READ_ATTEMPTS {
+        match &found {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                found = try_find(beneath, target, head);
+            }
+            _ => break,
+        }
+    }
+    found
 }
 
-/// A range is defined for GET alone, and one in an unknown unit must be ignored (RFC 9110, 14.2).
-fn forget_senseless_range(request: &mut Request<()>) {
-    let understood = request.headers().get(RANGE).is_some_and(|range| {
-        let unit = range.as_bytes().split(|byte| *byte == b'=').next();
-        unit.is_some_and(|unit| unit.eq_ignore_ascii_case(b"bytes"))
-    });
-    if request.method() != Method::GET || !understood {
-        request.headers_mut().remove(RANGE);
+fn try_find(beneath: &Beneath, target: &Target, head: &Parts) -> io::Result<Found> {
+    let path = target.file();
+    let plain = beneath.open(&path);
+    if matches!(plain, Ok(Opened::Directory)) {
+        return redirect(target, &head.method);
+    }
+    for encoding in Encoding::accepted(&head.headers) {
+        let mut sibling = path.clone().into_os_string();
+        sibling.push(encoding.suffix());
+        match beneath.open(Path::new(&sibling)) {
+            Ok(Opened::File(file, metadata)) => {
+                return respond(head, &path, file, &metadata, Some(encoding));
+            }
+            Ok(Opened::Directory) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match plain? {
+        Opened::File(file, metadata) => respond(head, &path, file, &metadata, None),
+        Opened::Directory => Err(io::ErrorKind::NotFound.into()),
     }
 }
 
-fn without_range(request: &Request<()>) -> Request<()> {
-    let mut whole = request.clone();
-    whole.headers_mut().remove(RANGE);
-    whole
-}
-
-fn is_part_of_nothing<B>(response: &Response<B>) -> bool {
-    let range = response.headers().get(CONTENT_RANGE);
-    response.status() == StatusCode::PARTIAL_CONTENT
-        && range.is_some_and(|range| range.as_bytes().ends_with(b"/0"))
-}
-
-fn is_current(validator: &HeaderValue, headers: &HeaderMap) -> bool {
-    headers.get(ETAG) == Some(validator) || headers.get(LAST_MODIFIED) == Some(validator)
-}
-
-fn finish(mut response: Response<FileBody>) -> Response<FileBody> {
-    let status = response.status();
+/// The response of a file that is there; `path` names it, without what its encoding adds.
+fn respond(
+    head: &Parts,
+    path: &Path,
+    file: File,
+    metadata: &Metadata,
+    encoding: Option<Encoding>,
+) -> io::Result<Found> {
+    let length = metadata.len();
+    let validators = Validators::of(metadata, encoding);
+    let mut response = Response::new(None);
     let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(charset) = headers.get(CONTENT_TYPE).and_then(with_charset) {
-        headers.insert(CONTENT_TYPE, charset);
+    validators.write(headers);
+    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    let range = match head.method == Method::GET && validators.allow_range(&head.headers) {
+        true => Range::asked(&head.headers, length),
+        false => Range::Whole,
+    };
+    let (status, first, length) = match (validators.judge(&head.headers), range) {
+        (Verdict::NotModified, _) => (StatusCode::NOT_MODIFIED, 0, None),
+        (Verdict::Failed, _) => (StatusCode::PRECONDITION_FAILED, 0, None),
+        (Verdict::Send, Range::Beyond) => {
+            headers.insert(CONTENT_RANGE, value(format!("bytes */{length}")));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0, None)
+        }
+        (Verdict::Send, Range::Part { first, last }) => {
+            let range = format!("bytes {first}-{last}/{length}");
+            headers.insert(CONTENT_RANGE, value(range));
+            (StatusCode::PARTIAL_CONTENT, first, Some(last - first + 1))
+        }
+        (Verdict::Send, Range::Whole) => (StatusCode::OK, 0, Some(length)),
+    };
+    if let Some(length) = length {
+        headers.insert(CONTENT_TYPE, content_type(path));
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        if let Some(encoding) = encoding {
+            headers.insert(CONTENT_ENCODING, encoding.name());
+        }
+        if head.method == Method::GET {
+            *response.body_mut() = Some(FileBody::open(file, first, length)?);
+        }
     }
-    if status == StatusCode::NOT_MODIFIED {
-        // A cache must know that the stored answer it may use again depends on this too.
-        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    Ok(finish(response, status, &head.method))
+}
+
+/// A directory is asked for by its name without the slash.
+fn redirect(target: &Target, method: &Method) -> io::Result<Found> {
+    if target.names_directory() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let mut response = Response::new(None);
+    response
+        .headers_mut()
+        .insert(LOCATION, target.with_slash()?);
+    Ok(finish(response, StatusCode::TEMPORARY_REDIRECT, method))
+}
+
+fn finish(mut response: Found, status: StatusCode, method: &Method) -> Found {
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    // hyper says so of an empty body, but not to HEAD, which cannot know whether it is empty.
+    if method == Method::HEAD
+        && status != StatusCode::NOT_MODIFIED
+        && !headers.contains_key(CONTENT_LENGTH)
+    {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
     }
     response
 }
 
-/// Without it browsers read a text as windows-1252.
-fn with_charset(content_type: &HeaderValue) -> Option<HeaderValue> {
-    let charset = match content_type.as_bytes() {
-        b"text/html" => HeaderValue::from_static("text/html; charset=utf-8"),
-        b"text/css" => HeaderValue::from_static("text/css; charset=utf-8"),
-        b"text/javascript" => HeaderValue::from_static("text/javascript; charset=utf-8"),
-        b"text/plain" => HeaderValue::from_static("text/plain; charset=utf-8"),
-        other if other.starts_with(b"text/") && !other.contains(&b';') => {
-            let value = [other, b"; charset=utf-8"].concat();
-            HeaderValue::from_bytes(&value).ok()?
+/// By the name of the file. Without a charset browsers read a text as windows-1252.
+fn content_type(path: &Path) -> HeaderValue {
+    let found = mime_guess::from_path(path).first_raw();
+    match found.unwrap_or("application/octet-stream") {
+        text if text.starts_with("text/") && !text.contains(';') => {
+            value(format!("{text}; charset=utf-8"))
         }
-        _ => return None,
-    };
-    Some(charset)
+        other => HeaderValue::from_static(other),
+    }
 }
 
-#[cfg(test)]
-mod fuzz;
-#[cfg(test)]
-mod tests;
+fn value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("visible ASCII")
+}

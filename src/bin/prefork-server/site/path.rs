@@ -3,17 +3,66 @@
 #[cfg(test)]
 mod fuzz;
 
-use http::Uri;
+use std::io;
+use std::path::PathBuf;
+
+use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
 /// The one hidden name that is meant to be seen (RFC 8615).
 const WELL_KNOWN: &str = ".well-known";
 
+/// What is served for a directory.
+const INDEX: &str = "index.html";
+
+/// What a request asks for, as a path under the directory.
+#[derive(Debug)]
+pub(super) struct Target {
+    uri: Uri,
+    /// As it is after decoding, without the slash in front.
+    path: String,
+}
+
+impl Target {
+    /// `None` where the answer is 404 whatever is there.
+    pub(super) fn of(uri: &Uri) -> Option<Self> {
+        let uri = servable(uri)?;
+        let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
+        let path = path
+            .strip_prefix('/')
+            .filter(|path| !path.starts_with('/'))?;
+        let path = path.to_owned();
+        Some(Self { uri, path })
+    }
+
+    /// The file that is meant: of a directory, its index.
+    pub(super) fn file(&self) -> PathBuf {
+        match self.names_directory() {
+            true => format!("{}{INDEX}", self.path).into(),
+            false => self.path.clone().into(),
+        }
+    }
+
+    pub(super) fn names_directory(&self) -> bool {
+        self.path.is_empty() || self.path.ends_with('/')
+    }
+
+    /// The same as the name of a directory, which ends in a slash.
+    pub(super) fn with_slash(&self) -> io::Result<HeaderValue> {
+        let path = self.uri.path();
+        let location = match self.uri.query() {
+            Some(query) => format!("{path}/?{query}"),
+            None => format!("{path}/"),
+        };
+        HeaderValue::try_from(location).map_err(|_| io::ErrorKind::NotFound.into())
+    }
+}
+
 /// The address to look up under the directory, or `None` where the answer is 404 whatever is there.
 ///
 /// Scheme and authority go, and slashes in front become one: the redirect of a directory to its
 /// trailing slash is built from this address, and `//evil.example/` would lead to another host.
-pub(super) fn servable(uri: &Uri) -> Option<Uri> {
+fn servable(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
     if !path.starts_with('/') || decoded.split('/').any(is_refused) {

@@ -15,9 +15,20 @@ pub(super) async fn send(site: &Site, request: http::request::Builder) -> Respon
     collect(site.answer(request.body(Full::default()).unwrap()).await).await
 }
 
+/// The pieces are copied: a file is read on when the piece before is dropped.
 async fn collect(response: Response<Answer<Full<Bytes>>>) -> Response<Bytes> {
-    let (head, body) = response.into_parts();
-    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    try_collect(response).await.unwrap()
+}
+
+pub(super) async fn try_collect(
+    response: Response<Answer<Full<Bytes>>>,
+) -> Result<Response<Bytes>, BoxError> {
+    let (head, mut body) = response.into_parts();
+    let mut content = Vec::new();
+    while let Some(frame) = body.frame().await {
+        content.extend_from_slice(&frame?.into_data().unwrap());
+    }
+    Ok(Response::from_parts(head, content.into()))
 }
 
 pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeaderName) -> &str {

@@ -1,8 +1,9 @@
 //! Any path and any fields that choose what of a file is sent.
 
+use http::Request;
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_UNMODIFIED_SINCE, LOCATION,
+    ACCEPT_ENCODING, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, RANGE,
 };
 use tokio::runtime::Builder;
 
@@ -33,7 +34,7 @@ fn requests() {
     let root = tempfile::tempdir().expect("a directory");
     let site = root.path().join("site");
     std::fs::create_dir_all(site.join("d")).expect("a directory");
-    let long: Vec<u8> = (0..CHUNK + 500).map(|at| (at % 251) as u8).collect();
+    let long: Vec<u8> = (0..body::PIECE + 500).map(|at| (at % 251) as u8).collect();
     let files: [(&str, &[u8]); 6] = [
         ("site/a", b"0123456789"),
         ("site/a.gz", b"gzip of a"),

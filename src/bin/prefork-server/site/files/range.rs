@@ -1,0 +1,68 @@
+//! Which part of a file a request asks for (RFC 9110 14).
+
+use http::{HeaderMap, header::RANGE};
+
+/// What of a file is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Range {
+    Whole,
+    /// From the first byte to the last one, which is part of it.
+    Part {
+        first: u64,
+        last: u64,
+    },
+    /// The file has none of the bytes; 416.
+    Beyond,
+}
+
+impl Range {
+    /// The whole file for a field that is not understood or asks for several parts: a server may
+    /// always ignore it (RFC 9110 14.2). Of an empty file there is no part to be had.
+    pub(super) fn asked(headers: &HeaderMap, length: u64) -> Self {
+        let mut lines = headers.get_all(RANGE).iter();
+        let (Some(line), None) = (lines.next(), lines.next()) else {
+            return Self::Whole;
+        };
+        if length == 0 {
+            return Self::Whole;
+        }
+        let range = line.to_str().ok().and_then(|line| parse(line, length));
+        range.unwrap_or(Self::Whole)
+    }
+}
+
+/// `None` if it is not one range of bytes.
+fn parse(line: &str, length: u64) -> Option<Range> {
+    let (unit, set) = line.split_once('=')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    // A list may have empty elements (RFC 9110 5.6.1.2).
+    let specs = set.split(',').map(|spec| spec.trim_matches([' ', '\t']));
+    let mut specs = specs.filter(|spec| !spec.is_empty());
+    let (spec, None) = (specs.next()?, specs.next()) else {
+        return None;
+    };
+    let (first, last) = match spec.split_once('-')? {
+        ("", suffix) => match position(suffix)? {
+            0 => return Some(Range::Beyond),
+            suffix => (length.saturating_sub(suffix), u64::MAX),
+        },
+        (first, "") => (position(first)?, u64::MAX),
+        (first, last) => (position(first)?, position(last)?),
+    };
+    match first {
+        _ if first > last => None,
+        _ if first >= length => Some(Range::Beyond),
+        _ => Some(Range::Part {
+            first,
+            last: last.min(length - 1),
+        }),
+    }
+}
+
+/// Any number of digits (RFC 9110 14.1.1). No file reaches what does not fit.
+fn position(digits: &str) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().unwrap_or(u64::MAX))
+}

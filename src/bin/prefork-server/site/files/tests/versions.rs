@@ -1,0 +1,135 @@
+//! Conditions on the version of a file, and files that change while they are sent.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use http::header::{CONTENT_LENGTH, IF_UNMODIFIED_SINCE};
+use http_body_util::Full;
+
+use super::*;
+
+#[tokio::test]
+async fn several_lines_of_tags_are_one_list() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let first = world.get("/a").await;
+    let etag = header(&first, ETAG);
+    for (name, lines, status) in [
+        (IF_NONE_MATCH, ["\"x\", \"y\"", etag], 304),
+        (IF_NONE_MATCH, [etag, "\"x\""], 304),
+        (IF_NONE_MATCH, ["\"a,b\"", &format!("W/{etag}")], 304),
+        (IF_NONE_MATCH, ["\"x\"", ""], 200),
+        (IF_MATCH, ["\"x\"", etag], 200),
+        (IF_MATCH, ["\"x\",", "*"], 200),
+        (IF_MATCH, ["\"x\"", "\"y\""], 412),
+        (IF_MATCH, ["\"x\"", &format!("W/{etag}")], 412),
+    ] {
+        let mut request = Request::get("/a");
+        for line in lines {
+            request = request.header(&name, line);
+        }
+        let response = world.send(request).await;
+        assert_eq!(response.status(), status, "{name}: {lines:?}");
+    }
+}
+
+/// 304 is for who asks whether there is something newer, 412 for who asks for the old version.
+#[tokio::test]
+async fn a_date_is_no_condition_beside_a_list_of_tags() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let first = world.get("/a").await;
+    let (etag, modified) = (header(&first, ETAG), header(&first, LAST_MODIFIED));
+    let old = "Thu, 01 Jan 1970 00:00:00 GMT";
+    for (fields, status) in [
+        (
+            [(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, modified)],
+            200,
+        ),
+        ([(IF_MATCH, etag), (IF_UNMODIFIED_SINCE, old)], 200),
+        ([(IF_MATCH, etag), (IF_NONE_MATCH, etag)], 304),
+        ([(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, etag)], 412),
+        (
+            [(IF_MODIFIED_SINCE, modified), (IF_MODIFIED_SINCE, modified)],
+            200,
+        ),
+    ] {
+        let mut request = Request::get("/a");
+        for (name, value) in &fields {
+            request = request.header(name, *value);
+        }
+        assert_eq!(world.send(request).await.status(), status, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_from_before_1970_is_served_without_a_date() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let file = File::options().write(true).open(world.path("a")).unwrap();
+    for time in [
+        SystemTime::UNIX_EPOCH - Duration::from_millis(1),
+        SystemTime::UNIX_EPOCH - Duration::from_hours(24),
+    ] {
+        file.set_modified(time).unwrap();
+        let response = world.get("/a").await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(header(&response, LAST_MODIFIED), "");
+        let same = Request::get("/a").header(IF_NONE_MATCH, header(&response, ETAG));
+        assert_eq!(world.send(same).await.status(), 304);
+        let dated = Request::get("/a").header(IF_MODIFIED_SINCE, "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(world.send(dated).await.status(), 200);
+    }
+}
+
+/// The dates that clients send are theirs to choose.
+#[tokio::test]
+async fn a_date_that_is_none_is_ignored() {
+    let world = World::new(&[("a", b"0123456789")]);
+    for date in [
+        "Wed, 31 Dec 1969 23:59:59 GMT",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+        "Thu, 31 Feb 1970 00:00:00 GMT",
+        "yesterday",
+        "",
+    ] {
+        for (name, status) in [
+            (IF_UNMODIFIED_SINCE, 200),
+            (IF_RANGE, 200),
+            (
+                IF_MODIFIED_SINCE,
+                if date.contains("9999") { 304 } else { 200 },
+            ),
+        ] {
+            let request = Request::get("/a").header(&name, date);
+            let response = world.send(request.header(RANGE, "bytes=50-")).await;
+            let is_beyond = response.status() == 416 && name != IF_RANGE;
+            assert!(response.status() == status || is_beyond, "{name}: {date}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
+    let content = vec![b'a'; body::PIECE * 2 + 17];
+    let world = World::new(&[("log", &content)]);
+    let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
+    let response = world.site.answer(request.unwrap()).await;
+    assert_eq!(header(&response, CONTENT_LENGTH), content.len().to_string());
+    let mut file = File::options()
+        .append(true)
+        .open(world.path("log"))
+        .unwrap();
+    file.write_all(&content).unwrap();
+    let sent = try_collect(response).await.unwrap();
+    assert!(sent.body() == &content, "{} bytes", sent.body().len());
+}
+
+#[tokio::test]
+async fn a_file_that_shrinks_while_it_is_sent_breaks_the_response_off() {
+    let content = vec![b'a'; body::PIECE * 2 + 17];
+    let world = World::new(&[("log", &content)]);
+    let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
+    let response = world.site.answer(request.unwrap()).await;
+    let file = File::options().write(true).open(world.path("log")).unwrap();
+    file.set_len(body::PIECE as u64 + 1).unwrap();
+    assert!(try_collect(response).await.is_err());
+}
