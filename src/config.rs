@@ -36,6 +36,18 @@ pub enum Balance {
     Off,
 }
 
+/// What the master does when a worker asks for it by its [`Handle`](crate::Handle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerRequests {
+    /// All that a handle can ask for, but no upgrade if workers run as another user than the
+    /// master: the master would execute a program because that user says so.
+    All,
+    /// A reload, and reopening the logs. A worker may also ask to be replaced itself
+    /// ([`Worker::recycle`](crate::Worker::recycle)). A request to stop, resize or upgrade the
+    /// server is refused.
+    Renewal,
+}
+
 /// How many crashes end the server: more than `max` within `per`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashLimit {
@@ -105,6 +117,8 @@ pub(crate) struct Config {
     pub(crate) user: Option<String>,
     /// `None`: the user's own.
     pub(crate) group: Option<String>,
+    /// `None`: by whether workers run as another user.
+    pub(crate) worker_requests: Option<WorkerRequests>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
 }
@@ -129,6 +143,7 @@ impl Default for Config {
             proxy_protocol: Vec::new(),
             user: None,
             group: None,
+            worker_requests: None,
             pid_file: None,
             announce_fd: None,
         }

@@ -30,9 +30,10 @@ pub(crate) enum Command {
 /// Asks things of a running server; cheap to clone, usable from any thread.
 ///
 /// From [`Prefork::handle`](crate::Prefork::handle) or [`Worker::handle`](crate::Worker::handle).
-/// In a worker the request travels to the master. Asking returns at once; what comes of it is told
-/// by notices. What is asked before the server runs waits until it does; what its master has not
-/// read when it is upgraded is read by the next image.
+/// In a worker the request travels to the master, which does what
+/// [`Prefork::worker_requests`](crate::Prefork::worker_requests) allows. Asking returns at once;
+/// what comes of it is told by notices. What is asked before the server runs waits until it does;
+/// what its master has not read when it is upgraded is read by the next image.
 ///
 /// A server that runs [in process](crate::Prefork::in_process) can be stopped and have its logs
 /// reopened; all else needs a master and is only logged.

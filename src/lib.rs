@@ -148,7 +148,9 @@ mod worker;
 pub use hyper::service::service_fn;
 
 pub use crate::address::{Address, AddressError, Peer};
-pub use crate::config::{Backoff, Balance, CrashLimit, HANG_TIMEOUT_MIN, Listeners};
+pub use crate::config::{
+    Backoff, Balance, CrashLimit, HANG_TIMEOUT_MIN, Listeners, WorkerRequests,
+};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
 pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};

@@ -13,6 +13,7 @@ mod patrol;
 mod pid_file;
 mod process;
 mod program;
+mod requests;
 mod shares;
 mod signal_map;
 mod state;
@@ -41,6 +42,7 @@ use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Program;
+use crate::master::requests::Requests;
 use crate::master::signal_map::Order;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::Trial;
@@ -85,6 +87,7 @@ struct Master {
     trial: Option<Trial>,
     nesting: u8,
     credentials: Option<Credentials>,
+    requests: Requests,
     workers: u16,
     signals: Signals,
     asks: UnixDatagram,
@@ -160,6 +163,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         trial: None,
         nesting,
         credentials,
+        requests: Requests::new(config.worker_requests),
         workers: slots.get(),
         signals,
         asks,
@@ -340,7 +344,7 @@ impl Master {
             ToMaster::Ready(reads) => self.heard_ready(worker, reads),
             ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
             ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
-            ToMaster::Asked(command) => self.obey(command),
+            ToMaster::Asked(command) => self.heed_request(worker, command),
             ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
         }
     }

@@ -22,6 +22,7 @@ use crate::master::listeners::{Listeners, News};
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
+use crate::master::requests::Requests;
 use crate::master::state::State;
 use crate::master::tls::{Known, Secrets};
 use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
@@ -180,9 +181,8 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
     let (secrets, known) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
-    let slots = state.supervisor.workers().get();
     let mut master = Master {
-        workers: slots,
+        workers: state.supervisor.workers().get(),
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
         epoch,
         started: Instant::now(),
@@ -190,6 +190,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         trial: None,
         nesting: state.nesting,
         credentials,
+        requests: Requests::new(config.worker_requests),
         signals,
         asks,
         listeners,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
-use crate::config::{Backoff, Balance, CrashLimit, Listeners};
+use crate::config::{Backoff, Balance, CrashLimit, Listeners, WorkerRequests};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 #[cfg(feature = "tls")]
@@ -155,6 +155,16 @@ impl Prefork {
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.config.group = Some(group.into());
+        self
+    }
+
+    /// What workers may ask of the master. What the master refuses is only logged, by the master.
+    /// Default: [`WorkerRequests::Renewal`] if workers run as another [`user`](Self::user) than the
+    /// master, so that what takes over a worker cannot end the server; else
+    /// [`WorkerRequests::All`].
+    #[must_use]
+    pub fn worker_requests(mut self, requests: WorkerRequests) -> Self {
+        self.config.worker_requests = Some(requests);
         self
     }
 

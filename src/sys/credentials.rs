@@ -63,6 +63,11 @@ impl Credentials {
         }
     }
 
+    /// Whether this is another user than the process's own, and not only another group.
+    pub(crate) fn is_another_user(self) -> bool {
+        self.uid != geteuid()
+    }
+
     /// Makes the calling process this user and nobody else: no supplementary groups, and no way to
     /// more rights by a set-user-ID program (prctl(2), `PR_SET_NO_NEW_PRIVS`).
     ///

@@ -20,7 +20,7 @@ use prefork_server::{
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{presence, resize, websocket};
+use crate::{presence, privileges, resize, websocket};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -62,6 +62,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
+        Some("privileges") => privileges::app(),
         Some("silent") => presence::app(),
         Some("websocket") => websocket::app(CEILING),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),

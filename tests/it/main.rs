@@ -22,6 +22,7 @@ mod init;
 mod lifecycle;
 mod master_death;
 mod presence;
+mod privileges;
 mod recycle;
 mod resize;
 mod scoreboard;
@@ -158,6 +159,8 @@ tests! {
         a_program_that_a_worker_starts_is_nobodys_worker;
     presence:
         nothing_is_left_of_a_silent_answer_whose_client_has_left;
+    privileges:
+        they_may_ask_for_a_reload_and_not_for_the_end;
     signals:
         a_program_with_threads_hears_them_all,
         a_starter_that_ignored_the_end_of_processes_does_no_harm,

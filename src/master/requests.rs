@@ -1,0 +1,110 @@
+//! What workers ask of the master, and what the master refuses them.
+
+use crate::config::WorkerRequests;
+use crate::handle::Command;
+use crate::id::WorkerId;
+use crate::master::Master;
+use crate::sys::credentials::Credentials;
+
+/// Which user the workers run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum User {
+    Masters,
+    Another,
+}
+
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    Granted,
+    Refused,
+}
+
+/// The rule, and how often it was needed.
+#[derive(Debug)]
+pub(super) struct Requests {
+    allowed: Option<WorkerRequests>,
+    refused: u64,
+}
+
+impl Requests {
+    pub(super) fn new(allowed: Option<WorkerRequests>) -> Self {
+        Self {
+            allowed,
+            refused: 0,
+        }
+    }
+}
+
+impl Master {
+    /// Does what a worker asks for, or logs that it is refused.
+    pub(super) fn heed_request(&mut self, worker: WorkerId, command: Command) {
+        let user = match self.credentials.is_some_and(Credentials::is_another_user) {
+            true => User::Another,
+            false => User::Masters,
+        };
+        if judge(command, self.requests.allowed, user) == Judgement::Granted {
+            return self.obey(command);
+        }
+        self.requests.refused += 1;
+        let refused = self.requests.refused;
+        // At 1, 2, 4, 8, ... refused ones: a worker may ask without end.
+        if refused.is_power_of_two()
+            && let Some(process) = self.processes.get(&worker)
+        {
+            let (slot, pid) = (process.slot, process.pid);
+            tracing::warn!(
+                %slot, %pid, ?command, refused,
+                "a worker asked for what workers may not ask for (Prefork::worker_requests)"
+            );
+        }
+    }
+}
+
+fn judge(command: Command, allowed: Option<WorkerRequests>, user: User) -> Judgement {
+    let default = match user {
+        User::Masters => WorkerRequests::All,
+        User::Another => WorkerRequests::Renewal,
+    };
+    match (command, allowed.unwrap_or(default)) {
+        (Command::Reload | Command::ReopenLogs, _) => Judgement::Granted,
+        (Command::Upgrade, WorkerRequests::All) if user == User::Masters => Judgement::Granted,
+        (Command::Stop(_) | Command::Resize(_), WorkerRequests::All) => Judgement::Granted,
+        _ => Judgement::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::handle::Stop;
+
+    /// Stop, resize, upgrade, reload, reopen logs.
+    fn judged(allowed: Option<WorkerRequests>, user: User) -> [Judgement; 5] {
+        [
+            Command::Stop(Stop::Now),
+            Command::Resize(NonZeroU16::MIN),
+            Command::Upgrade,
+            Command::Reload,
+            Command::ReopenLogs,
+        ]
+        .map(|command| judge(command, allowed, user))
+    }
+
+    #[test]
+    fn workers_of_another_user_may_ask_for_less() {
+        use Judgement::{Granted, Refused};
+        let (all, renewal) = (WorkerRequests::All, WorkerRequests::Renewal);
+        let granted = [Granted; 5];
+        let limited = [Refused, Refused, Refused, Granted, Granted];
+        let no_upgrade = [Granted, Granted, Refused, Granted, Granted];
+        assert_eq!(judged(None, User::Masters), granted);
+        assert_eq!(judged(Some(all), User::Masters), granted);
+        assert_eq!(judged(Some(renewal), User::Masters), limited);
+        assert_eq!(judged(None, User::Another), limited);
+        assert_eq!(judged(Some(renewal), User::Another), limited);
+        assert_eq!(judged(Some(all), User::Another), no_upgrade);
+    }
+}
