@@ -64,10 +64,13 @@ impl Master {
                 worker,
                 slot,
                 generation,
-            } => {
-                self.begin_trial(worker);
-                self.spawn(worker, slot, generation, Image::OnDisk);
-            }
+            } => match self.begin_trial(worker) {
+                Ok(()) => self.spawn(worker, slot, generation, Image::OnDisk),
+                Err(why) => {
+                    self.canary_failed(why);
+                    self.tell_supervisor(Event::SpawnFailed(worker));
+                }
+            },
             Action::ExecInPlace => self.exec_in_place(),
             Action::Notify(change) => self.tell_change(change),
             Action::Finish(outcome) => return Some(outcome),

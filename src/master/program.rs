@@ -1,15 +1,20 @@
 //! The file that this program was started from, where an upgrade looks for the next one.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Component, Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
 use crate::record::record;
+use crate::sys::credentials::Credentials;
+
+/// Links on the way to a program, as path_resolution(7) counts them.
+const LINKS_MAX: u32 = 40;
 
 /// Where it is, found once at the start: the working directory and `PATH` may change, and what
 /// /proc/self/exe leads to is the old file, replaced or not.
@@ -53,6 +58,51 @@ impl Program {
             inode: metadata.ino(),
         })
     }
+
+    /// The first file or directory by which `user` could change what is executed here: the program
+    /// itself, if the user may write to it, or one in a directory on the way to it, links included,
+    /// if the user may put another in its place. `None` if there is none.
+    pub(super) fn changeable_by(&self, user: Credentials) -> io::Result<Option<PathBuf>> {
+        let path = path::absolute(&self.path)?;
+        let mut rest: Vec<_> = names(&path);
+        let (mut here, mut links) = (PathBuf::from("/"), 0);
+        while let Some(name) = rest.pop() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            let (directory, entry) = (fs::metadata(&here)?, here.join(name));
+            let found = fs::symlink_metadata(&entry)?;
+            if user.may_replace(&found, &directory) {
+                return Ok(Some(entry));
+            }
+            if !found.is_symlink() {
+                here = entry;
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::ELOOP.into());
+            }
+            let target = fs::read_link(&entry)?;
+            if target.is_absolute() {
+                here = PathBuf::from("/");
+            }
+            rest.extend(names(&target));
+        }
+        let program = fs::metadata(&here)?;
+        Ok(user.may_write(&program).then_some(here))
+    }
+}
+
+/// The names in a path, the last one first.
+fn names(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    names.collect()
 }
 
 fn find(name: &OsStr, directory: &Path, search: Option<&OsStr>) -> Option<PathBuf> {
@@ -70,7 +120,7 @@ fn find(name: &OsStr, directory: &Path, search: Option<&OsStr>) -> Option<PathBu
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -114,5 +164,47 @@ mod tests {
         assert_ne!(at.identity().expect("it is there"), first);
         fs::remove_file(&path).expect("it is ours");
         assert!(at.identity().is_err());
+    }
+
+    #[test]
+    fn who_may_change_the_program_or_the_way_to_it_is_found_by_owner_and_mode() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let here = dir.path().canonicalize().expect("it is there");
+        for sub in ["releases", "releases/1"] {
+            fs::create_dir(here.join(sub)).expect("writable");
+        }
+        let path = here.join("releases/1/server");
+        program(&path);
+        symlink("releases/1", here.join("current")).expect("a new name");
+        let at = Program {
+            path: here.join("current/../1/server"),
+        };
+        let metadata = fs::metadata(&path).expect("it is there");
+        let (owner, group) = (metadata.uid(), metadata.gid());
+        let user = |uid, gid| {
+            at.changeable_by(Credentials::of(uid, gid))
+                .expect("no error")
+        };
+        let (other, others) = (owner + 1, group + 1);
+        assert_eq!(user(other, others), None);
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        };
+        mode(&path, 0o775);
+        assert_eq!(user(other, others), None);
+        assert_eq!(user(other, group), Some(path.clone()));
+        mode(&path, 0o757);
+        assert_eq!(user(other, others), Some(path.clone()));
+        mode(&path, 0o755);
+        // One may rename what is in it, but not if it is sticky.
+        mode(&here.join("releases"), 0o777);
+        assert_eq!(user(other, others), Some(here.join("releases/1")));
+        mode(&here.join("releases"), 0o1777);
+        assert_eq!(user(other, others), None);
+        assert!(user(owner, others).is_some(), "the owner may do all that");
+        // The link's directory is on the way too.
+        mode(&here, 0o777);
+        assert_eq!(user(other, others), Some(here.join("current")));
+        mode(&here, 0o700);
     }
 }

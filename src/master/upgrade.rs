@@ -43,12 +43,32 @@ pub(super) struct Trial {
 }
 
 impl Master {
-    pub(super) fn begin_trial(&mut self, worker: WorkerId) {
+    /// Fails if the program on disk is not to be tried.
+    pub(super) fn begin_trial(&mut self, worker: WorkerId) -> Result<(), String> {
         self.trial = Some(Trial {
             worker,
             image: self.program.identity().ok(),
             trouble: None,
         });
+        self.trust_program()
+    }
+
+    /// Fails if workers run as another user, who could make the master execute another program.
+    fn trust_program(&self) -> Result<(), String> {
+        let Some(user) = self.credentials.filter(|user| user.is_another_user()) else {
+            return Ok(());
+        };
+        match self.program.changeable_by(user) {
+            Ok(Some(path)) => Err(format!(
+                "the workers' {user} may change {} by its owner or mode, and the master would \
+                 execute it",
+                path.display()
+            )),
+            Ok(None) => Ok(()),
+            // What is not there cannot be executed, which the spawn tells better.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(format!("who may change it is not known: {error}")),
+        }
     }
 
     /// The trial of this worker, if it is the canary.
@@ -95,6 +115,10 @@ impl Master {
             self.canary_failed(
                 "it is not the file any more that the canary was started from".into(),
             );
+            return self.tell_supervisor(Event::UpgradeFailed);
+        }
+        if let Err(why) = self.trust_program() {
+            self.canary_failed(why);
             return self.tell_supervisor(Event::UpgradeFailed);
         }
         let (error, asked) = match self.leave() {

@@ -2,7 +2,10 @@
 //! the new process before exec.
 
 use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 
+use nix::libc;
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, setuid};
 
 use crate::record::{Malformed, Reader, Record, Writer};
@@ -66,6 +69,33 @@ impl Credentials {
     /// Whether this is another user than the process's own, and not only another group.
     pub(crate) fn is_another_user(self) -> bool {
         self.uid != geteuid()
+    }
+
+    /// Whether this user may write to a file or a directory, or give itself the right to: as its
+    /// owner, by the group, or because all may. Of access control lists (acl(5)) it sees what the
+    /// mode shows of them.
+    pub(crate) fn may_write(self, to: &Metadata) -> bool {
+        let by_group = to.gid() == self.gid.as_raw() && to.mode() & libc::S_IWGRP != 0;
+        self.owns(to) || by_group || to.mode() & libc::S_IWOTH != 0
+    }
+
+    /// Whether this user may put another file in the place of one in this directory (rename(2)). In
+    /// a sticky one that is for the owners of the two.
+    pub(crate) fn may_replace(self, entry: &Metadata, directory: &Metadata) -> bool {
+        let sticky = directory.mode() & libc::S_ISVTX != 0;
+        self.may_write(directory) && (!sticky || self.owns(entry) || self.owns(directory))
+    }
+
+    fn owns(self, file: &Metadata) -> bool {
+        file.uid() == self.uid.as_raw()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(uid: u32, gid: u32) -> Self {
+        Self {
+            uid: Uid::from_raw(uid),
+            gid: Gid::from_raw(gid),
+        }
     }
 
     /// Makes the calling process this user and nobody else: no supplementary groups, and no way to
@@ -142,22 +172,31 @@ fn look_up_group(group: &str) -> Result<Gid, String> {
 mod tests {
     use super::*;
 
-    fn of(uid: u32, gid: u32) -> Credentials {
-        Credentials {
-            uid: Uid::from_raw(uid),
-            gid: Gid::from_raw(gid),
-        }
-    }
-
     #[test]
     fn only_root_may_choose_and_who_is_it_already_need_not_change() {
-        assert_eq!(of(0, 0).unlike(of(0, 0)), Ok(None));
-        assert_eq!(of(33, 33).unlike(of(0, 0)), Ok(Some(of(33, 33))));
-        assert_eq!(of(0, 33).unlike(of(0, 0)), Ok(Some(of(0, 33))));
-        assert_eq!(of(33, 33).unlike(of(33, 33)), Ok(None));
-        let error = of(0, 0).unlike(of(33, 33)).expect_err("not root");
+        assert_eq!(
+            Credentials::of(0, 0).unlike(Credentials::of(0, 0)),
+            Ok(None)
+        );
+        assert_eq!(
+            Credentials::of(33, 33).unlike(Credentials::of(0, 0)),
+            Ok(Some(Credentials::of(33, 33)))
+        );
+        assert_eq!(
+            Credentials::of(0, 33).unlike(Credentials::of(0, 0)),
+            Ok(Some(Credentials::of(0, 33)))
+        );
+        assert_eq!(
+            Credentials::of(33, 33).unlike(Credentials::of(33, 33)),
+            Ok(None)
+        );
+        let error = Credentials::of(0, 0)
+            .unlike(Credentials::of(33, 33))
+            .expect_err("not root");
         assert!(error.contains("--user"), "{error}");
-        let error = of(33, 0).unlike(of(33, 33)).expect_err("not root");
+        let error = Credentials::of(33, 0)
+            .unlike(Credentials::of(33, 33))
+            .expect_err("not root");
         assert!(error.contains("--group"), "{error}");
     }
 

@@ -196,6 +196,7 @@ tests! {
         the_new_binary_brings_its_own_settings,
         settings_that_a_master_refuses_end_no_server,
         a_file_that_the_workers_user_may_not_execute_is_named,
+        a_file_that_the_workers_user_may_change_is_refused,
         a_handle_asks_for_an_upgrade,
         a_master_as_pid_1_upgrades;
     api:

@@ -325,6 +325,29 @@ pub(crate) fn a_file_that_the_workers_user_may_not_execute_is_named() {
     assert!(said.ends_with(&named), "{said}");
 }
 
+pub(crate) fn a_file_that_the_workers_user_may_change_is_refused() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let installed = Installed::new(BINARY);
+    set_mode(installed.dir.path(), 0o755);
+    let mut server = installed.start(&["--respond", "hi", "--user", "nobody"]);
+    server.wait("serving");
+    let directory = installed.dir.path().to_owned();
+    for (changed, mode) in [(installed.path(), 0o757), (directory, 0o777)] {
+        set_mode(&changed, mode);
+        server.signal(Signal::SIGUSR2);
+        let abandoned = server.wait("upgrade_abandoned");
+        let said = abandoned["why"].as_str().expect("a reason");
+        let named = format!("may change {} ", installed.path().display());
+        assert!(said.contains(&named), "{said}");
+        set_mode(&changed, 0o755);
+    }
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+}
+
 pub(crate) fn a_handle_asks_for_an_upgrade() {
     let (installed, mut server) = Installed::app("handle");
     let address = server.address();
