@@ -116,7 +116,7 @@ impl HangWatch {
             return Verdict::Hung;
         }
         // Not a moment later than it is due.
-        self.next = self.next.min(since + self.timeout);
+        self.next = self.next.min(since.saturating_add(self.timeout));
         match work {
             Work::Queued => Verdict::Doubtful,
             Work::None | Work::Begun => Verdict::Well,
@@ -162,6 +162,15 @@ mod tests {
             work,
         };
         watch.judge(WORKER, sample, seconds(now))
+    }
+
+    #[test]
+    fn a_timeout_without_end_is_fine() {
+        let mut watch = HangWatch::new(Duration::MAX, seconds(1000));
+        for work in [Work::Begun, Work::Queued] {
+            assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
+        }
+        assert!(watch.left(seconds(5000)) > seconds(1 << 40));
     }
 
     #[test]

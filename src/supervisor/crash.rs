@@ -94,7 +94,7 @@ impl Jitter {
         self.0 ^= self.0 >> 27;
         let high = (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as u32;
         let half = pause / 2;
-        half + half.mul_f64(f64::from(high) / f64::from(u32::MAX))
+        half.saturating_add(half.mul_f64(f64::from(high) / f64::from(u32::MAX)))
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         shares,
     } = controls;
     // What the drain itself cannot end, because the loop does not turn.
-    signals::end_after_term(drain_timeout + KILL_GRACE)?;
+    signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
     handle_signals(&switch, &channel)?;
     let asks = UnixDatagram::from_std(asks)?;
     let forward = channel.clone();

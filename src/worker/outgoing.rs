@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use crate::http::Heir;
 use crate::protocol::inbox::{Note, Sender};
@@ -38,7 +38,8 @@ pub(crate) struct Outgoing {
     turn: Mutex<Heirs>,
     /// Made for the first connection that finds no room.
     room: OnceCell<AsyncFd<Arc<OwnedFd>>>,
-    deadline: OnceCell<Instant>,
+    /// When the first connection was to be handed over: `patience` runs from then on.
+    begun: OnceCell<Instant>,
     siblings: Siblings,
 }
 
@@ -59,7 +60,7 @@ impl Outgoing {
             row,
             turn: Mutex::new(Heirs::Some),
             room: OnceCell::new(),
-            deadline: OnceCell::new(),
+            begun: OnceCell::new(),
             siblings: Siblings::default(),
         }
     }
@@ -79,7 +80,7 @@ impl Outgoing {
     }
 
     async fn bequeath(&self, connection: &Connection, note: &Note) -> io::Result<()> {
-        let deadline = *self.deadline.get_or_init(|| Instant::now() + self.patience);
+        let begun = *self.begun.get_or_init(Instant::now);
         let mut heirs = self.turn.lock().await;
         loop {
             if *heirs == Heirs::None || self.drain.is_closing() {
@@ -89,12 +90,13 @@ impl Outgoing {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
-            *heirs = self.room_until(deadline).await?;
+            let left = self.patience.saturating_sub(begun.elapsed());
+            *heirs = self.room_within(left).await?;
         }
     }
 
     /// Waits until it is worth another try, or none is.
-    async fn room_until(&self, deadline: Instant) -> io::Result<Heirs> {
+    async fn room_within(&self, left: Duration) -> io::Result<Heirs> {
         let room = match self.room.get() {
             Some(room) => room,
             None => {
@@ -103,7 +105,7 @@ impl Outgoing {
             }
         };
         let mut closing = pin!(self.drain.clone().closing());
-        let mut too_late = pin!(sleep_until(deadline));
+        let mut too_late = pin!(sleep(left));
         poll_fn(|cx| {
             if closing.as_mut().poll(cx).is_ready() || too_late.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Heirs::None));
@@ -301,8 +303,8 @@ mod tests {
             let switch = bench.switch.clone();
             spawn_local(async move { switch.turn(Idle::Close) });
             assert!(last.await.is_err());
-            let deadline = bench.outgoing.deadline.get().expect("it was tried");
-            assert!(Instant::now() < *deadline);
+            let begun = bench.outgoing.begun.get().expect("it was tried");
+            assert!(begun.elapsed() < bench.outgoing.patience);
         });
     }
 }

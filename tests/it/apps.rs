@@ -14,8 +14,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Limit, Notice, Prefork,
-    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
+    Address, Backoff, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Http, Limit,
+    Notice, Prefork, Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role,
+    service_fn,
 };
 use serde_json::json;
 
@@ -75,6 +76,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),
+        Some("endless") => endless(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -106,6 +108,32 @@ async fn block(_request: Request) -> Result<Response, Infallible> {
 
 pub(crate) async fn hello(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::new("hello".into()))
+}
+
+/// Each of its times is without end.
+fn endless() -> Result<(), Error> {
+    let backoff = Backoff {
+        first: Duration::MAX,
+        max: Duration::MAX,
+        reset_after: Duration::MAX,
+    };
+    let http = Http::new()
+        .header_timeout(Duration::MAX)
+        .body_timeout(Duration::MAX)
+        .write_timeout(Duration::MAX)
+        .idle_timeout(Duration::MAX)
+        .linger(Duration::MAX)
+        .upgrade_grace(Duration::MAX)
+        .max_connection_age(Duration::MAX);
+    server()
+        .workers(1)
+        .http(http)
+        .drain_timeout(Duration::MAX)
+        .ready_timeout(Duration::MAX)
+        .hang_timeout(Duration::MAX)
+        .max_worker_age(Duration::MAX)
+        .backoff(backoff)
+        .serve(async |_| Ok(service_fn(hello)))
 }
 
 /// Accepts, and dies.

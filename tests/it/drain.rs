@@ -11,6 +11,7 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use serde_json::Value;
 
 use crate::client::Client;
 use crate::support::{Server, binary, pid_of};
@@ -252,4 +253,34 @@ pub(crate) fn two_signals_at_once_are_one_ask() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
+}
+
+/// A limit without end is one that is never reached; it ends no process.
+pub(crate) fn times_without_end_are_fine() {
+    let mut server = Server::start_app("endless");
+    let first = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let mut client = Client::connect(address);
+    assert_eq!(client.get("/").body, "hello");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == first);
+    assert_eq!(
+        (&exited["status"], &exited["cut"]),
+        (&"exit 0".into(), &0.into())
+    );
+    // The next worker has the connection.
+    assert_eq!(client.get("/").body, "hello");
+    drop(client);
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    let exits = |exit: &&Value| exit["notice"] == "worker_exited";
+    assert!(
+        ended
+            .notices
+            .iter()
+            .filter(exits)
+            .all(|exit| exit["status"] == "exit 0")
+    );
 }

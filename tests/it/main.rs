@@ -124,6 +124,7 @@ tests! {
         what_a_killed_worker_had_open_is_told,
         two_signals_at_once_are_one_ask,
         a_full_access_log_does_not_hold_up_the_end,
+        times_without_end_are_fine,
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
