@@ -21,6 +21,11 @@ pub struct Generation(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
+/// One of the connections that a worker has open. When the connection is over, the number may be
+/// that of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub usize);
+
 impl Generation {
     /// The generation that the first workers belong to.
     pub const FIRST: Self = Self(1);

@@ -161,7 +161,7 @@ pub use crate::http::{
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
-pub use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
+pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};
 pub use crate::proxy::{Forwarded, Network, NetworkError};

@@ -17,6 +17,7 @@ use pin_project_lite::pin_project;
 use super::activity::{Activity, BodyFailure};
 use super::exchange::Exchange;
 use super::info::ConnectionInfo;
+use crate::id::ConnectionId;
 
 /// A request's body, read from the connection as the handler asks for it.
 ///
@@ -88,6 +89,14 @@ impl Body {
     #[must_use]
     pub fn connection(&self) -> &ConnectionInfo {
         self.activity.info()
+    }
+
+    /// Tells the connection from the others that the worker has open. Requests of one connection
+    /// of HTTP/2 have the same: for what is to be limited by connection.
+    #[must_use]
+    pub fn connection_id(&self) -> ConnectionId {
+        // Each open connection has an activity, in a place of its own.
+        ConnectionId(std::ptr::from_ref(self.activity.of_connection()).addr())
     }
 
     fn end(&mut self) {

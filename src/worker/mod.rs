@@ -47,9 +47,11 @@ use crate::worker::sharing::Shares;
 /// The exit code of a program that panicked, as `main` would give it.
 const EXIT_PANICKED: i32 = 101;
 
-/// Descriptors kept free for the app's own files and connections when the cap on connections is
-/// derived from the limit on descriptors.
-const RESERVED_FDS: u64 = 128;
+/// The share of the limit on descriptors, and the least, that is kept free for the app's own files
+/// and connections when the cap on connections is derived from the limit. The binary has half of it
+/// for the files that it sends.
+const RESERVED_SHARE: u64 = 8;
+const RESERVED_MIN: u64 = 128;
 
 /// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's own default of 512 is
 /// meant for one process a machine, not for one a core.
@@ -468,7 +470,8 @@ fn queue(
         Some(cap) => cap,
         None => {
             let limit = limits::open_files()?;
-            usize::try_from(limit.saturating_sub(RESERVED_FDS).max(limit / 2)).unwrap_or(usize::MAX)
+            let reserved = (limit / RESERVED_SHARE).max(RESERVED_MIN);
+            usize::try_from(limit.saturating_sub(reserved).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
     row.set(Gauge::ConnectionsMax, cap as u64);

@@ -12,6 +12,7 @@ mod client;
 mod control;
 mod crash;
 mod drain;
+mod files;
 mod handover;
 mod hang;
 #[cfg(feature = "http2")]
@@ -128,6 +129,10 @@ tests! {
         a_second_signal_stops_at_once,
         a_drain_waits_for_descriptors_to_accept_what_is_queued,
         a_full_worker_leaves_its_queue_to_its_successor;
+    files:
+        slow_clients_of_one_file_hold_one_descriptor_of_it,
+        more_files_than_a_worker_may_have_open_are_503,
+        head_of_a_directory_has_the_fields_of_get;
     handover:
         reloads_close_no_connection,
         twenty_reloads_leave_nothing_behind,
@@ -227,10 +232,16 @@ tests! {
 }
 
 #[cfg(feature = "http2")]
-const HTTP2_TESTS: &[Test] = &[(
-    "http2::a_reload_loses_no_request",
-    http2::a_reload_loses_no_request,
-)];
+const HTTP2_TESTS: &[Test] = &[
+    (
+        "http2::a_reload_loses_no_request",
+        http2::a_reload_loses_no_request,
+    ),
+    (
+        "files::a_connection_without_a_window_holds_little_of_its_files",
+        files::a_connection_without_a_window_holds_little_of_its_files,
+    ),
+];
 #[cfg(not(feature = "http2"))]
 const HTTP2_TESTS: &[Test] = &[];
 

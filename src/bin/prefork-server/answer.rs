@@ -150,7 +150,8 @@ impl Desk {
         record: Option<Box<Record>>,
     ) -> Pin<Box<dyn Future<Output = Told>>> {
         Box::pin(async move {
-            let response = self.site.answer(request).await;
+            let connection = request.body().connection_id();
+            let response = self.site.answer(request, connection).await;
             self.sign(response, record)
         })
     }

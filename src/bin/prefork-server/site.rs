@@ -9,6 +9,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::Full;
+use prefork_server::ConnectionId;
 
 mod answer;
 mod beneath;
@@ -88,7 +89,11 @@ impl Site {
 
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
     /// may still fail while it is sent.
-    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>>
+    pub(crate) async fn answer<B>(
+        &self,
+        request: Request<B>,
+        connection: ConnectionId,
+    ) -> Response<Answer<B>>
     where
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -99,7 +104,7 @@ impl Site {
         match &self.content {
             Content::AtHand(content) => content.answer(request),
             Content::Files(_) if !is_read(request.method()) => method_not_allowed(),
-            Content::Files(files) => files.answer(request.into_parts().0).await,
+            Content::Files(files) => files.answer(request.into_parts().0, connection).await,
         }
     }
 }

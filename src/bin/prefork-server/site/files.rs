@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, LOCATION,
+    RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
+use nix::errno::Errno;
+use prefork_server::ConnectionId;
 use tokio::task::spawn_blocking;
 
+use self::budget::{Budget, Permit};
 use self::encoding::Encoding;
+use self::open_files::OpenFiles;
 use self::range::Range;
 use self::validators::{Validators, Verdict};
 use super::answer::Answer;
@@ -24,9 +28,11 @@ use super::{NOSNIFF, plain};
 pub(crate) use self::body::FileBody;
 
 mod body;
+mod budget;
 mod encoding;
 #[cfg(test)]
 mod fuzz;
+mod open_files;
 mod range;
 #[cfg(test)]
 mod tests;
@@ -40,7 +46,15 @@ const READ_ATTEMPTS: u32 = 4;
 /// outside.
 #[derive(Debug)]
 pub(crate) struct Files {
-    beneath: Arc<Beneath>,
+    lookup: Arc<Lookup>,
+    budget: Budget,
+}
+
+/// What the blocking pool works with.
+#[derive(Debug)]
+struct Lookup {
+    beneath: Beneath,
+    open_files: Arc<OpenFiles>,
 }
 
 /// A directory that cannot be served, and why not.
@@ -58,24 +72,39 @@ impl Files {
             directory: directory.into(),
             source,
         })?;
+        let open_files = Arc::new(OpenFiles::new());
         Ok(Self {
-            beneath: Arc::new(beneath),
+            lookup: Arc::new(Lookup {
+                beneath,
+                open_files,
+            }),
+            budget: Budget::default(),
         })
     }
 
     /// The answer to a GET or HEAD. All that may wait for a disk is one piece of work for the
     /// blocking pool: no event loop stands still for it.
-    pub(super) async fn answer<B>(&self, head: Parts) -> Response<Answer<B>> {
+    pub(super) async fn answer<B>(
+        &self,
+        head: Parts,
+        connection: ConnectionId,
+    ) -> Response<Answer<B>> {
         let method = head.method.clone();
         let Some(target) = Target::of(&head.uri) else {
             return plain(StatusCode::NOT_FOUND, &method);
         };
-        let beneath = Arc::clone(&self.beneath);
-        let found = spawn_blocking(move || find(&beneath, &target, &head)).await;
+        let permit = self.budget.permit(connection).await;
+        let lookup = Arc::clone(&self.lookup);
+        let found = spawn_blocking(move || lookup.find(&target, &head, &permit)).await;
         match found.unwrap_or_else(|error| Err(error.into())) {
             Ok(response) => response.map(|body| body.map_or_else(Answer::empty, Answer::File)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 plain(StatusCode::NOT_FOUND, &method)
+            }
+            Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => unavailable(&method),
+            Err(error) if is_exhaustion(&error) => {
+                tracing::error!(%error, "cannot open a file");
+                unavailable(&method)
             }
             Err(error) => {
                 tracing::error!(%error, "cannot read a file");
@@ -98,90 +127,117 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// A file that is there; `path` names it, without what its encoding adds.
+struct Representation<'a> {
+    path: &'a Path,
+    file: File,
+    metadata: Metadata,
+    encoding: Option<Encoding>,
+}
+
 /// A response, `None` being the empty body.
 type Found = Response<Option<FileBody>>;
 
-fn find(beneath: &Beneath, target: &Target, head: &Parts) -> io::Result<Found> {
-    let mut found = try_find(beneath, target, head);
-    for _ in 1..READ_ATTEMPTS {
-        match &found {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                found = try_find(beneath, target, head);
+impl Lookup {
+    fn find(&self, target: &Target, head: &Parts, permit: &Permit) -> io::Result<Found> {
+        let mut found = self.try_find(target, head, permit);
+        for _ in 1..READ_ATTEMPTS {
+            match &found {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    found = self.try_find(target, head, permit);
+                }
+                _ => break,
             }
-            _ => break,
         }
+        found
     }
-    found
-}
 
-fn try_find(beneath: &Beneath, target: &Target, head: &Parts) -> io::Result<Found> {
-    let path = target.file();
-    let plain = beneath.open(&path);
-    if matches!(plain, Ok(Opened::Directory)) {
-        return redirect(target, &head.method);
-    }
-    for encoding in Encoding::accepted(&head.headers) {
-        let mut sibling = path.clone().into_os_string();
-        sibling.push(encoding.suffix());
-        match beneath.open(Path::new(&sibling)) {
-            Ok(Opened::File(file, metadata)) => {
-                return respond(head, &path, file, &metadata, Some(encoding));
+    fn try_find(&self, target: &Target, head: &Parts, permit: &Permit) -> io::Result<Found> {
+        let path = target.file();
+        let plain = self.beneath.open(&path);
+        if matches!(plain, Ok(Opened::Directory)) {
+            return redirect(target, &head.method);
+        }
+        for encoding in Encoding::accepted(&head.headers) {
+            let mut sibling = path.clone().into_os_string();
+            sibling.push(encoding.suffix());
+            match self.beneath.open(Path::new(&sibling)) {
+                Ok(Opened::File(file, metadata)) => {
+                    let found = Representation {
+                        path: &path,
+                        file,
+                        metadata,
+                        encoding: Some(encoding),
+                    };
+                    return self.respond(head, found, permit);
+                }
+                Ok(Opened::Directory) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
-            Ok(Opened::Directory) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        }
+        match plain? {
+            Opened::File(file, metadata) => {
+                let found = Representation {
+                    path: &path,
+                    file,
+                    metadata,
+                    encoding: None,
+                };
+                self.respond(head, found, permit)
+            }
+            Opened::Directory => Err(io::ErrorKind::NotFound.into()),
         }
     }
-    match plain? {
-        Opened::File(file, metadata) => respond(head, &path, file, &metadata, None),
-        Opened::Directory => Err(io::ErrorKind::NotFound.into()),
-    }
-}
 
-/// The response of a file that is there; `path` names it, without what its encoding adds.
-fn respond(
-    head: &Parts,
-    path: &Path,
-    file: File,
-    metadata: &Metadata,
-    encoding: Option<Encoding>,
-) -> io::Result<Found> {
-    let length = metadata.len();
-    let validators = Validators::of(metadata, encoding);
-    let mut response = Response::new(None);
-    let headers = response.headers_mut();
-    validators.write(headers);
-    headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
-    let range = match head.method == Method::GET && validators.allow_range(&head.headers) {
-        true => Range::asked(&head.headers, length),
-        false => Range::Whole,
-    };
-    let (status, first, length) = match (validators.judge(&head.headers), range) {
-        (Verdict::NotModified, _) => (StatusCode::NOT_MODIFIED, 0, None),
-        (Verdict::Failed, _) => (StatusCode::PRECONDITION_FAILED, 0, None),
-        (Verdict::Send, Range::Beyond) => {
-            headers.insert(CONTENT_RANGE, value(format!("bytes */{length}")));
-            (StatusCode::RANGE_NOT_SATISFIABLE, 0, None)
+    fn respond(
+        &self,
+        head: &Parts,
+        found: Representation<'_>,
+        permit: &Permit,
+    ) -> io::Result<Found> {
+        let length = found.metadata.len();
+        let validators = Validators::of(&found.metadata, found.encoding);
+        let mut response = Response::new(None);
+        let headers = response.headers_mut();
+        validators.write(headers);
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        let range = match head.method == Method::GET && validators.allow_range(&head.headers) {
+            true => Range::asked(&head.headers, length),
+            false => Range::Whole,
+        };
+        let (status, first, length) = match (validators.judge(&head.headers), range) {
+            (Verdict::NotModified, _) => (StatusCode::NOT_MODIFIED, 0, None),
+            (Verdict::Failed, _) => (StatusCode::PRECONDITION_FAILED, 0, None),
+            (Verdict::Send, Range::Beyond) => {
+                headers.insert(CONTENT_RANGE, value(format!("bytes */{length}")));
+                (StatusCode::RANGE_NOT_SATISFIABLE, 0, None)
+            }
+            (Verdict::Send, Range::Part { first, last }) => {
+                let range = format!("bytes {first}-{last}/{length}");
+                headers.insert(CONTENT_RANGE, value(range));
+                (StatusCode::PARTIAL_CONTENT, first, Some(last - first + 1))
+            }
+            (Verdict::Send, Range::Whole) => (StatusCode::OK, 0, Some(length)),
+        };
+        if let Some(length) = length {
+            headers.insert(CONTENT_TYPE, content_type(found.path));
+            headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+            if let Some(encoding) = found.encoding {
+                headers.insert(CONTENT_ENCODING, encoding.name());
+            }
+            if head.method == Method::GET {
+                *response.body_mut() = Some(FileBody::open(
+                    found.file,
+                    (first, length),
+                    permit,
+                    &self.open_files,
+                )?);
+            }
         }
-        (Verdict::Send, Range::Part { first, last }) => {
-            let range = format!("bytes {first}-{last}/{length}");
-            headers.insert(CONTENT_RANGE, value(range));
-            (StatusCode::PARTIAL_CONTENT, first, Some(last - first + 1))
-        }
-        (Verdict::Send, Range::Whole) => (StatusCode::OK, 0, Some(length)),
-    };
-    if let Some(length) = length {
-        headers.insert(CONTENT_TYPE, content_type(path));
-        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-        if let Some(encoding) = encoding {
-            headers.insert(CONTENT_ENCODING, encoding.name());
-        }
-        if head.method == Method::GET {
-            *response.body_mut() = Some(FileBody::open(file, first, length)?);
-        }
+        Ok(finish(response, status, &head.method))
     }
-    Ok(finish(response, status, &head.method))
 }
 
 /// A directory is asked for by its name without the slash.
@@ -194,6 +250,21 @@ fn redirect(target: &Target, method: &Method) -> io::Result<Found> {
         .headers_mut()
         .insert(LOCATION, target.with_slash()?);
     Ok(finish(response, StatusCode::TEMPORARY_REDIRECT, method))
+}
+
+/// The worker has as many files open as it may. Others are done with theirs in a moment.
+fn unavailable<B>(method: &Method) -> Response<Answer<B>> {
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, method);
+    response
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Of descriptors, in this process or in the system.
+fn is_exhaustion(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
 }
 
 fn finish(mut response: Found, status: StatusCode, method: &Method) -> Found {

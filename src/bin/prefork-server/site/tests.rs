@@ -2,9 +2,11 @@ use std::{future::Future, pin::pin, task};
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
 use http_body_util::BodyExt;
-use prefork_server::{Generation, Slot};
+use prefork_server::{ConnectionId, Generation, Slot};
 
 use super::*;
+
+const ANY: ConnectionId = ConnectionId(0);
 
 /// One request to a site, and what came back as a whole.
 pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Bytes> {
@@ -12,7 +14,11 @@ pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Byt
 }
 
 pub(super) async fn send(site: &Site, request: http::request::Builder) -> Response<Bytes> {
-    collect(site.answer(request.body(Full::default()).unwrap()).await).await
+    collect(
+        site.answer(request.body(Full::default()).unwrap(), ANY)
+            .await,
+    )
+    .await
 }
 
 /// The pieces are copied: a file is read on when the piece before is dropped.
@@ -133,7 +139,7 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
     let site = Site::new(AtHand::Echo);
-    let response = collect(site.answer(post("to and fro")).await).await;
+    let response = collect(site.answer(post("to and fro"), ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
     assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
@@ -143,7 +149,7 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let answer = Site::new(AtHand::Echo).answer(post("12345")).await;
+    let answer = Site::new(AtHand::Echo).answer(post("12345"), ANY).await;
     assert_eq!(answer.body().size_hint().exact(), Some(5));
 }
 
@@ -167,7 +173,7 @@ impl Body for Endless {
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
     let response = Site::new(AtHand::Echo)
-        .answer(Request::post("/").body(Endless).unwrap())
+        .answer(Request::post("/").body(Endless).unwrap(), ANY)
         .await;
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
@@ -178,7 +184,7 @@ async fn an_echo_does_not_wait_for_the_end() {
 async fn an_echo_to_head_is_empty() {
     let mut request = post("to and fro");
     *request.method_mut() = Method::HEAD;
-    let response = collect(Site::new(AtHand::Echo).answer(request).await).await;
+    let response = collect(Site::new(AtHand::Echo).answer(request, ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.body().is_empty());
 }
@@ -189,12 +195,12 @@ async fn a_delay_is_waited_for_and_no_delay_is_not() {
     let request = || Request::get("/").body(Full::<Bytes>::default()).unwrap();
 
     let prompt = hello();
-    assert!(pin!(prompt.answer(request())).poll(&mut cx).is_ready());
+    assert!(pin!(prompt.answer(request(), ANY)).poll(&mut cx).is_ready());
 
     let delay = Duration::from_millis(30);
     let slow = hello().delayed_by(delay);
     let asked = tokio::time::Instant::now();
-    let mut answer = pin!(slow.answer(request()));
+    let mut answer = pin!(slow.answer(request(), ANY));
     assert!(answer.as_mut().poll(&mut cx).is_pending());
     assert_eq!(collect(answer.await).await.body(), "hello");
     assert!(asked.elapsed() >= delay);

@@ -1,8 +1,10 @@
 //! The bytes of a file on their way, a piece at a time.
 //!
-//! HTTP is given one piece, and the next is read when the client has taken all of it, into the same
-//! memory. So a response holds one piece, however much HTTP would keep ahead of its client.
+//! HTTP is given one piece, and the next is read when HTTP has dropped it, after its last byte was
+//! written, into the same memory. So a response holds one piece, however much HTTP would keep ahead
+//! of its client. Whoever collects the pieces must copy them.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
@@ -14,80 +16,97 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// The most that is read at a time: enough that a trip to the blocking pool costs little beside it.
-pub(crate) const PIECE: usize = 64 * 1024;
+use super::budget::{Memory, Permit};
+use super::open_files::{OpenFile, OpenFiles};
 
 /// See the module's head. It has the length that it was announced with, or fails.
 #[derive(Debug)]
 pub(crate) struct FileBody {
     /// `None` when all is read.
-    file: Option<Arc<std::fs::File>>,
+    file: Option<Arc<OpenFile>>,
     /// Where the file is read next.
     at: u64,
     /// What HTTP has not been given yet.
     left: u64,
     state: State,
+    _permit: Permit,
 }
 
 #[derive(Debug)]
 enum State {
-    Read(Vec<u8>),
+    Read(Option<Memory>),
     /// HTTP has a piece; its memory comes back.
-    Given(oneshot::Receiver<Vec<u8>>),
-    Reading(JoinHandle<io::Result<Vec<u8>>>),
+    Given(oneshot::Receiver<Memory>),
+    Reading(JoinHandle<io::Result<Memory>>),
     Over,
 }
 
 impl FileBody {
     /// So many bytes of the file from there on. Reads the first of them; waits for the disk.
-    pub(super) fn open(file: std::fs::File, at: u64, length: u64) -> io::Result<Self> {
-        let first = read(&file, Vec::new(), at, length)?;
-        let has_more = (first.len() as u64) < length;
+    pub(super) fn open(
+        file: File,
+        part: (u64, u64),
+        permit: &Permit,
+        open_files: &Arc<OpenFiles>,
+    ) -> io::Result<Self> {
+        let (at, length) = part;
+        let mut first = permit.memory(length);
+        file.read_exact_at(&mut first.bytes, at)?;
+        let read = first.bytes.len() as u64;
+        let is_whole = read == length;
         Ok(Self {
-            at: at + first.len() as u64,
-            file: has_more.then(|| Arc::new(file)),
+            file: (!is_whole).then(|| open_files.share(file)).transpose()?,
+            at: at + read,
             left: length,
-            state: State::Read(first),
+            state: State::Read(Some(first)),
+            _permit: permit.clone(),
         })
     }
 
-    fn give(&mut self, piece: Vec<u8>) -> Bytes {
-        self.left -= piece.len() as u64;
+    fn give(&mut self, memory: Memory) -> Bytes {
+        self.left -= memory.bytes.len() as u64;
         let (back, given) = oneshot::channel();
         self.state = match self.left {
             0 => State::Over,
             _ => State::Given(given),
         };
         Bytes::from_owner(Piece {
-            bytes: piece,
+            memory: Some(memory),
             back: Some(back),
         })
     }
 
-    fn read_on(&mut self, memory: Vec<u8>) -> io::Result<JoinHandle<io::Result<Vec<u8>>>> {
+    fn read_on(&self, memory: Memory) -> io::Result<State> {
         let file = self.file.clone().ok_or(io::ErrorKind::UnexpectedEof)?;
         let (at, left) = (self.at, self.left);
-        Ok(spawn_blocking(move || read(&file, memory, at, left)))
+        let read = move || {
+            let mut memory = memory.renew(left);
+            file.read_exact_at(&mut memory.bytes, at)?;
+            Ok(memory)
+        };
+        Ok(State::Reading(spawn_blocking(read)))
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         loop {
             self.state = match &mut self.state {
-                State::Read(piece) => {
-                    let piece = std::mem::take(piece);
-                    return Poll::Ready(Ok(Some(self.give(piece))));
-                }
+                State::Read(piece) => match piece.take() {
+                    Some(piece) => return Poll::Ready(Ok(Some(self.give(piece)))),
+                    None => State::Over,
+                },
                 State::Given(piece) => {
-                    let memory = ready!(Pin::new(piece).poll(cx)).unwrap_or_default();
-                    State::Reading(self.read_on(memory)?)
+                    let lost = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                    let memory = ready!(Pin::new(piece).poll(cx)).map_err(lost)?;
+                    self.read_on(memory)?
                 }
                 State::Reading(read) => {
                     let piece = ready!(Pin::new(read).poll(cx))??;
-                    self.at += piece.len() as u64;
-                    if piece.len() as u64 == self.left {
+                    let read = piece.bytes.len() as u64;
+                    self.at += read;
+                    if read == self.left {
                         self.file = None;
                     }
-                    State::Read(piece)
+                    State::Read(Some(piece))
                 }
                 State::Over => return Poll::Ready(Ok(None)),
             }
@@ -122,29 +141,21 @@ impl Body for FileBody {
 
 /// What HTTP is given. When HTTP drops it, its memory goes back to the body.
 struct Piece {
-    bytes: Vec<u8>,
-    back: Option<oneshot::Sender<Vec<u8>>>,
+    memory: Option<Memory>,
+    back: Option<oneshot::Sender<Memory>>,
 }
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.memory.as_ref().map_or(&[], |memory| &memory.bytes)
     }
 }
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if let Some(back) = self.back.take() {
-            // The body is gone if its response ended before.
-            let _ = back.send(std::mem::take(&mut self.bytes));
+        if let (Some(memory), Some(back)) = (self.memory.take(), self.back.take()) {
+            // The body is gone after its last piece, or if its response ended before.
+            let _ = back.send(memory);
         }
     }
-}
-
-/// Reads the next piece. A file that has become shorter is an error: its length is announced.
-fn read(file: &std::fs::File, mut memory: Vec<u8>, at: u64, left: u64) -> io::Result<Vec<u8>> {
-    let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-    memory.resize(length, 0);
-    file.read_exact_at(&mut memory, at)?;
-    Ok(memory)
 }

@@ -34,7 +34,9 @@ fn requests() {
     let root = tempfile::tempdir().expect("a directory");
     let site = root.path().join("site");
     std::fs::create_dir_all(site.join("d")).expect("a directory");
-    let long: Vec<u8> = (0..body::PIECE + 500).map(|at| (at % 251) as u8).collect();
+    let long: Vec<u8> = (0..budget::PIECE_MAX + 500)
+        .map(|at| (at % 251) as u8)
+        .collect();
     let files: [(&str, &[u8]); 6] = [
         ("site/a", b"0123456789"),
         ("site/a.gz", b"gzip of a"),

@@ -88,7 +88,9 @@ async fn a_file_is_served_with_type_and_validators() {
 
 #[tokio::test]
 async fn a_file_longer_than_a_chunk_is_served_whole_and_in_part() {
-    let content: Vec<u8> = (0..body::PIECE * 3 + 17).map(|i| (i % 251) as u8).collect();
+    let content: Vec<u8> = (0..budget::PIECE_MAX * 3 + 17)
+        .map(|i| (i % 251) as u8)
+        .collect();
     let world = World::new(&[("big", &content)]);
     assert_eq!(world.get("/big").await.body(), &content);
     let request = Request::get("/big").header(RANGE, "bytes=65530-131080");

@@ -109,10 +109,10 @@ async fn a_date_that_is_none_is_ignored() {
 
 #[tokio::test]
 async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
-    let content = vec![b'a'; body::PIECE * 2 + 17];
+    let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
     let world = World::new(&[("log", &content)]);
     let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
-    let response = world.site.answer(request.unwrap()).await;
+    let response = world.site.answer(request.unwrap(), ConnectionId(0)).await;
     assert_eq!(header(&response, CONTENT_LENGTH), content.len().to_string());
     let mut file = File::options()
         .append(true)
@@ -125,11 +125,11 @@ async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
 
 #[tokio::test]
 async fn a_file_that_shrinks_while_it_is_sent_breaks_the_response_off() {
-    let content = vec![b'a'; body::PIECE * 2 + 17];
+    let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
     let world = World::new(&[("log", &content)]);
     let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
-    let response = world.site.answer(request.unwrap()).await;
+    let response = world.site.answer(request.unwrap(), ConnectionId(0)).await;
     let file = File::options().write(true).open(world.path("log")).unwrap();
-    file.set_len(body::PIECE as u64 + 1).unwrap();
+    file.set_len(budget::PIECE_MAX as u64 + 1).unwrap();
     assert!(try_collect(response).await.is_err());
 }
