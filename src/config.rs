@@ -1,6 +1,6 @@
 //! What a server is told before it starts: plain values, parsed once.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -108,6 +108,8 @@ pub(crate) struct Config {
     pub(crate) backoff: Backoff,
     /// Per worker. `None`: from `RLIMIT_NOFILE`.
     pub(crate) max_connections: Option<usize>,
+    /// Per worker and client address. `None`: any number.
+    pub(crate) max_connections_per_client: Option<NonZeroUsize>,
     /// Per worker, before it is replaced.
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_worker_age: Option<Duration>,
@@ -138,6 +140,7 @@ impl Default for Config {
             crash_limit: CrashLimit::default(),
             backoff: Backoff::default(),
             max_connections: None,
+            max_connections_per_client: None,
             max_requests: None,
             max_worker_age: None,
             proxy_protocol: Vec::new(),

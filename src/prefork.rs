@@ -7,10 +7,11 @@ use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hyper::service::Service;
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
@@ -28,7 +29,7 @@ use crate::proxy::Network;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::connection::Connection;
-use crate::worker::incoming::Incoming;
+use crate::worker::incoming::{Crowd, Incoming};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
 use crate::worker::{Worker, recycle};
@@ -181,7 +182,7 @@ impl Prefork {
         let http = std::mem::take(&mut self.http);
         let tls = self.tls.clone();
         let max_requests = self.config.max_requests;
-        let balancers = std::mem::take(&mut self.config.proxy_protocol);
+        let balancers = self.config.proxy_protocol.clone();
         self.begin(async move |worker, incoming| {
             // Before the app, which may take long to find out what else is wrong.
             let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
@@ -370,6 +371,9 @@ impl Prefork {
     }
 }
 
+/// How soon after all connections were busy an idle one is looked for, while a new one waits.
+const ROOM_TERM: Duration = Duration::from_millis(100);
+
 /// What a worker needs to speak TLS.
 fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Error> {
     let keys = worker.tls().keys(tls.key_lifetime())?;
@@ -413,6 +417,7 @@ async fn serve_incoming<S, B>(
 {
     spawn_local(server.clock());
     let _tally = Tally(server.clone());
+    spawn_local(make_room(server.clone(), connections.incoming.crowd()));
     let (draining, asked) = (server.clone(), worker.drain_asked());
     spawn_local(async move {
         if asked.clone().asked().await == Idle::HandOver {
@@ -440,6 +445,18 @@ async fn serve_incoming<S, B>(
         connections.each(begin).await;
     }
     server.drained().await;
+}
+
+/// Ends idle connections for new ones that wait at the cap.
+async fn make_room(server: Server, crowd: Crowd) {
+    loop {
+        crowd.waits().await;
+        while crowd.is_waiting() {
+            server.make_room();
+            // Another waits, or all were busy. An idle one may have become busy after all.
+            let _: Result<(), _> = timeout(ROOM_TERM, crowd.waits()).await;
+        }
+    }
 }
 
 /// Gives connections to siblings that have less to do, as the master says.

@@ -224,7 +224,9 @@ impl<I: Socket> Connection<I> {
         let last = match order {
             Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
             Order::Cut => None,
-            Order::CloseIdle | Order::Expire(_) => self.take_stream().map(Farewell::silent),
+            Order::CloseIdle | Order::MakeRoom | Order::Expire(_) => {
+                self.take_stream().map(Farewell::silent)
+            }
         };
         self.member.note(order);
         Poll::Ready(Some(last))

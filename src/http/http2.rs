@@ -177,12 +177,12 @@ where
         }
     }
 
-    /// The connection ended because of the client's frames, of which h2 knows nothing. Where h2 may
-    /// have written a part of a frame no other can follow.
-    fn tell_of_frames(&self) {
-        if self.frames.are_too_many() && self.activity.write_blocked_since().is_none() {
+    /// The connection ends for a reason of which h2 knows nothing. Where h2 may have written a part
+    /// of a frame no other can follow.
+    fn say_goaway(&self, reason: h2::Reason) {
+        if self.activity.write_blocked_since().is_none() {
             let mut io = self.io.borrow_mut();
-            io.held().extend_from_slice(&self.frames.goaway());
+            io.held().extend_from_slice(&self.frames.goaway(reason));
             io.note_held();
         }
     }
@@ -241,7 +241,9 @@ where
         if let Err(error) = outcome {
             tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
         }
-        self.tell_of_frames();
+        if self.frames.are_too_many() {
+            self.say_goaway(h2::Reason::ENHANCE_YOUR_CALM);
+        }
         // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
         // still, and a reset would take our last frames from it.
         self.activity.leave_body_unread();
@@ -260,6 +262,15 @@ where
             Order::Expire(Deadline::Header) if self.course == Course::Ends => {
                 self.course = Course::Over;
                 None
+            }
+            Order::MakeRoom => {
+                let is_idle = self.tasks.is_empty() && !self.streams.are_open();
+                // What has come is to be read first.
+                let goes = is_idle && !self.io.borrow().has_unread();
+                goes.then(|| {
+                    self.say_goaway(h2::Reason::NO_ERROR);
+                    order
+                })
             }
             // They are about what the connection was before.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,

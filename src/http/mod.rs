@@ -188,6 +188,12 @@ impl Server {
         self.registry.share(connections);
     }
 
+    /// Ends the connection that has been idle longest, if any is, with a GOAWAY in HTTP/2. A busy
+    /// one is never ended.
+    pub(crate) fn make_room(&self) {
+        self.registry.make_room();
+    }
+
     /// Resolves when no connection is left, upgraded ones included.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + use<> {
         let registry = Rc::clone(&self.registry);

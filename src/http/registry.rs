@@ -6,6 +6,7 @@
 //! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
 
 mod drain;
+mod room;
 #[cfg(feature = "http2")]
 mod streams;
 
@@ -24,6 +25,7 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) use self::drain::LEAVING_MAX;
 pub(super) use self::drain::Leave;
 use self::drain::{Exit, Phase};
+use self::room::Room;
 use super::activity::{Activity, Stage};
 use super::clock::Clock;
 use super::counters::Counters;
@@ -45,6 +47,7 @@ pub(super) struct Registry {
     timeouts: Timeouts,
     phase: Cell<Phase>,
     exit: Exit,
+    room: Room,
     first_came: Notify,
     last_left: Notify,
     drain_asked: Notify,
@@ -80,6 +83,7 @@ impl Registry {
             http,
             phase: Cell::new(Phase::Serving),
             exit: Exit::default(),
+            room: Room::default(),
             first_came: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
@@ -362,7 +366,7 @@ impl Member {
         match order {
             Order::Expire(deadline) => self.registry.counters.timeout(deadline),
             Order::EndUpgrade => self.registry.counters.upgrade_cut(),
-            Order::CloseIdle | Order::Streams | Order::Rest | Order::Cut => {}
+            Order::CloseIdle | Order::MakeRoom | Order::Streams | Order::Rest | Order::Cut => {}
         }
     }
 
@@ -394,6 +398,7 @@ impl Member {
             Order::CloseIdle => {
                 self.activity.is_idle() && self.registry.is_draining(&self.activity)
             }
+            Order::MakeRoom => self.registry.idle_since(&self.activity).is_some(),
             Order::Rest => {
                 let holds = self.activity.is_idle() && self.activity.is_settled();
                 let is_over = matches!(self.activity.stage(), Stage::HandedOver | Stage::Upgraded);

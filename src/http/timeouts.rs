@@ -101,6 +101,17 @@ impl Timeouts {
         activity.stage() == Stage::Fresh && activity.stamp().after(self.round_trip) > now
     }
 
+    /// Since when a connection has been idle, if for so long that it may end for another: a request
+    /// that is on its way is given as much time to come as in a drain.
+    pub(super) fn idle_since(&self, activity: &Activity, now: Tick) -> Option<Tick> {
+        let is_idle = match activity.stage() {
+            Stage::Quiet => activity.write_blocked_since().is_none(),
+            _ => activity.is_idle() && !self.is_new(activity, now),
+        };
+        let since = activity.stamp();
+        (is_idle && since.after(self.linger) <= now).then_some(since)
+    }
+
     /// When a connection's time is up as things stand, and what is to be done about it then.
     pub(super) fn deadline(
         &self,
@@ -179,6 +190,8 @@ pub(super) enum Order {
     Expire(Deadline),
     /// The drain's grace for idle connections is over.
     CloseIdle,
+    /// A new connection waits for one to end, and this one is idle.
+    MakeRoom,
     /// The drain's grace for upgraded connections is over.
     EndUpgrade,
     /// Look for streams whose client has taken too long.
@@ -192,7 +205,10 @@ pub(super) enum Order {
 impl Order {
     /// Whether it has no reason any more once the client says something.
     pub(super) fn is_about_silence(self) -> bool {
-        matches!(self, Self::CloseIdle | Self::Expire(Deadline::Idle))
+        matches!(
+            self,
+            Self::CloseIdle | Self::MakeRoom | Self::Expire(Deadline::Idle)
+        )
     }
 }
 

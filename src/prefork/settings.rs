@@ -1,6 +1,6 @@
 //! The settings of a server to be, one method each.
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -95,11 +95,29 @@ impl Prefork {
         self
     }
 
-    /// How many connections a worker holds; further ones wait in the listener's queue. At least 1.
-    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors.
+    /// How many connections a worker holds. At least 1. When there are as many and another waits,
+    /// [`serve`](Self::serve) closes the one that has been idle longest, with GOAWAY in HTTP/2. It
+    /// closes none that was idle for less than [`Http::linger`](crate::Http::linger), and none
+    /// that is less than a second old and has sent nothing. While all are busy, new ones wait in
+    /// the listener's queue; in [`run`](Self::run) they always do. Default: what `RLIMIT_NOFILE`
+    /// allows, less a reserve for the app's own descriptors.
     #[must_use]
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.config.max_connections = Some(connections);
+        self
+    }
+
+    /// How many connections a worker holds of one client address: an IPv4 address, or the first 64
+    /// bits of an IPv6 address. A further one is accepted and closed without a word. A server's
+    /// workers count alone, so that the server holds up to this many for each worker. Clients on
+    /// Unix sockets and those of [`proxy_protocol`](Self::proxy_protocol) are not limited. Default:
+    /// `None`, which is any number.
+    #[must_use]
+    pub fn max_connections_per_client(
+        mut self,
+        connections: impl Into<Option<NonZeroUsize>>,
+    ) -> Self {
+        self.config.max_connections_per_client = connections.into();
         self
     }
 

@@ -22,11 +22,10 @@ use crate::worker::stream::Stream;
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
-    peer: Peer,
     local: Arc<Address>,
     /// Boxed, as hardly any connection has it.
     luggage: Option<Box<Luggage>>,
-    _admission: Admission,
+    admission: Admission,
 }
 
 /// What a connection may bring along, until it is read from.
@@ -50,18 +49,12 @@ enum Past {
 }
 
 impl Connection {
-    pub(crate) fn new(
-        stream: Stream,
-        peer: Peer,
-        local: Arc<Address>,
-        admission: Admission,
-    ) -> Self {
+    pub(crate) fn new(stream: Stream, local: Arc<Address>, admission: Admission) -> Self {
         Self {
             stream,
-            peer,
             local,
             luggage: None,
-            _admission: admission,
+            admission,
         }
     }
 
@@ -133,7 +126,7 @@ impl Connection {
     /// Who is at the other end.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        self.peer
+        self.admission.peer
     }
 
     /// The address of the listener it came through; for a wildcard listener the wildcard.
@@ -184,7 +177,7 @@ impl Socket for Connection {
     }
 
     fn info(&self) -> ConnectionInfo {
-        let mut info = ConnectionInfo::new(self.peer, Arc::clone(&self.local));
+        let mut info = ConnectionInfo::new(self.peer(), Arc::clone(&self.local));
         if let Some(forwarded) = self.forwarded() {
             info.set_forwarded(forwarded);
         }
@@ -315,7 +308,8 @@ mod tests {
             let said = (&more).write_all(b"more");
             ready(said.map(|()| Response::<Empty<Bytes>>::default()))
         }));
-        let queue = Queue::new(vec![listener.into()], None, 8, Row::own()).expect("a runtime");
+        let queue =
+            Queue::new(vec![listener.into()], None, 8, None, Row::own()).expect("a runtime");
         let accepted = Incoming::new(queue).accept().await;
         front.serve(accepted.expect("it does not drain")).await;
         let mut answer = Vec::new();

@@ -1,6 +1,8 @@
 //! The connections of a worker: from its own slot's listeners and inbox, and from those it has
 //! adopted.
 
+mod crowd;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -8,19 +10,20 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
+pub(crate) use self::crowd::Crowd;
 use crate::address::Address;
-#[cfg(feature = "axum")]
 use crate::address::Peer;
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::row::Row;
+use crate::worker::clients::Clients;
 use crate::worker::connection::Connection;
 use crate::worker::pulse;
 use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
@@ -58,6 +61,7 @@ pub(crate) struct Queue {
     accepting: AtomicBool,
     first_poll: Notify,
     first_came: Notify,
+    room_asked: Notify,
     row: Row,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
@@ -73,6 +77,8 @@ struct State {
     /// Runs while accepting rests after an error that is not [`is_of_connection`].
     pause: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
+    /// `None` if clients are not limited.
+    clients: Option<Clients>,
 }
 
 impl Incoming {
@@ -97,6 +103,11 @@ impl Incoming {
         let connection = poll_fn(|cx| self.poll_accept(cx)).await;
         self.in_a_row += 1;
         connection
+    }
+
+    /// To hear of those that wait at the cap.
+    pub(crate) fn crowd(&self) -> Crowd {
+        Crowd(Arc::clone(&self.queue))
     }
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
@@ -151,6 +162,7 @@ impl Queue {
         listeners: Vec<OwnedFd>,
         inbox: Option<OwnedFd>,
         max_connections: usize,
+        clients: Option<Clients>,
         row: Row,
     ) -> io::Result<Arc<Self>> {
         let sources = sources(listeners, inbox, None)?;
@@ -161,6 +173,7 @@ impl Queue {
             draining: false,
             pause: None,
             waker: None,
+            clients,
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -169,6 +182,7 @@ impl Queue {
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
             first_came: Notify::new(),
+            room_asked: Notify::new(),
             row,
             address,
         }))
@@ -249,6 +263,9 @@ impl Queue {
             if state.draining && state.is_emptied() {
                 return Poll::Ready(None);
             }
+            if !state.draining && state.poll_waiting(cx).is_ready() {
+                self.room_asked.notify_one();
+            }
             return Poll::Pending;
         }
         if let Some(pause) = &mut state.pause {
@@ -261,14 +278,14 @@ impl Queue {
         }
         if state.draining {
             let queued = state.poll_queued(cx);
-            return queued.map(|accepted| accepted.map(|accepted| self.admit(accepted)));
+            return queued
+                .map(|accepted| accepted.map(|accepted| self.admit(&mut state, accepted)));
         }
-        state
-            .poll_sources(cx)
-            .map(|accepted| Some(self.admit(accepted)))
+        let accepted = ready!(state.poll_sources(cx));
+        Poll::Ready(Some(self.admit(&mut state, accepted)))
     }
 
-    fn admit(self: &Arc<Self>, accepted: Accepted) -> Connection {
+    fn admit(self: &Arc<Self>, state: &mut State, accepted: Accepted) -> Connection {
         let Accepted {
             stream,
             peer,
@@ -283,10 +300,14 @@ impl Queue {
             pulse::stamp(&self.row);
             self.first_came.notify_one();
         }
+        if let Some(clients) = &mut state.clients {
+            clients.begin(peer);
+        }
         let admission = Admission {
             queue: Arc::clone(self),
+            peer,
         };
-        let mut connection = Connection::new(stream, peer, local, admission);
+        let mut connection = Connection::new(stream, local, admission);
         if origin == Origin::Worker {
             connection.take_over(forwarded, read_ahead);
         }
@@ -298,17 +319,21 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Admission {
     queue: Arc<Queue>,
+    pub(super) peer: Peer,
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
         self.queue.row.connection_ends();
+        let mut state = self.queue.state();
+        if let Some(clients) = &mut state.clients {
+            clients.end(self.peer);
+        }
         if before >= self.queue.max_connections {
-            self.queue.state().wake();
+            state.wake();
             return;
         }
-        let mut state = self.queue.state();
         if state.pause.take().is_some() {
             state.wake();
         }
@@ -329,6 +354,10 @@ impl State {
             loop {
                 match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,
+                    // It is closed at once: its client has enough of them.
+                    Poll::Ready(Ok(accepted)) if self.refuses(&accepted) => {
+                        tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
+                    }
                     Poll::Ready(Ok(accepted)) => {
                         self.next = at + 1;
                         return Poll::Ready(accepted);
@@ -412,7 +441,7 @@ mod tests {
     }
 
     fn queue(listener: TcpListener) -> Arc<Queue> {
-        Queue::new(vec![listener.into()], None, 1000, Row::own()).expect("a runtime")
+        Queue::new(vec![listener.into()], None, 1000, None, Row::own()).expect("a runtime")
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The life of a worker: take the inheritance, build the runtime, run the app on the incoming
 //! connections until the drain, report, leave.
 
+pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
@@ -39,6 +40,7 @@ use crate::protocol::inheritance::Marker;
 use crate::protocol::scoreboard;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
+use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
@@ -475,5 +477,7 @@ fn queue(
         }
     };
     row.set(Gauge::ConnectionsMax, cap as u64);
-    Queue::new(listeners, inbox, cap, row)
+    let clients = config.max_connections_per_client;
+    let clients = clients.map(|max| Clients::new(max, &config.proxy_protocol));
+    Queue::new(listeners, inbox, cap, clients, row)
 }

@@ -181,7 +181,8 @@ mod tests {
             let (listener, file) = listener::unix::listen(&path, 4096).expect("a new path");
             std::mem::forget(file);
             let row = Row::own();
-            let queue = Queue::new(vec![listener], None, 10_000, row.clone()).expect("a runtime");
+            let queue =
+                Queue::new(vec![listener], None, 10_000, None, row.clone()).expect("a runtime");
             let inbox = Inbox::new().expect("a pair");
             let end = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a number");
             let (switch, drain) = DrainSwitch::new();

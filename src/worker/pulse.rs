@@ -68,7 +68,7 @@ mod tests {
             panic!("a TCP address")
         };
         let row = Row::own();
-        let queue = Queue::new(vec![listener], None, 8, row.clone()).expect("a listener");
+        let queue = Queue::new(vec![listener], None, 8, None, row.clone()).expect("a listener");
         spawn_local(beat(row.clone(), Arc::clone(&queue)));
         yield_now().await;
         assert_eq!(row.gauge(Gauge::HeartbeatMillis), 0, "nothing to beat for");

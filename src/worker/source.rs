@@ -98,6 +98,30 @@ impl Source {
         }
     }
 
+    /// Ready if a client waits to be accepted.
+    pub(super) fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let Door::Listener(listener, _) = &self.door else {
+            return Poll::Pending;
+        };
+        loop {
+            let Ok(mut readable) = ready!(listener.poll_read_ready(cx)) else {
+                return Poll::Pending;
+            };
+            if self.is_waiting() {
+                return Poll::Ready(());
+            }
+            readable.clear_ready();
+        }
+    }
+
+    /// Whether a client waits to be accepted.
+    pub(super) fn is_waiting(&self) -> bool {
+        match &self.door {
+            Door::Listener(listener, _) => fds::is_readable(listener),
+            Door::Inbox(_) => false,
+        }
+    }
+
     pub(super) fn count(&mut self) {
         let queued = match &self.door {
             Door::Listener(listener, _) => listener::queued(listener),

@@ -21,7 +21,7 @@ use prefork_server::{
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{presence, privileges, resize, websocket};
+use crate::{cap, presence, privileges, resize, websocket};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -64,6 +64,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("sour") => sour(),
         Some("balanced") => balanced(),
         Some("privileges") => privileges::app(),
+        Some("patient") => cap::patient(),
         Some("silent") => presence::app(),
         Some("websocket") => websocket::app(CEILING),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),

@@ -257,8 +257,7 @@ pub(crate) fn recycling_closes_no_connection() {
 /// They wait in the inbox, where the worker that had them has left and the one that would take them
 /// is full; and it dies.
 pub(crate) fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
-    let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
-    let mut server = Server::start(&[&arguments[..], &["--max-connections", "3"]].concat());
+    let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let mut clients = connect(address, 3);
@@ -302,12 +301,11 @@ fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
 }
 
 pub(crate) fn a_full_worker_takes_over_as_others_leave() {
-    let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
-    let mut server = Server::start(&[&arguments[..], &["--max-connections", "2"]].concat());
+    let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
-    let mut clients = connect(address, 2);
-    clients.extend((0..2).map(|_| Client::connect(address)));
+    let mut clients = connect(address, 3);
+    clients.extend((0..3).map(|_| Client::connect(address)));
     server.signal(Signal::SIGHUP);
     server.wait_for("worker_exited", |exited| pid_of(exited) == first);
     assert_eq!(ask_all(clients), settled(&server, 1));

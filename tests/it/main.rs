@@ -8,6 +8,7 @@ mod api;
 mod apps;
 mod balance;
 mod balancer;
+mod cap;
 mod client;
 mod control;
 mod crash;
@@ -133,6 +134,9 @@ tests! {
         slow_clients_of_one_file_hold_one_descriptor_of_it,
         more_files_than_a_worker_may_have_open_are_503,
         head_of_a_directory_has_the_fields_of_get;
+    cap:
+        the_longest_idle_connection_makes_room_for_a_new_one,
+        a_client_has_as_many_connections_as_it_may;
     handover:
         reloads_close_no_connection,
         twenty_reloads_leave_nothing_behind,

@@ -146,6 +146,7 @@ fn server(options: &Options) -> Prefork {
         server = server.max_connections(connections.get());
     }
     server = server
+        .max_connections_per_client(limits.max_connections_per_client)
         .max_requests(limits.max_requests.map(NonZeroU64::get))
         .max_worker_age(limits.max_worker_age)
         .proxy_protocol(limits.proxy_protocol.iter().copied());

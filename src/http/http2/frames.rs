@@ -38,7 +38,6 @@ const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
-const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// See the module's head.
 pub(super) struct Frames {
@@ -115,13 +114,13 @@ impl Frames {
         self.verdict.get() == Verdict::TooMany
     }
 
-    /// What the client is told then: GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 6.8, 10.5).
-    pub(super) fn goaway(&self) -> [u8; FRAME_HEADER + 8] {
+    /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
+    pub(super) fn goaway(&self, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
         let mut frame = [0; FRAME_HEADER + 8];
         frame[2] = 8;
         frame[3] = GOAWAY;
         frame[9..13].copy_from_slice(&self.last_stream.get().to_be_bytes());
-        frame[13..].copy_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+        frame[13..].copy_from_slice(&u32::from(reason).to_be_bytes());
         frame
     }
 

@@ -18,6 +18,7 @@ mod pipelines;
 mod presence;
 mod protocol;
 mod rest;
+mod room;
 mod spent;
 
 use std::cell::RefCell;

@@ -96,6 +96,12 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
+    /// Connections that one worker holds of one client: an IPv4 address, or an IPv6 network of 64
+    /// bits; more are closed [default: any number]
+    #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS_PER_CLIENT")]
+    #[arg(value_parser = value::count::<NonZeroUsize>)]
+    pub(crate) max_connections_per_client: Option<NonZeroUsize>,
+
     /// The answer to this many requests ends a connection [default: any number]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTION_REQUESTS")]
     #[arg(value_parser = value::count::<NonZeroU32>)]

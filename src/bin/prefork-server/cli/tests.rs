@@ -58,6 +58,7 @@ fn nothing_asked_for_gives_the_documented_defaults() {
         (16 << 10, 4 << 20)
     );
     assert_eq!(limits.max_connections, None);
+    assert_eq!(limits.max_connections_per_client, None);
     #[cfg(feature = "http2")]
     assert_eq!(limits.http2, Http2::On);
     assert_eq!((logs.access_log, logs.announce_fd), (None, None));

@@ -138,6 +138,24 @@ fn a_client_that_does_not_acknowledge_begins_nothing_more() {
     });
 }
 
+/// Another is to have its place.
+#[test]
+fn an_idle_connection_is_told_before_it_makes_room() {
+    run(async {
+        let host = Host::start(options().linger(SHORT).write_timeout(SHORT), hello).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        client.next(DATA).await;
+        while host.server.connections() > 0 {
+            host.server.make_room();
+            tokio::task::yield_now().await;
+        }
+        let goaway = client.next(GOAWAY).await.payload;
+        assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (1, 0));
+        client.expect_end().await;
+    });
+}
+
 #[test]
 fn the_drains_deadline_cuts() {
     run(async {

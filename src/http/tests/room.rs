@@ -1,0 +1,48 @@
+//! Idle connections that end for new ones.
+
+use super::*;
+
+/// Asks for room until so many connections are left.
+async fn make_room(host: &Host, left: usize) {
+    while host.server.connections() > left {
+        host.server.make_room();
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn the_longest_idle_connection_ends_and_none_that_is_busy() {
+    run(async {
+        let host = Host::start(options().linger(SHORT).write_timeout(SHORT), echo).await;
+        let mut busy = host.connect().await;
+        busy.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\nhe")
+            .await;
+        let mut idle = Vec::new();
+        for _ in 0..3 {
+            let mut client = host.connect().await;
+            client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+            client
+                .expect("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                .await;
+            // Idle since an earlier tick than the next one.
+            let now = host.server.registry.now();
+            while host.server.registry.now() == now {
+                tokio::task::yield_now().await;
+            }
+            idle.push(client);
+        }
+        for left in [3, 2] {
+            make_room(&host, left).await;
+            idle.remove(0).expect_end().await;
+        }
+        idle[0].send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        idle[0]
+            .expect("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        make_room(&host, 1).await;
+        host.server.make_room();
+        busy.send("llo").await;
+        busy.expect("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
+            .await;
+    });
+}
