@@ -120,14 +120,7 @@ impl Master {
         generation: Generation,
         image: Image,
     ) -> Result<Process, NotSpawned> {
-        let seating = self.seat(slot).map_err(NotSpawned::Failed)?;
-        // The listeners could not be made when the slot was adopted.
-        if seating == Seating::New
-            && let Some(by) = self.supervisor.adopter_of(slot)
-        {
-            self.tell(by, Message::Adopt(slot));
-            self.tell_change(Change::Adopted { slot, by });
-        }
+        self.seat_worker(slot).map_err(NotSpawned::Failed)?;
         let row = Page::new()
             .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
@@ -191,6 +184,18 @@ impl Master {
         let seating = self.listeners.seat(slot)?;
         self.init.store(&self.listeners);
         Ok(seating)
+    }
+
+    /// As [`seat`](Self::seat), and tells the adopter if the listeners could not be made when the
+    /// slot was adopted.
+    fn seat_worker(&mut self, slot: Slot) -> Result<(), Error> {
+        if self.seat(slot)? == Seating::New
+            && let Some(by) = self.supervisor.adopter_of(slot)
+        {
+            self.tell(by, Message::Adopt(slot));
+            self.tell_change(Change::Adopted { slot, by });
+        }
+        Ok(())
     }
 
     /// A new slot's listeners are made here and not with its worker, which may take long to start:

@@ -2,9 +2,8 @@
 //!
 //! A client may resume its session on any worker, of any generation, and on workers of the next
 //! image too. So the master makes the keys, and workers see it at once when it replaces one; they
-//! have the page by a descriptor that cannot write. Cores are without the page; a core may hold what
-//! was in use at that moment (the master's copy, a cipher on the stack). A key that is not used any
-//! more is wiped.
+//! have the page by a descriptor that cannot write. Cores are without the page. A core may hold the
+//! keys in use: the master's copy, a cipher on the stack. A key that is not used any more is wiped.
 //!
 //! | words | what they are |
 //! |---|---|
