@@ -189,10 +189,10 @@ pub(crate) fn what_cannot_take_over_changes_nothing_and_says_why() {
     let ready = "set -- $PREFORK_SERVER_WORKER; printf R >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
     try_in_vain("reads no version of a master's state, and this master writes version ");
-    // And one that reads the versions 3 to 4.
-    let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\3\0\4\0' >&$7; exec sleep 1000";
+    // And one that reads the versions 100 to 101, in octal.
+    let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\144\0\145\0' >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
-    try_in_vain("reads versions 3 to 4 of");
+    try_in_vain("reads versions 100 to 101 of");
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
