@@ -95,6 +95,14 @@ pub enum Notice {
         /// The slot whose worker did so until now.
         by: Slot,
     },
+    /// A worker, or another program that had it, had shut a listener down (shutdown(2)); it listens
+    /// again, without the connections that waited in its queue.
+    ListenerReopened {
+        /// Its address.
+        address: Address,
+        /// The slot whose listener it is; `None` if all slots share it.
+        slot: Option<Slot>,
+    },
     /// A crashed worker's slot waits before the next spawn.
     BackingOff {
         /// The slot.
@@ -317,6 +325,7 @@ impl Notice {
             Self::WorkerExited { .. } => "worker_exited",
             Self::Adopted { .. } => "adopted",
             Self::Released { .. } => "released",
+            Self::ListenerReopened { .. } => "listener_reopened",
             Self::BackingOff { .. } => "backing_off",
             Self::ReloadStarted { .. } => "reload_started",
             Self::ReloadFinished { .. } => "reload_finished",

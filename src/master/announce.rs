@@ -75,6 +75,9 @@ fn fields(notice: &Notice) -> Value {
         Notice::Adopted { slot, by } | Notice::Released { slot, by } => {
             json!({ "slot": slot.0, "by": by.0 })
         }
+        Notice::ListenerReopened { address, slot } => {
+            json!({ "address": address.to_string(), "slot": slot.map(|slot| slot.0) })
+        }
         Notice::BackingOff { slot, pause } => {
             let pause = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             json!({ "slot": slot.0, "pause_ms": pause })

@@ -1,30 +1,25 @@
 //! The listeners of every (address, slot), and each slot's inbox. They belong to the master and
 //! outlive every worker.
 
+mod bound;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::address::Address;
-use crate::config::{Config, Listeners as Sharing};
+use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Activated, Inherited, Name, Seat, Stored};
+use crate::master::inherited::{Inherited, Name, Seat};
+use crate::master::listeners::bound::{Bound, Seats};
+pub(super) use crate::master::listeners::bound::{Reopened, Socket};
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
-use crate::sys::listener::unix::{self, UnixFile};
+use crate::sys::listener::unix::UnixFile;
 use crate::sys::listener::{self, Reuse};
-
-record!(Bound {
-    asked,
-    address,
-    seats
-});
 
 /// All that the server listens on.
 #[derive(Debug)]
@@ -43,28 +38,6 @@ pub(super) struct Left {
 }
 
 record!(Left { bound, inboxes });
-
-/// One address.
-#[derive(Debug)]
-struct Bound {
-    /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
-    /// manager's own unit.
-    asked: Option<Address>,
-    /// With the port that the kernel chose, if it was to choose.
-    address: Address,
-    seats: Seats,
-}
-
-#[derive(Debug)]
-enum Seats {
-    /// Slot `n` has listener `n`.
-    PerSlot(Vec<OwnedFd>),
-    /// Every slot has this one.
-    Shared {
-        listener: OwnedFd,
-        _file: Option<UnixFile>,
-    },
-}
 
 /// Whether there is an address that the workers of the image before this one do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,10 +183,7 @@ impl Listeners {
                 Some(Address::Tcp(asked)) => Some((Name { asked, seat }.to_string(), listener)),
                 _ => None,
             };
-            let listeners = match &bound.seats {
-                Seats::PerSlot(listeners) => listeners.as_slice(),
-                Seats::Shared { listener, .. } => std::slice::from_ref(listener),
-            };
+            let listeners = bound.seats.listeners();
             let seat = |slot| match bound.seats {
                 Seats::PerSlot(_) => Seat::Slot(Slot(slot)),
                 Seats::Shared { .. } => Seat::Shared,
@@ -282,6 +252,19 @@ impl Listeners {
             .collect()
     }
 
+    /// Those of every slot.
+    pub(super) fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let all = self.bound.iter().flat_map(|bound| bound.seats.listeners());
+        all.map(AsFd::as_fd)
+    }
+
+    /// Opens those again that were shut down.
+    pub(super) fn reopen(&mut self) -> Vec<Reopened> {
+        let backlog = self.backlog;
+        let reopen = |bound: &mut Bound| bound.reopen(backlog);
+        self.bound.iter_mut().flat_map(reopen).collect()
+    }
+
     /// As [`of`](Self::of), only those that no other slot has: a shared one needs no adoption.
     pub(crate) fn of_alone(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
         self.bound
@@ -321,113 +304,6 @@ impl Listeners {
         (listeners, files)
     }
 }
-
-impl Bound {
-    fn open(address: &Address, config: &Config, inherited: &mut Inherited) -> Result<Self, Error> {
-        let kept = match address {
-            Address::Tcp(asked) => inherited.take_stored(*asked),
-            Address::Unix(_) => None,
-        };
-        let bound = match kept {
-            Some((real, stored)) => {
-                tracing::info!("listening on {real} with what an earlier master left");
-                Self::kept(address, real, stored, config.backlog)
-            }
-            None => Self::new(address, config),
-        };
-        bound.map_err(|source| bind_error(address, source))
-    }
-
-    fn activated(activated: Activated) -> Self {
-        Self {
-            asked: None,
-            address: activated.address,
-            seats: Seats::Shared {
-                listener: activated.listener,
-                _file: None,
-            },
-        }
-    }
-
-    /// They stay what they were, be it that `config` asks for another way to share them now: what
-    /// waits in their queues would be lost. A slot of which none was kept is given a new one.
-    fn kept(
-        asked: &Address,
-        real: SocketAddr,
-        stored: Vec<Stored>,
-        backlog: u32,
-    ) -> io::Result<Self> {
-        let mut by_seat: BTreeMap<_, _> = stored
-            .into_iter()
-            .map(|stored| (stored.name.seat, stored.listener))
-            .collect();
-        let seats = if let Some(listener) = by_seat.remove(&Seat::Shared) {
-            Seats::Shared {
-                listener,
-                _file: None,
-            }
-        } else {
-            let mut listeners = Vec::new();
-            let mut slot = 0;
-            while !by_seat.is_empty() {
-                listeners.push(match by_seat.remove(&Seat::Slot(Slot(slot))) {
-                    Some(listener) => listener,
-                    None => listener::tcp(real, Reuse::Join, backlog)?,
-                });
-                slot += 1;
-            }
-            Seats::PerSlot(listeners)
-        };
-        Ok(Self {
-            asked: Some(asked.clone()),
-            address: Address::Tcp(real),
-            seats,
-        })
-    }
-
-    fn new(address: &Address, config: &Config) -> io::Result<Self> {
-        let backlog = config.backlog;
-        match address {
-            Address::Unix(path) => {
-                let (listener, file) = unix::listen(path, backlog)?;
-                let seats = Seats::Shared {
-                    listener,
-                    _file: Some(file),
-                };
-                Ok(Self {
-                    asked: Some(address.clone()),
-                    address: address.clone(),
-                    seats,
-                })
-            }
-            &Address::Tcp(tcp) => {
-                let reuse = match config.listeners {
-                    Sharing::Shared => Reuse::None,
-                    Sharing::PerSlot => Reuse::First,
-                };
-                let listener = listener::tcp(tcp, reuse, backlog)?;
-                let real = listener::address(&listener)?;
-                let seats = match config.listeners {
-                    Sharing::Shared => Seats::Shared {
-                        listener,
-                        _file: None,
-                    },
-                    Sharing::PerSlot => Seats::PerSlot(vec![listener]),
-                };
-                Ok(Self {
-                    asked: Some(address.clone()),
-                    address: real,
-                    seats,
-                })
-            }
-        }
-    }
-}
-
-record!(enum Seats {
-    0 = PerSlot(listeners),
-    1 = Shared { listener, _file },
-});
 
 fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {

@@ -7,6 +7,7 @@ mod balance;
 mod hang;
 pub(crate) mod inherited;
 mod init;
+mod listener_watch;
 pub(crate) mod listeners;
 mod outbox;
 mod patrol;
@@ -38,6 +39,7 @@ use crate::master::announce::Announcer;
 use crate::master::hang::HangWatch;
 use crate::master::inherited::Inherited;
 use crate::master::init::Init;
+use crate::master::listener_watch::ListenerWatch;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
@@ -92,6 +94,7 @@ struct Master {
     signals: Signals,
     asks: UnixDatagram,
     listeners: Listeners,
+    listener_watch: ListenerWatch,
     scoreboard: Scoreboard,
     /// `None` if the server does not speak TLS.
     secrets: Option<Secrets>,
@@ -168,6 +171,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         signals,
         asks,
         listeners,
+        listener_watch: ListenerWatch::default(),
         scoreboard,
         next_shares: shares::first_look(&config, secrets.as_ref()),
         secrets,
@@ -255,6 +259,7 @@ impl Master {
         self.hear_workers();
         self.hear_handles();
         self.hear_signals();
+        self.watch_listeners();
         self.patrol();
         self.share_out();
         self.rotate_ticket_keys();
@@ -279,6 +284,7 @@ impl Master {
             self.until_patrol(),
             self.until_shares(),
             self.until_rotation(),
+            self.listener_watch.left(),
         ];
         let timeout = match left.into_iter().chain(others.into_iter().flatten()).min() {
             None => PollTimeout::NONE,
@@ -296,6 +302,7 @@ impl Master {
             Some(PollFd::new(process.channel()?.as_fd(), flags))
         });
         let mut fds: Vec<_> = ours.into_iter().chain(channels).collect();
+        fds.extend(self.watched_listeners());
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(Error::system("poll(2)", error)),

@@ -18,6 +18,7 @@ use crate::hooks::Notice;
 use crate::id::WorkerId;
 use crate::master::announce::Announcer;
 use crate::master::init::Init;
+use crate::master::listener_watch::ListenerWatch;
 use crate::master::listeners::{Listeners, News};
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
@@ -218,6 +219,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         signals,
         asks,
         listeners,
+        listener_watch: ListenerWatch::default(),
         scoreboard,
         next_shares: shares::first_look(&config, secrets.as_ref()),
         secrets,
@@ -239,10 +241,9 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     if news == News::Address || known == Known::ToNobody {
         master.tell_supervisor(Event::Reload);
     }
-    state
-        .asked
-        .into_iter()
-        .for_each(|command| master.obey(command));
+    for command in state.asked {
+        master.obey(command);
+    }
     // Whoever has ended in the last moments of the image before was announced to that one.
     master.reap();
     Ok(master)

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -73,6 +74,42 @@ fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> 
         socket.set_reuse_port(true)?;
     }
     Ok(socket.into())
+}
+
+/// Whether one of these listeners was shut down (shutdown(2)), as any process can do that has it. A
+/// TCP one is then closed for all, a Unix one refuses connections though it has `SO_ACCEPTCONN`.
+pub(crate) fn is_any_shut_down<'a>(listeners: impl IntoIterator<Item = BorrowedFd<'a>>) -> bool {
+    let mut fds = shut_down_events(listeners);
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+}
+
+/// What poll(2) tells of listeners that were shut down, and of no others.
+pub(crate) fn shut_down_events<'a>(
+    listeners: impl IntoIterator<Item = BorrowedFd<'a>>,
+) -> Vec<PollFd<'a>> {
+    let events = PollFlags::from_bits_retain(libc::POLLRDHUP);
+    let listeners = listeners.into_iter();
+    listeners.map(|fd| PollFd::new(fd, events)).collect()
+}
+
+pub(crate) fn is_shut_down(listener: impl AsFd) -> bool {
+    is_any_shut_down([listener.as_fd()])
+}
+
+/// Opens a TCP listener that was shut down again: the same socket, so that all who have it accept
+/// from it again.
+pub(crate) fn listen_again(
+    listener: impl AsFd,
+    address: SocketAddr,
+    backlog: u32,
+) -> io::Result<()> {
+    let socket = SockRef::from(&listener);
+    match socket.bind(&address.into()) {
+        // It is bound still. It is not if the kernel had chosen the port (tcp_disconnect()).
+        Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
+        bound => bound?,
+    }
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
 /// Takes over a listener that the starter of this program has left open under this number, and
@@ -266,6 +303,33 @@ mod tests {
         let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");
         assert!(peer.is_unix() && peer.as_socket().is_none(), "{peer:?}");
         assert!(SockRef::from(&ours).nonblocking().expect("a socket"));
+    }
+
+    #[test]
+    fn a_listener_that_was_shut_down_listens_again_at_its_port() {
+        let first = tcp(ANY.parse().expect("valid"), Reuse::First, 8).expect("a free port");
+        let Ok(Address::Tcp(local)) = address(&first) else {
+            panic!("a TCP address")
+        };
+        let second = tcp(local, Reuse::Join, 8).expect("the first one shares");
+        for listener in [&first, &second] {
+            assert!(!is_shut_down(listener));
+            let shutdown = SockRef::from(listener).shutdown(std::net::Shutdown::Both);
+            shutdown.expect("it listens");
+            assert!(is_shut_down(listener));
+        }
+        std::net::TcpStream::connect(local).expect_err("nobody listens");
+        for listener in [&first, &second] {
+            listen_again(listener, local, 8).expect("nobody else has the port");
+            assert!(!is_shut_down(listener));
+            assert_eq!(address(listener).expect("bound"), local.into());
+        }
+        let connect = |_| std::net::TcpStream::connect(local).expect("it listens");
+        let _clients: Vec<_> = (0..10).map(connect).collect();
+        let waiting = [&first, &second].map(|listener| queued(listener).expect("TCP"));
+        assert_eq!(waiting.iter().sum::<usize>(), 10);
+        let error = tcp(local, Reuse::First, 8).expect_err("another server");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     /// As the starter of a program leaves it.

@@ -170,7 +170,9 @@ tests! {
     presence:
         nothing_is_left_of_a_silent_answer_whose_client_has_left;
     privileges:
-        they_may_ask_for_a_reload_and_not_for_the_end;
+        they_may_ask_for_a_reload_and_not_for_the_end,
+        a_listener_that_they_shut_down_listens_again,
+        a_unix_listener_that_they_shut_down_is_replaced;
     signals:
         a_program_with_threads_hears_them_all,
         a_starter_that_ignored_the_end_of_processes_does_no_harm,

@@ -1,18 +1,29 @@
 //! Workers that run as another user than a root master, and what they cannot do to it.
 
+use std::fs;
 use std::num::NonZeroU16;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
+use serde_json::Value;
 
 use crate::apps;
-use crate::client::{Client, get};
+use crate::client::{Client, get, get_unix};
 use crate::support::{Server, until};
+
+/// A path that the app listens on besides.
+const SOCKET: &str = "PREFORK_TEST_SOCKET";
 
 /// Does what the path says, as a worker would that an attacker has taken over.
 pub(crate) fn app() -> Result<(), Error> {
-    apps::server().user("nobody").serve(async |worker: Worker| {
+    let mut server = apps::server().user("nobody");
+    if let Ok(path) = std::env::var(SOCKET) {
+        server = server.also_bind(format!("unix:{path}").as_str());
+    }
+    server.serve(async |worker: Worker| {
         Ok(service_fn(move |request: Request| {
             let done = act(request.uri().path(), &worker);
             async move { Ok::<Response, BoxError>(Response::new(done?.into())) }
@@ -27,9 +38,38 @@ fn act(path: &str, worker: &Worker) -> Result<String, BoxError> {
         "/resize" => handle.resize(NonZeroU16::new(3).expect("not zero"))?,
         "/upgrade" => handle.upgrade()?,
         "/reload" => handle.reload()?,
+        "/shutdown" => shut_down_listeners()?,
+        "/slot" => return Ok(worker.slot().to_string()),
         _ => {}
     }
     Ok(worker.generation().to_string())
+}
+
+/// Shuts down every listener that this process has.
+fn shut_down_listeners() -> Result<(), BoxError> {
+    let tcp = fs::read_to_string("/proc/net/tcp")?;
+    let unix = fs::read_to_string("/proc/net/unix")?;
+    // proc_pid_net(5): the state LISTEN, and the flag __SO_ACCEPTCON.
+    let listening = tcp.lines().map(|line| (line, 3, "0A", 9));
+    let listening = listening.chain(unix.lines().map(|line| (line, 3, "00010000", 6)));
+    let inode = |(line, at, wanted, inode): (&str, usize, &str, usize)| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        (*fields.get(at)? == wanted).then(|| format!("socket:[{}]", fields[inode]))
+    };
+    let sockets: Vec<_> = listening.filter_map(inode).collect();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        // The directory's own descriptor is gone by the time of a second look.
+        let link = fs::read_link(entry.path()).unwrap_or_default();
+        if sockets
+            .iter()
+            .any(|socket| link.as_os_str() == socket.as_str())
+        {
+            let fd = entry.file_name().to_string_lossy().parse()?;
+            shutdown(fd, Shutdown::Both)?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts the app, or nothing where the workers' user cannot be another.
@@ -56,4 +96,48 @@ pub(crate) fn they_may_ask_for_a_reload_and_not_for_the_end() {
     assert_eq!(get(address, "/").body, "2");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn a_listener_that_they_shut_down_listens_again() {
+    let Some(mut server) = start() else { return };
+    let address = server.address();
+    for slot in 0..2 {
+        // Until the kernel gives the connection to this slot.
+        let mut client = loop {
+            let mut client = Client::connect(address);
+            if client.get("/slot").body == slot.to_string() {
+                break client;
+            }
+        };
+        client.ask("/shutdown");
+        assert_eq!(client.answer().body, "1");
+        // It may hold the other's too, which it has adopted until that was ready.
+        let reopened = server.wait_for("listener_reopened", |notice| notice["slot"] == slot);
+        assert_eq!(reopened["address"], address.to_string());
+        until(|| get(address, "/slot").body == slot.to_string());
+    }
+    assert_eq!(get(address, "/").body, "1", "no worker was replaced");
+}
+
+pub(crate) fn a_unix_listener_that_they_shut_down_is_replaced() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("s");
+    let this = std::env::current_exe().expect("a path");
+    let mut command = Command::new(this);
+    command.env(apps::VARIABLE, "privileges").env(SOCKET, &path);
+    let mut server = Server::spawn(&mut command);
+    let address = server.address();
+    assert_eq!(get(address, "/shutdown").body, "1");
+    let of_path = |notice: &Value| notice["address"] == format!("unix:{}", path.display());
+    let reopened = server.wait_for("listener_reopened", of_path);
+    assert_eq!(reopened["slot"], Value::Null);
+    server.wait("reload_finished");
+    assert_eq!(get_unix(&path), "2");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!path.exists());
 }

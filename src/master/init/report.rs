@@ -79,6 +79,7 @@ impl Report {
             | Notice::WorkerHung(_)
             | Notice::Adopted { .. }
             | Notice::Released { .. }
+            | Notice::ListenerReopened { .. }
             | Notice::BackingOff { .. }
             | Notice::UpgradeStarted
             | Notice::UpgradeFinished

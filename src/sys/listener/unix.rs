@@ -170,7 +170,10 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use socket2::SockRef;
+
     use super::*;
+    use crate::sys::listener::is_shut_down;
 
     #[test]
     fn a_socket_file_is_replaced_only_if_nobody_answers() {
@@ -202,6 +205,19 @@ mod tests {
         // A lock that a server has left over which was killed is nobody's.
         std::fs::write(dir.path().join("s.lock"), "").expect("writable");
         listen(&path, 8).expect("a new path");
+    }
+
+    #[test]
+    fn one_that_was_shut_down_is_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        let (listener, _file) = listen(&path, 8).expect("a new path");
+        assert!(!is_shut_down(&listener));
+        let shutdown = SockRef::from(&listener).shutdown(std::net::Shutdown::Read);
+        shutdown.expect("it listens");
+        assert!(is_shut_down(&listener));
+        let (_again, _file) = listen(&path, 8).expect("nobody answers");
+        std::os::unix::net::UnixStream::connect(&path).expect("it listens");
     }
 
     #[test]

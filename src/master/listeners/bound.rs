@@ -1,0 +1,229 @@
+//! One address and its listeners.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use crate::address::Address;
+use crate::config::{Config, Listeners as Sharing};
+use crate::error::Error;
+use crate::id::Slot;
+use crate::master::inherited::{Activated, Inherited, Seat, Stored};
+use crate::master::listeners::bind_error;
+use crate::record::record;
+use crate::sys::listener::unix::{self, UnixFile};
+use crate::sys::listener::{self, Reuse};
+
+record!(Bound {
+    asked,
+    address,
+    seats
+});
+
+/// One address.
+#[derive(Debug)]
+pub(super) struct Bound {
+    /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
+    /// manager's own unit.
+    pub(super) asked: Option<Address>,
+    /// With the port that the kernel chose, if it was to choose.
+    pub(super) address: Address,
+    pub(super) seats: Seats,
+}
+
+#[derive(Debug)]
+pub(super) enum Seats {
+    /// Slot `n` has listener `n`.
+    PerSlot(Vec<OwnedFd>),
+    /// Every slot has this one.
+    Shared {
+        listener: OwnedFd,
+        _file: Option<UnixFile>,
+    },
+}
+
+/// A listener that was shut down, and what came of opening it again.
+#[derive(Debug)]
+pub(in crate::master) struct Reopened {
+    pub(in crate::master) address: Address,
+    /// `None` if all slots share it.
+    pub(in crate::master) slot: Option<Slot>,
+    pub(in crate::master) result: io::Result<Socket>,
+}
+
+/// What a listener is that was opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::master) enum Socket {
+    /// The one that the workers have.
+    Same,
+    /// Another, which they have to be given.
+    New,
+}
+
+impl Bound {
+    pub(super) fn open(
+        address: &Address,
+        config: &Config,
+        inherited: &mut Inherited,
+    ) -> Result<Self, Error> {
+        let kept = match address {
+            Address::Tcp(asked) => inherited.take_stored(*asked),
+            Address::Unix(_) => None,
+        };
+        let bound = match kept {
+            Some((real, stored)) => {
+                tracing::info!("listening on {real} with what an earlier master left");
+                Self::kept(address, real, stored, config.backlog)
+            }
+            None => Self::new(address, config),
+        };
+        bound.map_err(|source| bind_error(address, source))
+    }
+
+    pub(super) fn activated(activated: Activated) -> Self {
+        Self {
+            asked: None,
+            address: activated.address,
+            seats: Seats::Shared {
+                listener: activated.listener,
+                _file: None,
+            },
+        }
+    }
+
+    /// They stay what they were, be it that `config` asks for another way to share them now: what
+    /// waits in their queues would be lost. A slot of which none was kept is given a new one.
+    fn kept(
+        asked: &Address,
+        real: SocketAddr,
+        stored: Vec<Stored>,
+        backlog: u32,
+    ) -> io::Result<Self> {
+        let mut by_seat: BTreeMap<_, _> = stored
+            .into_iter()
+            .map(|stored| (stored.name.seat, stored.listener))
+            .collect();
+        let seats = if let Some(listener) = by_seat.remove(&Seat::Shared) {
+            Seats::Shared {
+                listener,
+                _file: None,
+            }
+        } else {
+            let mut listeners = Vec::new();
+            let mut slot = 0;
+            while !by_seat.is_empty() {
+                listeners.push(match by_seat.remove(&Seat::Slot(Slot(slot))) {
+                    Some(listener) => listener,
+                    None => listener::tcp(real, Reuse::Join, backlog)?,
+                });
+                slot += 1;
+            }
+            Seats::PerSlot(listeners)
+        };
+        Ok(Self {
+            asked: Some(asked.clone()),
+            address: Address::Tcp(real),
+            seats,
+        })
+    }
+
+    pub(super) fn reopen(&mut self, backlog: u32) -> Vec<Reopened> {
+        let mut reopened = Vec::new();
+        for index in 0..self.seats.listeners().len() {
+            if listener::is_shut_down(&self.seats.listeners()[index]) {
+                reopened.push(Reopened {
+                    address: self.address.clone(),
+                    slot: self.seats.slot(index),
+                    result: self.seats.reopen(index, &self.address, backlog),
+                });
+            }
+        }
+        reopened
+    }
+
+    pub(super) fn new(address: &Address, config: &Config) -> io::Result<Self> {
+        let backlog = config.backlog;
+        match address {
+            Address::Unix(path) => {
+                let (listener, file) = unix::listen(path, backlog)?;
+                let seats = Seats::Shared {
+                    listener,
+                    _file: Some(file),
+                };
+                Ok(Self {
+                    asked: Some(address.clone()),
+                    address: address.clone(),
+                    seats,
+                })
+            }
+            &Address::Tcp(tcp) => {
+                let reuse = match config.listeners {
+                    Sharing::Shared => Reuse::None,
+                    Sharing::PerSlot => Reuse::First,
+                };
+                let listener = listener::tcp(tcp, reuse, backlog)?;
+                let real = listener::address(&listener)?;
+                let seats = match config.listeners {
+                    Sharing::Shared => Seats::Shared {
+                        listener,
+                        _file: None,
+                    },
+                    Sharing::PerSlot => Seats::PerSlot(vec![listener]),
+                };
+                Ok(Self {
+                    asked: Some(address.clone()),
+                    address: real,
+                    seats,
+                })
+            }
+        }
+    }
+}
+
+impl Seats {
+    pub(super) fn listeners(&self) -> &[OwnedFd] {
+        match self {
+            Self::PerSlot(listeners) => listeners,
+            Self::Shared { listener, .. } => std::slice::from_ref(listener),
+        }
+    }
+
+    /// Whose listener that is.
+    fn slot(&self, index: usize) -> Option<Slot> {
+        match self {
+            Self::PerSlot(_) => u16::try_from(index).ok().map(Slot),
+            Self::Shared { .. } => None,
+        }
+    }
+
+    /// A TCP listener stays the same socket. A Unix one cannot be opened again, so another takes
+    /// its path, unless the path is the service manager's.
+    fn reopen(&mut self, index: usize, address: &Address, backlog: u32) -> io::Result<Socket> {
+        match (address, self) {
+            (&Address::Tcp(address), seats) => {
+                listener::listen_again(&seats.listeners()[index], address, backlog)?;
+                Ok(Socket::Same)
+            }
+            (
+                Address::Unix(path),
+                Self::Shared {
+                    listener,
+                    _file: Some(file),
+                },
+            ) => {
+                (*listener, *file) = unix::listen(path, backlog)?;
+                Ok(Socket::New)
+            }
+            (Address::Unix(_), _) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "it was handed in (LISTEN_FDS)",
+            )),
+        }
+    }
+}
+
+record!(enum Seats {
+    0 = PerSlot(listeners),
+    1 = Shared { listener, _file },
+});
