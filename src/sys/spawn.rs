@@ -11,7 +11,7 @@ use nix::libc;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, getppid, setsid};
 
 use crate::hooks::Limit;
 use crate::sys::credentials::Credentials;
@@ -29,13 +29,27 @@ pub(crate) struct Inherit {
     pub(crate) credentials: Option<Credentials>,
 }
 
+/// Which session (setsid(2)) a worker is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Session {
+    Masters,
+    /// One without a terminal: a process may type into its controlling terminal (ioctl_tty(2),
+    /// `TIOCSTI`), and what reads there may have more rights than a worker.
+    Own,
+}
+
 /// Starts `command` with standard input from /dev/null, `inherit` in place, and `SIGTERM` as the
-/// signal it gets when this thread ends (prctl(2), `PR_SET_PDEATHSIG`).
+/// signal it gets when this thread ends (prctl(2), `PR_SET_PDEATHSIG`). It has no controlling
+/// terminal.
 pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> {
     let master = Pid::this();
     let last = last_open()?;
     command.stdin(Stdio::null());
-    let prepare = move || prepare(master, last, &inherit);
+    let session = match inherit.credentials.is_some() || may_have_terminal() {
+        true => Session::Own,
+        false => Session::Masters,
+    };
+    let prepare = move || prepare(master, last, session, &inherit);
     // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes system
     // calls on values made before the fork; it neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
@@ -46,8 +60,11 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
 }
 
 /// Runs in the new process before exec.
-fn prepare(master: Pid, last: RawFd, inherit: &Inherit) -> io::Result<()> {
+fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io::Result<()> {
     close_all_on_exec(last)?;
+    if session == Session::Own {
+        setsid()?;
+    }
     for &fd in &inherit.fds {
         // SAFETY: the master holds `fd` open while it spawns, and this process has its copy.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -95,6 +112,15 @@ fn close_all_on_exec(last: RawFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether this process has a controlling terminal, or it is not known: without one the kernel
+/// says so (tty(4)).
+fn may_have_terminal() -> bool {
+    match std::fs::File::open("/dev/tty") {
+        Err(error) => error.raw_os_error() != Some(Errno::ENXIO as i32),
+        Ok(_) => true,
+    }
 }
 
 /// The highest descriptor that is open (proc(5)).

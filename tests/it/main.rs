@@ -172,7 +172,9 @@ tests! {
     privileges:
         they_may_ask_for_a_reload_and_not_for_the_end,
         a_listener_that_they_shut_down_listens_again,
-        a_unix_listener_that_they_shut_down_is_replaced;
+        a_unix_listener_that_they_shut_down_is_replaced,
+        they_have_a_session_of_their_own,
+        they_have_no_terminal_and_their_master_hears_it;
     signals:
         a_program_with_threads_hears_them_all,
         a_starter_that_ignored_the_end_of_processes_does_no_harm,

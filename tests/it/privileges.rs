@@ -1,18 +1,19 @@
 //! Workers that run as another user than a root master, and what they cannot do to it.
 
 use std::fs;
+use std::io::Write;
 use std::num::NonZeroU16;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::geteuid;
+use nix::unistd::{Pid, geteuid};
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
 use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, get, get_unix};
-use crate::support::{Server, until};
+use crate::support::{BINARY, Server, binary, descendants, pid_of, proc_file, until};
 
 /// A path that the app listens on besides.
 const SOCKET: &str = "PREFORK_TEST_SOCKET";
@@ -140,4 +141,56 @@ pub(crate) fn a_unix_listener_that_they_shut_down_is_replaced() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
     assert!(!path.exists());
+}
+
+pub(crate) fn they_have_no_terminal_and_their_master_hears_it() {
+    let (input, mut keyboard) = std::io::pipe().expect("a pipe");
+    let server = binary();
+    let mut command = Command::new("script");
+    for (name, value) in server.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let line = format!("exec {BINARY} --listen 127.0.0.1:0 --workers 2 --announce-fd 1 2>&1");
+    command.args([
+        "--quiet",
+        "--return",
+        "--flush",
+        "--command",
+        &line,
+        "/dev/null",
+    ]);
+    let mut server = Server::spawn_with_input(&mut command, input.into());
+    let master = pid_of(&server.wait("serving"));
+    let (_, terminal) = session(master);
+    assert_ne!(terminal, 0, "script(1) gives it one");
+    let workers = descendants(master);
+    assert_eq!(workers.len(), 2);
+    for worker in workers {
+        assert_eq!(session(worker), (worker.as_raw(), 0));
+    }
+    // Ctrl-C.
+    keyboard.write_all(b"\x03").expect("script(1) reads");
+    let finished = server.wait("finished");
+    assert_eq!(finished["outcome"], "drained");
+    assert_eq!(server.end().code, Some(0));
+}
+
+pub(crate) fn they_have_a_session_of_their_own() {
+    let Some(mut server) = start() else { return };
+    server.address();
+    for worker in server.workers() {
+        assert_eq!(session(worker), (worker.as_raw(), 0));
+    }
+}
+
+/// A process's session and its controlling terminal, 0 if it has none (proc_pid_stat(5)).
+fn session(pid: Pid) -> (i32, i32) {
+    let stat = proc_file(pid, "stat").expect("it lives");
+    let (_, rest) = stat.rsplit_once(')').expect("its name");
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    let number = |at: usize| fields[at].parse().expect("a number");
+    (number(3), number(4))
 }
