@@ -157,7 +157,7 @@ pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, Wo
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
 pub use crate::http::{
-    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Request, Response, reply,
+    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Refused, Request, Response, reply,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};

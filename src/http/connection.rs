@@ -51,6 +51,16 @@ impl Failure {
         matches!(self, Self::Hyper(error) if error.is_parse())
     }
 
+    /// What hyper has answered to what is not HTTP/1.
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Hyper(error) if error.is_parse_too_large() => {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            }
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
     fn is_parse_version_h2(&self) -> bool {
         matches!(self, Self::Hyper(error) if error.is_parse_version_h2())
     }
@@ -368,7 +378,7 @@ impl<I: Socket> Connection<I> {
         if is_silent {
             return Some(Some(Farewell::silent(stream)));
         }
-        self.count_answer(StatusCode::REQUEST_TIMEOUT);
+        self.refuse(StatusCode::REQUEST_TIMEOUT);
         Some(Some(Farewell::new(stream, TOO_SLOW, Manner::HearOut)))
     }
 
@@ -400,8 +410,7 @@ impl<I: Socket> Connection<I> {
             (Err(error), stream) => {
                 tracing::debug!(?peer, %error, "connection failed");
                 if error.is_parse() && !error.is_parse_version_h2() {
-                    // hyper has answered: by this, or by another of its class (414, 431).
-                    self.count_answer(StatusCode::BAD_REQUEST);
+                    self.refuse(error.status());
                 }
                 let Some(stream) = stream else {
                     return Some(None);
@@ -416,9 +425,13 @@ impl<I: Socket> Connection<I> {
         })
     }
 
-    /// Counts an answer to what is no request, so that no service has seen it.
-    fn count_answer(&self, status: StatusCode) {
-        self.member.registry.counters.answer(status);
+    /// Counts and tells an answer to what is no request, so that no service has seen it.
+    fn refuse(&self, status: StatusCode) {
+        let Member {
+            registry, activity, ..
+        } = &self.member;
+        registry.counters.answer(status);
+        registry.http.on_refused.tell(status, activity, None);
     }
 }
 

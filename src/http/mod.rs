@@ -25,6 +25,7 @@ mod info;
 mod no_tls;
 mod options;
 mod preface;
+mod refused;
 mod registry;
 mod reply;
 mod rules;
@@ -56,6 +57,7 @@ pub(crate) use no_tls::{Acceptor, Tls};
 #[cfg(feature = "http2")]
 pub use options::Http2;
 pub use options::{DateHeader, Http, KeepAlive};
+pub use refused::Refused;
 use registry::Registry;
 pub use reply::reply;
 pub(crate) use socket::{Closed, Socket, Version};

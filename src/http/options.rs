@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use super::refused::{OnRefused, Refused};
+
 /// How connections are served: what a client may take, and how long.
 ///
 /// A timeout may pass late, by half a second at the most, but never early.
@@ -26,6 +28,7 @@ pub struct Http {
     pub(super) keep_alive: KeepAlive,
     pub(super) server_header: Option<HeaderValue>,
     pub(super) date_header: DateHeader,
+    pub(super) on_refused: OnRefused,
     #[cfg(feature = "http2")]
     pub(super) http2: Http2,
     #[cfg(feature = "http2")]
@@ -82,6 +85,7 @@ impl Default for Http {
             keep_alive: KeepAlive::Enabled,
             server_header: None,
             date_header: DateHeader::Sent,
+            on_refused: OnRefused::default(),
             #[cfg(feature = "http2")]
             http2: Http2::Enabled,
             #[cfg(feature = "http2")]
@@ -308,6 +312,27 @@ impl Http {
     /// Default: `None`.
     pub fn server_header(mut self, value: impl Into<Option<HeaderValue>>) -> Self {
         self.server_header = value.into();
+        self
+    }
+
+    /// Calls `log` for each request that the server itself refuses, so that no handler sees it: one
+    /// call in a worker, when the response is made, before any of it is sent. It is for an access
+    /// log, and must not block: the worker serves nothing meanwhile.
+    ///
+    /// Not told are streams of HTTP/2 that are reset, and connections that end without a response.
+    ///
+    /// Default: nothing is called.
+    ///
+    /// ```
+    /// use prefork_server::Http;
+    ///
+    /// let http = Http::new().on_refused(|refused| {
+    ///     let target = refused.head.map(|head| head.uri.path());
+    ///     println!("{:?} {target:?} {}", refused.connection.client(), refused.status);
+    /// });
+    /// ```
+    pub fn on_refused(mut self, log: impl Fn(&Refused<'_>) + Send + Sync + 'static) -> Self {
+        self.on_refused = OnRefused::new(log);
         self
     }
 

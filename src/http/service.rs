@@ -37,6 +37,19 @@ impl<S> Guarded<S> {
         Body::empty(Arc::clone(&self.activity))
     }
 
+    /// Answers in the handler's place.
+    fn refuse<R, F, B>(
+        &self,
+        status: StatusCode,
+        request: http::Request<R>,
+        exchange: Exchange,
+    ) -> Answer<F, B> {
+        let (head, _unread) = request.into_parts();
+        let on_refused = &self.registry.http.on_refused;
+        on_refused.tell(status, &self.activity, Some(&head));
+        Answer::own(status, exchange)
+    }
+
     fn handle<B>(&self, request: Request, exchange: Exchange) -> Answer<S::Future, B>
     where
         S: Service<Request, Response = Response<B>>,
@@ -84,7 +97,7 @@ where
                 tracing::debug!(%refusal, "request refused");
                 // Whatever follows is taken for its body, so that the connection ends here.
                 self.activity.leave_body_unread();
-                return Answer::own(refusal.status(), exchange);
+                return self.refuse(refusal.status(), request, exchange);
             }
             rules::settle_host(&mut request);
         }
@@ -98,13 +111,13 @@ where
         let mut request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
-            return Answer::own(StatusCode::PAYLOAD_TOO_LARGE, exchange);
+            return self.refuse(StatusCode::PAYLOAD_TOO_LARGE, request, exchange);
         }
         #[cfg(feature = "http2")]
         if request.version() == Version::HTTP_2 {
             if let Err(refusal) = rules::check_http2(&request, &self.registry.http) {
                 tracing::debug!(%refusal, "request refused");
-                return Answer::own(refusal.status(), exchange);
+                return self.refuse(refusal.status(), request, exchange);
             }
             rules::join_cookies(request.headers_mut());
         }

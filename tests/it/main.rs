@@ -4,6 +4,7 @@
 //! This binary has a `main` of its own because the library runs its program again in every
 //! worker: a re-executed test binary must become the app it is a worker of.
 
+mod access_log;
 mod api;
 mod apps;
 mod balance;
@@ -79,6 +80,9 @@ const TLS: &[Test] = &[];
 
 tests! {
     TESTS:
+    access_log:
+        what_the_server_refuses_is_logged,
+        what_was_not_parsed_is_null;
     lifecycle:
         every_slot_answers,
         a_unix_address_is_served_and_its_file_removed,

@@ -1,17 +1,17 @@
 //! From the options to the service of a worker.
 
-use std::cell::OnceCell;
 use std::convert::Infallible;
 use std::future::Future;
 use std::os::unix::process::parent_id;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response};
 use hyper::service::Service;
-use prefork_server::{Body, BoxError, Peer, Request, Worker};
+use prefork_server::{Body, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, Record, Recorded};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
@@ -20,7 +20,7 @@ use crate::site::{Answer, AtHand, Content, Files, Identity, Site, Welcome};
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
 /// The access log of this process: none in the master, opened when a worker starts.
-pub(crate) type SharedLog = Rc<OnceCell<AccessLog>>;
+pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 
 /// What is to be answered, before it is known in which process.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Answering {
     }
 
     pub(crate) fn log(&self) -> SharedLog {
-        Rc::clone(&self.log)
+        Arc::clone(&self.log)
     }
 
     /// Whether what is to be served is there.
@@ -130,11 +130,8 @@ impl Service<Request> for Front {
     fn call(&self, request: Request) -> Given<Told> {
         let Self(desk) = self;
         let record = desk.log.get().map(|log| {
-            let peer = match request.body().connection().client() {
-                Peer::Tcp(address) => Some(address.ip()),
-                _ => None,
-            };
-            log.begin(peer, &request)
+            let client = request.body().connection().client();
+            log.begin(client, &request)
         });
         if let Some(content) = desk.site.at_hand() {
             return Given::Now(Some(desk.sign(content.answer(request), record)));

@@ -19,7 +19,7 @@ use nix::sys::prctl::set_thp_disable;
 use nix::unistd::geteuid;
 use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
-use self::answer::Answering;
+use self::answer::{Answering, SharedLog};
 use self::cli::{HangTimeout, Options, Workers};
 use self::console::Console;
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         return console::refuse(&*error, 2);
     }
     let console = Console::new(&options, answering.log());
-    match server(&options)
+    match server(&options, answering.log())
         .hooks(console)
         .serve(async move |worker| answering.service(&worker))
     {
@@ -94,7 +94,7 @@ fn is_master_root() -> bool {
     }
 }
 
-fn server(options: &Options) -> Prefork {
+fn server(options: &Options, log: SharedLog) -> Prefork {
     let (processes, limits) = (&options.processes, &options.limits);
     let http = Http::new()
         .header_timeout(limits.header_timeout)
@@ -107,6 +107,14 @@ fn server(options: &Options) -> Prefork {
         .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)
         .max_body_size(limits.max_body_size);
+    let http = match options.logs.access_log {
+        Some(_) => http.on_refused(move |refused| {
+            if let Some(log) = log.get() {
+                log.refused(refused);
+            }
+        }),
+        None => http,
+    };
     #[cfg(feature = "http2")]
     let http = http.http2(limits.http2.into());
     let mut addresses = options.serving.listen.iter().cloned();

@@ -33,18 +33,27 @@ fn append_text(out: &mut Vec<u8>, record: &Record) {
         out,
         format_args!(" - - [{}] \"", Timestamp::from(request.at).common()),
     );
-    escape_text(out, request.method.as_str().as_bytes(), METHOD_BYTES);
-    out.push(b' ');
-    escape_text(out, target(&request.uri).as_bytes(), TARGET_BYTES);
-    put(out, format_args!(" {:?}\" ", request.version));
+    let head = request.head.as_ref();
+    match head {
+        Some(head) => {
+            escape_text(out, head.method.as_str().as_bytes(), METHOD_BYTES);
+            out.push(b' ');
+            escape_text(out, target(&head.uri).as_bytes(), TARGET_BYTES);
+            put(out, format_args!(" {:?}\" ", head.version));
+        }
+        None => out.extend_from_slice(b"-\" "),
+    }
     match answer.status {
         Some(status) => put(out, format_args!("{}", status.as_u16())),
         None => out.push(b'-'),
     }
     put(out, format_args!(" {}", answer.body));
-    for header in [&request.referer, &request.user_agent] {
+    for header in [
+        head.and_then(|head| head.referer.as_ref()),
+        head.and_then(|head| head.user_agent.as_ref()),
+    ] {
         out.extend_from_slice(b" \"");
-        let value = header.as_ref().map_or(&b"-"[..], HeaderValue::as_bytes);
+        let value = header.map_or(&b"-"[..], HeaderValue::as_bytes);
         escape_text(out, value, HEADER_BYTES);
         out.push(b'"');
     }
@@ -65,14 +74,18 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
         Some(peer) => put(out, format_args!("\"{peer}\"")),
         None => out.extend_from_slice(b"null"),
     }
-    out.extend_from_slice(b",\"method\":\"");
-    escape_json(out, request.method.as_str().as_bytes(), METHOD_BYTES);
-    out.extend_from_slice(b"\",\"target\":\"");
-    escape_json(out, target(&request.uri).as_bytes(), TARGET_BYTES);
-    put(
-        out,
-        format_args!("\",\"version\":\"{:?}\",\"status\":", request.version),
-    );
+    let head = request.head.as_ref();
+    match head {
+        Some(head) => {
+            out.extend_from_slice(b",\"method\":\"");
+            escape_json(out, head.method.as_str().as_bytes(), METHOD_BYTES);
+            out.extend_from_slice(b"\",\"target\":\"");
+            escape_json(out, target(&head.uri).as_bytes(), TARGET_BYTES);
+            put(out, format_args!("\",\"version\":\"{:?}\"", head.version));
+        }
+        None => out.extend_from_slice(b",\"method\":null,\"target\":null,\"version\":null"),
+    }
+    out.extend_from_slice(b",\"status\":");
     match answer.status {
         Some(status) => put(out, format_args!("{}", status.as_u16())),
         None => out.extend_from_slice(b"null"),
@@ -83,8 +96,8 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
         format_args!(",\"seconds\":{:.6}", answer.took.as_secs_f64()),
     );
     for (name, header) in [
-        ("referer", &request.referer),
-        ("user_agent", &request.user_agent),
+        ("referer", head.and_then(|head| head.referer.as_ref())),
+        ("user_agent", head.and_then(|head| head.user_agent.as_ref())),
     ] {
         put(out, format_args!(",\"{name}\":"));
         match header {

@@ -14,6 +14,7 @@ use http::{
     header::{REFERER, USER_AGENT},
 };
 use http_body::{Body, Frame, SizeHint};
+use prefork_server::{Peer, Refused};
 
 use super::{AccessLog, Shared};
 
@@ -33,6 +34,13 @@ pub(super) struct Asked {
     pub(super) at: SystemTime,
     /// `None` over a unix socket.
     pub(super) peer: Option<IpAddr>,
+    /// `None` for what was not parsed.
+    pub(super) head: Option<Head>,
+}
+
+/// What is told of a request's head.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) version: Version,
@@ -51,16 +59,39 @@ pub(super) struct Told {
 }
 
 impl AccessLog {
-    /// Call it when the request's head is there; `peer` is `None` over a unix socket.
-    pub(crate) fn begin<B>(&self, peer: Option<IpAddr>, request: &Request<B>) -> Box<Record> {
-        let request = Asked {
-            at: SystemTime::now(),
-            peer,
+    /// Call it when the request's head is there.
+    pub(crate) fn begin<B>(&self, client: Peer, request: &Request<B>) -> Box<Record> {
+        let head = Head {
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
             referer: request.headers().get(REFERER).cloned(),
             user_agent: request.headers().get(USER_AGENT).cloned(),
+        };
+        self.record(client, Some(head))
+    }
+
+    /// Records what the server answered in the handler's place.
+    pub(crate) fn refused(&self, refused: &Refused<'_>) {
+        let head = refused.head.map(|head| Head {
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            version: head.version,
+            referer: head.headers.get(REFERER).cloned(),
+            user_agent: head.headers.get(USER_AGENT).cloned(),
+        });
+        let mut record = self.record(refused.connection.client(), head);
+        record.answer.status = Some(refused.status);
+    }
+
+    fn record(&self, client: Peer, head: Option<Head>) -> Box<Record> {
+        let request = Asked {
+            at: SystemTime::now(),
+            peer: match client {
+                Peer::Tcp(address) => Some(address.ip()),
+                _ => None,
+            },
+            head,
         };
         let log = Arc::clone(&self.shared);
         Box::new(Record {

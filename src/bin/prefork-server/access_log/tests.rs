@@ -1,8 +1,9 @@
-use std::{fs, io::Read, net::IpAddr, time::SystemTime};
+use std::{fs, io::Read, time::SystemTime};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use prefork_server::Peer;
 
 use super::*;
 
@@ -10,12 +11,12 @@ fn log_to(path: &std::path::Path, format: LogFormat) -> AccessLog {
     AccessLog::open(LogTarget::File(path.into()), format).unwrap()
 }
 
-fn peer() -> Option<IpAddr> {
-    Some([192, 0, 2, 7].into())
+fn peer() -> Peer {
+    Peer::Tcp(([192, 0, 2, 7], 40_000).into())
 }
 
 /// One request, answered with `body`; its line is recorded when this returns.
-async fn serve(log: &AccessLog, peer: Option<IpAddr>, request: Request<()>, body: &'static str) {
+async fn serve(log: &AccessLog, peer: Peer, request: Request<()>, body: &'static str) {
     let mut record = log.begin(peer, &request);
     record.request.at = SystemTime::UNIX_EPOCH;
     let response = Recorded::wrap(Response::new(Full::from(body)), Some(record));
@@ -45,7 +46,7 @@ async fn a_line_of_text_is_combined_with_the_time_it_took() {
         .header("user-agent", "curl/8")
         .header("referer", "http://r/");
     serve(&log, peer(), request.body(()).unwrap(), "12345").await;
-    serve(&log, None, get("http://host/x"), "").await;
+    serve(&log, Peer::Unix, get("http://host/x"), "").await;
     drop(log);
     let lines = fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = lines.lines().map(without_seconds).collect();
@@ -131,7 +132,7 @@ async fn the_longest_line_fits_one_write_and_stays_well_formed() {
         let request = request
             .header("referer", &hostile)
             .header("user-agent", &quotes);
-        let peer = Some([u16::MAX; 8].into());
+        let peer = Peer::Tcp(([u16::MAX; 8], u16::MAX).into());
         serve(&log, peer, request.body(()).unwrap(), "").await;
         drop(log);
         let line = fs::read_to_string(path).unwrap();
