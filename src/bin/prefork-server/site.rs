@@ -24,6 +24,9 @@ pub(crate) use self::{
 };
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const READS: HeaderValue = HeaderValue::from_static("GET, HEAD");
+const ALL_BUT_CONNECT: HeaderValue =
+    HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What a worker answers with, and how long it thinks first.
@@ -103,7 +106,7 @@ impl Site {
         }
         match &self.content {
             Content::AtHand(content) => content.answer(request),
-            Content::Files(_) if !is_read(request.method()) => method_not_allowed(),
+            Content::Files(_) if !is_read(request.method()) => method_not_allowed(READS),
             Content::Files(files) => files.answer(request.into_parts().0, connection).await,
         }
     }
@@ -113,9 +116,13 @@ impl AtHand {
     /// As [`Site::answer`].
     pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>> {
         match self {
+            // 2xx would promise a tunnel (RFC 9110 9.3.6).
+            Self::Respond(_) | Self::Echo if *request.method() == Method::CONNECT => {
+                method_not_allowed(ALL_BUT_CONNECT)
+            }
             Self::Respond(text) => respond(text, request),
             Self::Echo => echo(request),
-            Self::Welcome(_) if !is_read(request.method()) => method_not_allowed(),
+            Self::Welcome(_) if !is_read(request.method()) => method_not_allowed(READS),
             Self::Welcome(welcome) => welcome.answer(&request),
         }
     }
@@ -156,11 +163,10 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn method_not_allowed<B>() -> Response<Answer<B>> {
+/// `allowed` is what the resource takes (RFC 9110 15.5.6).
+fn method_not_allowed<B>(allowed: HeaderValue) -> Response<Answer<B>> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &Method::GET);
-    response
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    response.headers_mut().insert(ALLOW, allowed);
     response
 }
 

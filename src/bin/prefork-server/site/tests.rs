@@ -120,6 +120,16 @@ async fn every_request_gets_the_text() {
 }
 
 #[tokio::test]
+async fn no_site_is_a_tunnel() {
+    for site in [welcome(), hello(), Site::new(AtHand::Echo)] {
+        let response = ask(&site, Method::CONNECT, "host.example:443").await;
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert!(header(&response, ALLOW).starts_with("GET, HEAD"));
+        assert_eq!(response.body(), "Method Not Allowed");
+    }
+}
+
+#[tokio::test]
 async fn the_text_s_headers_are_not_the_request_s() {
     let request = Request::builder()
         .header("cookie", "secret")
