@@ -32,6 +32,8 @@
 //! - what only one process may do (migrate a database, write a file) belongs behind [`role`], or
 //!   into a [hook](Hooks) that is called in the master;
 //! - nothing before them may depend on being alone: no lock file, no port, no prompt;
+//! - programs may be started before them, and inherit nothing of the server; but a worker that
+//!   becomes another program (execve(2)) loses what its master gave it;
 //! - state made before them is not shared. Each process has its own.
 //!
 //! # Where to begin
@@ -107,7 +109,9 @@
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
 //! - Private keys and ticket keys are the master's to read and to make; workers are given them.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
-//!   fork and exec. A process is a worker only if the master that started it made its channel.
+//!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
+//!   that cross into a master's next image. A process is a worker only if the master that started it
+//!   made its channel.
 //! - No listener is closed while the server serves. Both ends of each inbox are the master's until
 //!   all is over, so that no connection in it is lost with a worker.
 //! - Who hands connections over reads none of them, and who cannot be rid of one serves it.

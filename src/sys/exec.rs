@@ -11,8 +11,9 @@ use std::path::Path;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sys::uio::pread;
-use nix::unistd::execve;
+use nix::unistd::{Pid, execve};
 
+use crate::sys::before_main::{self, Heir};
 use crate::sys::{fds, memory};
 
 /// A sealed memory file with these bytes.
@@ -50,9 +51,10 @@ pub(crate) fn exec(
         .map(c_string)
         .collect::<Result<Vec<_>, _>>()?;
     let (name, value) = variable;
+    let (inherited, fds) = before_main::variable(Heir::Image(Pid::this()), crossing);
     let environment = std::env::vars_os()
-        .filter(|(other, _)| other != name)
-        .chain([(name.into(), value.into())])
+        .filter(|(other, _)| other != name && other != inherited)
+        .chain([(name.into(), value.into()), (inherited.into(), fds.into())])
         .map(|(name, value)| c_string([name, value].join("=".as_ref())))
         .collect::<Result<Vec<_>, _>>()?;
     let _crossing = Crossing::open(crossing)?;

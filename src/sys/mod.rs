@@ -2,6 +2,7 @@
 //! of the crate is here.
 #![allow(unsafe_code)]
 
+mod before_main;
 pub(crate) mod clock;
 pub(crate) mod credentials;
 pub(crate) mod exec;

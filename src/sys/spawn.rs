@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 
 use crate::hooks::Limit;
+use crate::sys::before_main::{self, Heir};
 use crate::sys::credentials::Credentials;
 
 /// The first descriptor after standard input, output and error.
@@ -45,6 +46,8 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
     let master = Pid::this();
     let last = last_open()?;
     command.stdin(Stdio::null());
+    let (name, inherited) = before_main::variable(Heir::ChildOf(master), &inherit.fds);
+    command.env(name, inherited);
     let session = match inherit.credentials.is_some() || may_have_terminal() {
         true => Session::Own,
         false => Session::Masters,

@@ -44,6 +44,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("axum") => axum(),
         Some("role") => return print!("{:?}", role()),
         Some("starts_programs") => starts_programs(),
+        Some("starts_early") => starts_early(),
         Some("leaks") => leaks(),
         Some("threads") => threads(),
         Some("late_signal") => server().hooks(Late).serve(async |_| Ok(service_fn(hello))),
@@ -334,6 +335,20 @@ fn starts_programs() -> Result<(), Error> {
             Ok::<Response, BoxError>(Response::new(said.into()))
         }))
     })
+}
+
+/// Starts a program before the server, which tells what it has inherited of sockets and memory.
+fn starts_early() -> Result<(), Error> {
+    let listing = Command::new("ls").args(["-l", "/proc/self/fd"]).output();
+    let listing = String::from_utf8(listing.expect("there is ls").stdout).expect("text");
+    let inherited = |line: &&str| line.contains("socket:") || line.contains("memfd:");
+    let inherited: Vec<_> = listing.lines().filter(inherited).collect();
+    let role = format!("{:?}", role());
+    println!(
+        "{}",
+        json!({ "notice": "early", "role": role, "inherited": inherited })
+    );
+    server().serve(async |_| Ok(service_fn(hello)))
 }
 
 /// Tells each client who it takes it for. Balancers are on this machine, but for one address.

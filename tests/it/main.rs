@@ -190,6 +190,7 @@ tests! {
         notices_go_to_any_descriptor_that_the_master_has,
         a_worker_inherits_nothing_else,
         workers_are_scheduled_as_their_master,
+        what_is_started_before_the_server_inherits_nothing_of_it,
         workers_have_no_huge_pages,
         a_master_as_pid_1_reaps_strangers;
     init:

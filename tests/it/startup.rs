@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 
 use crate::apps;
 use crate::support::{Server, as_pid_1, binary, proc_file, until};
+use crate::upgrade::Installed;
 
 pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
     for (arguments, named) in [
@@ -119,6 +120,33 @@ pub(crate) fn a_worker_inherits_nothing_else() {
             "standard input: {files:?}"
         );
     }
+}
+
+pub(crate) fn what_is_started_before_the_server_inherits_nothing_of_it() {
+    let (_installed, mut server) = Installed::app("starts_early");
+    // The master and two workers; then a canary, the master's next image and another worker.
+    let roles = |server: &mut Server| {
+        let mut early = || server.wait("early");
+        [early(), early(), early()].map(|early| {
+            assert_eq!(
+                early["inherited"],
+                serde_json::json!([]),
+                "{}",
+                early["role"]
+            );
+            early["role"].as_str().expect("text").to_owned()
+        })
+    };
+    assert_eq!(roles(&mut server), ["Master", "Worker", "Worker"]);
+    server.wait("serving");
+    server.signal(Signal::SIGUSR2);
+    assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
+    // What is close-on-exec from then on crosses into a third image all the same.
+    server.wait("reload_finished");
+    server.signal(Signal::SIGUSR2);
+    assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
 }
 
 /// Needs user namespaces, or to be root.
