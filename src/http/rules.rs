@@ -39,6 +39,9 @@ pub(super) enum Refusal {
     /// HTTP/2 without `:authority` and `Host`, or with two that differ (RFC 9113 8.3.1).
     #[cfg(feature = "http2")]
     Authority,
+    /// In HTTP/2, a value that begins or ends with white space (RFC 9113 8.2.1).
+    #[cfg(feature = "http2")]
+    Field,
     /// `Host` is neither empty nor `uri-host [ ":" port ]` (RFC 9110 7.2).
     Host,
     /// `chunked` applied twice, or codings that are none (RFC 9112 6.1, 7).
@@ -62,7 +65,7 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             #[cfg(feature = "http2")]
-            Self::Authority => StatusCode::BAD_REQUEST,
+            Self::Authority | Self::Field => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -76,6 +79,8 @@ impl fmt::Display for Refusal {
             Self::HostCount => "it has no Host, or several",
             #[cfg(feature = "http2")]
             Self::Authority => "it does not say whom it is for, or says two things",
+            #[cfg(feature = "http2")]
+            Self::Field => "the value of a field begins or ends with white space",
             Self::Host => "its Host is no host",
             Self::Framing => "its transfer codings contradict each other",
             Self::Coding => "its transfer coding is not known",
@@ -195,8 +200,8 @@ struct Fields {
 
 impl Fields {
     #[inline]
-    fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
-        let value = value.as_bytes();
+    fn note(&mut self, name: &HeaderName, field: &HeaderValue) {
+        let value = field.as_bytes();
         self.size += name.as_str().len() + value.len() + ": \r\n".len();
         match *name {
             HOST => {
@@ -206,10 +211,7 @@ impl Fields {
             TRANSFER_ENCODING => self.note_codings(value),
             // hyper has made sure that it is a number.
             CONTENT_LENGTH => self.length |= value.iter().any(|&digit| digit != b'0'),
-            EXPECT => {
-                let is_known = value.is_empty() || value.eq_ignore_ascii_case(b"100-continue");
-                self.other_expectation |= !is_known;
-            }
+            EXPECT => self.other_expectation |= !is_known_expectation(field),
             _ => {}
         }
     }
@@ -228,6 +230,10 @@ impl Fields {
             }
         }
     }
+}
+
+fn is_known_expectation(value: &HeaderValue) -> bool {
+    value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"100-continue")
 }
 
 /// RFC 9110 5.6.2.

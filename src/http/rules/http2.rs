@@ -1,9 +1,9 @@
 //! What is left to check of a head that came by HTTP/2.
 
-use http::header::{COOKIE, HOST};
+use http::header::{COOKIE, EXPECT, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request};
 
-use super::{Authority, Refusal, check_target, refuse, target_size};
+use super::{Authority, Refusal, check_target, is_known_expectation, refuse, target_size};
 use crate::http::Http;
 
 /// As many fields as hyper's HTTP/1 takes. A field of one byte takes a hundred here, so that the
@@ -11,7 +11,9 @@ use crate::http::Http;
 const MAX_FIELDS: usize = 100;
 
 /// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no
-/// doubt, and a head's size is bounded as it is decoded.
+/// doubt, and a head's size is bounded as it is decoded. A fragment in `:path` (RFC 9113 8.3.1) is
+/// gone when a request gets here: h2 reads the path as a URI and leaves the fragment out, as hyper
+/// does in HTTP/1.
 pub(in crate::http) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
     refuse(fields(request.headers()) > MAX_FIELDS, Refusal::LargeHead)?;
     let (method, uri) = (request.method(), request.uri());
@@ -25,7 +27,20 @@ pub(in crate::http) fn check_http2<B>(request: &Request<B>, http: &Http) -> Resu
     let mut hosts = request.headers().get_all(HOST).iter();
     let is_host = |host: &HeaderValue| Authority::parse(host.as_bytes()).is_some();
     refuse(!hosts.all(is_host), Refusal::Host)?;
-    refuse(!has_one_authority(request), Refusal::Authority)
+    refuse(!has_one_authority(request), Refusal::Authority)?;
+    refuse(request.headers().values().any(is_padded), Refusal::Field)?;
+    let mut expectations = request.headers().get_all(EXPECT).iter();
+    refuse(
+        !expectations.all(is_known_expectation),
+        Refusal::Expectation,
+    )
+}
+
+/// A value neither begins nor ends with white space (RFC 9113 8.2.1).
+fn is_padded(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let value = value.as_bytes();
+    is_space(value.first()) || is_space(value.last())
 }
 
 /// Has the pieces of `Cookie` be one field, as handlers know it: `a=1; b=2` (RFC 9113 8.2.3).

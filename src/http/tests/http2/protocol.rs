@@ -303,3 +303,41 @@ fn a_client_that_expects_100_continue_is_told_nothing_and_served() {
         assert_eq!(client.next(DATA).await.payload, b"abcd");
     });
 }
+
+/// As in HTTP/1 (RFC 9110 10.1.1), and a value has no white space around it (RFC 9113 8.2.1).
+#[test]
+fn fields_that_are_none_are_refused() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        let name_and_value = [
+            (&b"x"[..], &b" a"[..], 400),
+            (b"x", b"a\t", 400),
+            (b"x", b" ", 400),
+            (b"x", b"a b", 200),
+            (b"x", b"", 200),
+            (b"expect", b"banana", 417),
+            (b"expect", b"100-Continue", 200),
+        ];
+        for (at, (name, value, status)) in (0_u32..).zip(name_and_value) {
+            // A literal field (RFC 7541 6.2.2).
+            let len = |text: &[u8]| u8::try_from(text.len()).expect("short");
+            let field = [&[0, len(name)], name, &[len(value)], value].concat();
+            let head = [GET, &field].concat();
+            let flags = END_STREAM | END_HEADERS;
+            client.send(frame(HEADERS, flags, 2 * at + 1, &head)).await;
+            let answer = client.next(HEADERS).await.payload;
+            // An indexed field (RFC 7541 6.1), or a literal one whose name is indexed.
+            let expected: &[u8] = match status {
+                200 => b"\x88",
+                400 => b"\x8c",
+                _ => b"\x48\x83\x68\x2e\xff",
+            };
+            let name = String::from_utf8_lossy(name);
+            assert!(
+                answer.starts_with(expected),
+                "{name}: {value:?}: {answer:x?}"
+            );
+        }
+    });
+}
