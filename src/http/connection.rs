@@ -15,12 +15,12 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::activity::{Activity, Stage};
-use super::farewell::{Farewell, Manner, TOO_SLOW};
+use super::farewell::{Farewell, HEAD_TOO_LARGE, Manner, TARGET_TOO_LONG, TOO_SLOW};
 use super::registry::{Leave, Member};
 use super::socket::{Socket, Version};
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
-use super::{Means, Taken};
+use super::{Means, Taken, rules};
 
 /// What serves the requests of a connection.
 pub(super) trait Protocol<I> {
@@ -387,7 +387,8 @@ impl<I: Socket> Connection<I> {
         let peer = self.member.peer();
         let activity = &self.member.activity;
         // Where an upgrade was on offer nothing is held back; the stream may be somebody else's.
-        if outcome.is_ok() && activity.may_hold() && !activity.is_body_unread() {
+        let is_over = activity.may_hold() && !activity.is_body_unread() && !activity.holds_back();
+        if outcome.is_ok() && is_over {
             // All is said: the stream ends together with what was built around it.
             tracing::debug!(?peer, "connection ended");
             return Some(None);
@@ -400,8 +401,11 @@ impl<I: Socket> Connection<I> {
             }
             (Ok(()), Some(stream)) => {
                 tracing::debug!(?peer, "connection ended");
-                let unread = self.member.activity.is_body_unread();
-                unread.then(|| Farewell::new(stream, b"", Manner::HearOut))
+                let manner = match self.member.activity.is_body_unread() {
+                    true => Some(Manner::HearOut),
+                    false => self.member.activity.holds_back().then_some(Manner::Finish),
+                };
+                manner.map(|manner| Farewell::new(stream, b"", manner))
             }
             (Err(error), Some(stream)) if error.is_parse_version_h2() && stream.begins_http2() => {
                 self.serve_stream(Version::Http2, stream);
@@ -409,12 +413,19 @@ impl<I: Socket> Connection<I> {
             }
             (Err(error), stream) => {
                 tracing::debug!(?peer, %error, "connection failed");
-                if error.is_parse() && !error.is_parse_version_h2() {
-                    self.refuse(error.status());
-                }
-                let Some(stream) = stream else {
+                let Some(mut stream) = stream else {
                     return Some(None);
                 };
+                let mut status = error.status();
+                if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+                    && rules::is_target_long(stream.read_ahead(), &self.member.registry.http)
+                {
+                    stream.amend(HEAD_TOO_LARGE, TARGET_TOO_LONG);
+                    status = StatusCode::URI_TOO_LONG;
+                }
+                if error.is_parse() && !error.is_parse_version_h2() {
+                    self.refuse(status);
+                }
                 let manner = match error.is_parse() {
                     true => Manner::HearOut,
                     // No end of file: a response may have broken off. Those before it are whole.

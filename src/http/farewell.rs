@@ -19,6 +19,11 @@ use super::timeouts::Order;
 pub(super) const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
+/// How hyper begins its answer to a head that is longer than it reads, and how that answer begins
+/// if the reason is the head's target.
+pub(super) const HEAD_TOO_LARGE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\n";
+pub(super) const TARGET_TOO_LONG: &[u8] = b"HTTP/1.1 414 URI Too Long\r\n";
+
 /// How many bytes of a client are thrown away. Linux has at most 6 MiB on their way to us and 4 MiB
 /// in the client's socket (`tcp_rmem`, `tcp_wmem` of tcp(7)): a client that sends more does not
 /// listen.

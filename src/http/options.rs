@@ -265,9 +265,11 @@ impl Http {
     }
 
     /// The most bytes that a request's target may have: in a request line, what stands between the
-    /// method and the version. A longer one is answered 414, if it is the reason why a head is over
-    /// [`Http::max_header_size`] too; but a head that is longer than both limits together is not
-    /// read any further, and answered 431. Above 65534 bytes a target is 414 in any case.
+    /// method and the version. A longer one is answered 414, whatever else is too large about its
+    /// head. Two heads whose target is too long are answered 431: one that is longer than this and
+    /// [`Http::max_header_size`] together and has come in one piece with the request before it, and
+    /// in HTTP/2 one beyond [`Http::max_header_size`]. Above 65534 bytes a target is 414 whatever
+    /// the limit.
     ///
     /// Default: 8 KiB.
     pub fn max_target_size(mut self, bytes: usize) -> Self {

@@ -122,9 +122,22 @@ pub(super) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal>
 
 /// As many bytes as a head may have on the wire, at the most. It is more than
 /// [`Http::max_header_size`] so that a target which alone breaks that limit is still seen to be the
-/// reason; and no more than that, since every client can have so much kept for it.
+/// reason (hyper says 431 of all that is longer, see [`is_target_long`]); and no more than that,
+/// since every client can have so much kept for it.
 pub(super) fn raw_head_size(http: &Http) -> usize {
     http.max_header_size.saturating_add(http.max_target_size)
+}
+
+/// Whether a head, of which this much was read before it was found too large, is that for its
+/// target.
+pub(super) fn is_target_long(head: &[u8], http: &Http) -> bool {
+    let line = head.trim_ascii_start();
+    let end = |bytes: &[u8]| bytes.iter().position(u8::is_ascii_whitespace);
+    let Some(method) = end(line).filter(|&end| line[end] == b' ') else {
+        return false;
+    };
+    let target = &line[method + 1..];
+    end(target).unwrap_or(target.len()) > http.max_target_size
 }
 
 /// Has `Host` say what the target says, where the target names a host: an origin server must go by

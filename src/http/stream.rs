@@ -152,6 +152,19 @@ impl<I> Stream<I> {
         self.presence.0.set_held_back(self.held_len());
     }
 
+    /// Replaces `from` by `to` where it stands last in what is held back, if it does.
+    pub(super) fn amend(&mut self, from: &[u8], to: &[u8]) {
+        if let Some(held) = &mut self.held {
+            let mut places = held.as_slice().windows(from.len());
+            if let Some(at) = places.rposition(|bytes| bytes == from) {
+                let rest = held.as_slice()[at + from.len()..].to_vec();
+                held.truncate(at);
+                held.extend_from_slice(to);
+                held.extend_from_slice(&rest);
+            }
+        }
+    }
+
     /// Gives the room for them away, if it is empty.
     #[inline]
     pub(super) fn release(&mut self) {

@@ -182,3 +182,22 @@ fn handlers_find_the_targets_host_in_host() {
     assert_eq!(host("GET /", &other).as_deref(), Some("other"));
     assert_eq!(host("GET /", &[]), None);
 }
+
+#[test]
+fn a_head_that_is_cut_off_is_too_large_for_its_target_or_not() {
+    let http = Http::new().max_target_size(4);
+    let is_long = |head: &str| is_target_long(head.as_bytes(), &http);
+    for long in ["GET /2345", "\r\nGET /2345 HTTP/1.1\r\n", "X /2345\n"] {
+        assert!(is_long(long), "{long:?}");
+    }
+    for short in [
+        "",
+        "GET",
+        "GET /234",
+        "GET /234 HTTP/1.1\r\nx: /2345",
+        "GET\n/2345",
+        "G\t/2345",
+    ] {
+        assert!(!is_long(short), "{short:?}");
+    }
+}

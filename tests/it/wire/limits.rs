@@ -35,11 +35,22 @@ fn targets() -> Vec<Case> {
             &path(MAX_HEAD - 50),
         ),
         long("a target longer than a head may be", &path(MAX_HEAD + 100)),
-        // Nobody reads on to see how much of it is the target.
-        closed(
+        long(
             "a target longer than both limits",
+            &path(MAX_HEAD + MAX_TARGET),
+        ),
+        long("a target far beyond both limits", &path(20 * MAX_HEAD)),
+        closed(
+            "a target far beyond both limits, without an end",
             "9110 15.5.15",
-            get(&path(MAX_HEAD + MAX_TARGET)),
+            format!("GET {}", path(20 * MAX_HEAD)),
+            &["414"],
+        ),
+        // The target is not the reason.
+        closed(
+            "fields far beyond both limits behind a target",
+            "9110 5.4",
+            get(&path(MAX_TARGET)).replace("Host: h", &format!("Host: h\r\nX: {}", path(4000))),
             &["431"],
         ),
     ]
