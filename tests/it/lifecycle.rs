@@ -206,3 +206,16 @@ pub(crate) fn notices_go_to_any_descriptor() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
+
+pub(crate) fn an_echo_of_a_body_beyond_the_limit_is_413() {
+    let mut server = Server::start(&["--echo", "--max-body-size", "10", "--workers", "1"]);
+    let mut client = Client::connect(server.address());
+    client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n0123456789");
+    assert_eq!(client.answer().body, "0123456789");
+    client.send("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send("b\r\n0123456789a\r\n0\r\n\r\n");
+    let answer = client.answer();
+    assert!(answer.head.starts_with("HTTP/1.1 413 "), "{}", answer.head);
+    assert_eq!(answer.header("connection"), Some("close"));
+    client.expect_end();
+}

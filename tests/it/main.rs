@@ -93,6 +93,7 @@ tests! {
         an_abandoned_reload_tells_its_own_reason_and_respawns_nobody,
         slots_come_and_go_by_signal,
         logs_are_reopened_in_every_process,
+        an_echo_of_a_body_beyond_the_limit_is_413,
         notices_go_to_any_descriptor;
     balance:
         busy_connections_of_one_worker_are_shared;

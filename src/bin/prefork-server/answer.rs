@@ -10,12 +10,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt;
 use hyper::service::Service;
-use prefork_server::{Body, BoxError, Request, Worker};
+use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, Record, Recorded};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Answer, AtHand, Content, Files, Identity, Site, Welcome};
+use crate::site::{Answer, AtHand, Content, Files, Identity, Site, Welcome, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -120,7 +122,57 @@ impl<R: Unpin> Future for Given<R> {
     }
 }
 
-type Told = Response<Recorded<Answer<Body>>>;
+type Told = Response<Recorded<Answer<Begun>>>;
+
+/// A request's body, of which the first frame has come.
+pub(crate) struct Begun {
+    first: Option<Frame<Bytes>>,
+    rest: Body,
+}
+
+impl Begun {
+    /// Nothing has been read of it.
+    fn unread(rest: Body) -> Self {
+        Self { first: None, rest }
+    }
+
+    /// Waits for the first frame. Beyond the limit, it is not too late for a status.
+    async fn read(mut rest: Body) -> Result<Self, BodyError> {
+        let first = rest.frame().await.transpose()?;
+        Ok(Self { first, rest })
+    }
+}
+
+impl http_body::Body for Begun {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => Pin::new(&mut self.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let first = self.first.as_ref().and_then(Frame::data_ref);
+        let first = first.map_or(0, Bytes::len) as u64;
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(first + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(first + upper);
+        }
+        hint
+    }
+}
 
 impl Service<Request> for Front {
     type Response = Told;
@@ -133,8 +185,10 @@ impl Service<Request> for Front {
             let client = request.body().connection().client();
             log.begin(client, &request)
         });
-        if let Some(content) = desk.site.at_hand() {
-            return Given::Now(Some(desk.sign(content.answer(request), record)));
+        let is_read = desk.site.echoes() && !request.body().is_end_stream();
+        if let Some(content) = desk.site.at_hand().filter(|_| !is_read) {
+            let response = content.answer(request.map(Begun::unread));
+            return Given::Now(Some(desk.sign(response, record)));
         }
         Given::Later(Rc::clone(desk).answer_later(request, record))
     }
@@ -148,13 +202,22 @@ impl Desk {
     ) -> Pin<Box<dyn Future<Output = Told>>> {
         Box::pin(async move {
             let connection = request.body().connection_id();
-            let response = self.site.answer(request, connection).await;
+            let (head, body) = request.into_parts();
+            let body = match self.site.echoes() {
+                true => Begun::read(body).await,
+                false => Ok(Begun::unread(body)),
+            };
+            let request = body.map(|body| http::Request::from_parts(head, body));
+            let response = match request {
+                Ok(request) => self.site.answer(request, connection).await,
+                Err(error) => unreadable(&error),
+            };
             self.sign(response, record)
         })
     }
 
     /// What goes on each response, wherever it came from.
-    fn sign(&self, mut response: Response<Answer<Body>>, record: Option<Box<Record>>) -> Told {
+    fn sign(&self, mut response: Response<Answer<Begun>>, record: Option<Box<Record>>) -> Told {
         if let Some(value) = &self.worker_header {
             response.headers_mut().insert(WORKER_HEADER, value.clone());
         }

@@ -9,7 +9,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::Full;
-use prefork_server::ConnectionId;
+use prefork_server::{BodyError, ConnectionId};
 
 mod answer;
 mod beneath;
@@ -90,6 +90,11 @@ impl Site {
         }
     }
 
+    /// Whether requests are answered with their own bodies.
+    pub(crate) fn echoes(&self) -> bool {
+        matches!(self.content, Content::AtHand(AtHand::Echo))
+    }
+
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
     /// may still fail while it is sent.
     pub(crate) async fn answer<B>(
@@ -138,6 +143,16 @@ fn respond<B>(text: &Bytes, request: Request<B>) -> Response<Answer<B>> {
     let mut response = Response::new(full(text.clone(), &head.method, &mut headers));
     *response.headers_mut() = headers;
     response
+}
+
+/// A response to a request whose body cannot be read.
+pub(crate) fn unreadable<B>(error: &BodyError) -> Response<Answer<B>> {
+    let status = match error {
+        BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    plain(status, &Method::POST)
 }
 
 fn echo<B>(request: Request<B>) -> Response<Answer<B>> {

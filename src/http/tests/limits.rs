@@ -179,6 +179,21 @@ fn a_chunked_body_over_the_limit_is_413() {
 }
 
 #[test]
+fn a_response_that_streams_a_body_over_the_limit_breaks_off() {
+    run(async {
+        let host = Host::start(options().max_body_size(4), echo_as_it_comes).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
+        client.send(format!("{head}3\r\nabc\r\n")).await;
+        client
+            .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            .await;
+        client.send("2\r\nde\r\n0\r\n\r\n").await;
+        assert_eq!(client.rest().await, "", "no last chunk");
+    });
+}
+
+#[test]
 fn a_body_may_be_of_any_size_if_so_configured() {
     run(async {
         let host = Host::start(options().max_body_size(None), echo).await;

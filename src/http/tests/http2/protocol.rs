@@ -304,6 +304,27 @@ fn a_client_that_expects_100_continue_is_told_nothing_and_served() {
     });
 }
 
+#[test]
+fn a_response_that_streams_a_body_over_the_limit_is_reset() {
+    run(async {
+        let host = Host::start(options().max_body_size(4), echo_as_it_comes).await;
+        let mut client = Http2Client::connect(&host).await;
+        let (answer, mut body) = client.post("/").await;
+        body.send_data("abc".into(), false).expect("it is open");
+        let mut echoed = answer.await.expect("a head").into_body();
+        let first = echoed.data().await.expect("a piece").expect("no error");
+        assert_eq!(first, "abc");
+        body.send_data("de".into(), true).expect("it is open");
+        let end = echoed.data().await.expect("no end");
+        assert!(end.expect_err("a reset").is_reset());
+        // The others go on.
+        let (answer, mut body) = client.post("/").await;
+        body.send_data("abc".into(), true).expect("it is open");
+        let (status, text) = whole(answer).await.expect("an answer");
+        assert_eq!((status, &*text), (200, "abc"));
+    });
+}
+
 /// As in HTTP/1 (RFC 9110 10.1.1), and a value has no white space around it (RFC 9113 8.2.1).
 #[test]
 fn fields_that_are_none_are_refused() {
