@@ -35,6 +35,7 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 mod upgrade;
+mod variables;
 mod websocket;
 mod wire;
 
@@ -123,6 +124,10 @@ tests! {
         clients_are_answered_after_a_slot_came_and_went_at_once,
         clients_are_answered_while_a_new_slots_worker_crashes_again_and_again,
         the_last_worker_that_serves_is_retired_when_another_is_ready;
+    variables:
+        a_bad_value_is_told_by_the_name_of_its_source,
+        an_empty_variable_is_not_set,
+        a_variable_that_is_none_is_told_with_what_was_meant;
     drain:
         term_answers_what_is_open,
         a_worker_that_is_told_to_leave_is_followed_at_once,

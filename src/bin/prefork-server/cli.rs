@@ -20,8 +20,10 @@ mod limits;
 #[cfg(feature = "tls")]
 mod tls;
 mod value;
+mod variables;
 
 pub(crate) use self::value::{HangTimeout, LogTarget, Workers};
+pub(crate) use self::variables::Unknown as UnknownVariable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +32,8 @@ Examples:
   prefork-server --listen unix:/run/app.sock ./public      behind another server
   prefork-server --respond hello --delay 20ms              something for a load test to hit
 
-Each option but DIR can be set by the environment too: PREFORK_WORKERS=4, PREFORK_ECHO=true.
+Each option but DIR can be set by the environment too: PREFORK_WORKERS=4, PREFORK_ECHO=true. An
+empty variable is as one that is not set.
 PREFORK_LISTEN takes several addresses with commas between. The command line wins; but what
 systemd hands in (LISTEN_FDS) wins over every --listen.
 
@@ -301,8 +304,12 @@ impl Options {
         port: Option<OsString>,
     ) -> Result<Self, clap::Error> {
         // The variable of each flag is told once, below the examples; at each it would be noise.
-        let mut command = Self::command().mut_args(|arg| arg.hide_env(true));
-        let mut options = Self::from_arg_matches(&command.try_get_matches_from_mut(args)?)?;
+        let command = Self::command().mut_args(|arg| arg.hide_env(true));
+        let mut command = variables::without_empty(command);
+        let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
+        let matches = command.clone().try_get_matches_from(&args);
+        let matches = matches.map_err(|error| variables::name_source(error, &command, &args))?;
+        let mut options = Self::from_arg_matches(&matches)?;
         let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
         if options.serving.sources() > 1 {
             let reason = "DIR, --respond and --echo exclude each other: give one of them";
@@ -313,6 +320,12 @@ impl Options {
             options.serving.listen.push(address);
         }
         Ok(options)
+    }
+
+    /// The variables of this process that look like an option's and are none.
+    pub(crate) fn unknown_variables() -> Vec<UnknownVariable> {
+        let names = std::env::vars_os().map(|(name, _)| name);
+        variables::unknown(&Self::command(), names)
     }
 
     /// Whether HTTP is spoken in the open.

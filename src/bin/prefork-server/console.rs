@@ -10,7 +10,7 @@ use prefork_server::{
 use tracing::level_filters::LevelFilter;
 
 use crate::answer::SharedLog;
-use crate::cli::{LogLevel, Options, Scheme, Serve, Workers};
+use crate::cli::{LogLevel, Options, Scheme, Serve, UnknownVariable, Workers};
 
 /// The log goes to standard error: standard output may be the access log or the announce stream.
 pub(crate) fn log(level: LogLevel) {
@@ -20,6 +20,16 @@ pub(crate) fn log(level: LogLevel) {
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
         .init();
+}
+
+/// A variable with a typo has no effect, which nothing else would tell.
+pub(crate) fn warn_of_variables(unknown: &[UnknownVariable]) {
+    for UnknownVariable { name, similar } in unknown {
+        match similar {
+            Some(similar) => tracing::warn!("{name} is no option's variable: is {similar} meant?"),
+            None => tracing::warn!("{name} is no option's variable"),
+        }
+    }
 }
 
 /// Says why there is no server, on one line.

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
     if role() == Role::Master {
+        console::warn_of_variables(&Options::unknown_variables());
         forgo_huge_pages();
     }
     let answering = Answering::new(&options);

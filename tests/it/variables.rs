@@ -1,0 +1,70 @@
+//! Options that are set by the environment.
+
+use std::process::Command;
+
+use crate::support::{Server, binary};
+
+fn on_a_free_port() -> Command {
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    command
+}
+
+pub(crate) fn a_bad_value_is_told_by_the_name_of_its_source() {
+    let said = |variable: &str, arguments: &[&str]| {
+        let mut command = on_a_free_port();
+        command
+            .env("PREFORK_DRAIN_TIMEOUT", variable)
+            .args(arguments);
+        let output = command.output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let of_variable = said("soon", &[]);
+    assert!(
+        of_variable.contains("'soon' for 'PREFORK_DRAIN_TIMEOUT'"),
+        "{of_variable}"
+    );
+    assert!(!of_variable.contains("--drain-timeout"), "{of_variable}");
+    for variable in ["soon", "1s", ""] {
+        let of_option = said(variable, &["--drain-timeout", "later"]);
+        assert!(
+            of_option.contains("'later' for '--drain-timeout"),
+            "{of_option}"
+        );
+    }
+}
+
+pub(crate) fn an_empty_variable_is_not_set() {
+    let mut command = on_a_free_port();
+    for name in [
+        "PREFORK_DRAIN_TIMEOUT",
+        "PREFORK_ECHO",
+        "PREFORK_WORKERS",
+        "PREFORK_USER",
+    ] {
+        command.env(name, "");
+    }
+    Server::spawn(&mut command).address();
+}
+
+pub(crate) fn a_variable_that_is_none_is_told_with_what_was_meant() {
+    let mut command = on_a_free_port();
+    command
+        .env("PREFORK_DRAIN_TIMEOT", "1s")
+        .env("PREFORK_XYZZY", "1")
+        .env("PREFORK_WORKERS", "1");
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    let log = server.log();
+    let told = "PREFORK_DRAIN_TIMEOT is no option's variable: is PREFORK_DRAIN_TIMEOUT meant?";
+    assert_eq!(log.matches(told).count(), 1, "by the master alone: {log}");
+    assert!(
+        log.contains("PREFORK_XYZZY is no option's variable\n"),
+        "{log}"
+    );
+    assert!(
+        !log.contains("PREFORK_WORKERS is") && !log.contains("PREFORK_SERVER"),
+        "{log}"
+    );
+}
