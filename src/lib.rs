@@ -110,8 +110,8 @@
 //! - Private keys and ticket keys are the master's to read and to make; workers are given them.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
-//!   that cross into a master's next image. A process is a worker only if the master that started it
-//!   made its channel.
+//!   that cross into a master's next image. A process is a worker only if the master that started
+//!   it made its channel.
 //! - No listener is closed while the server serves. Both ends of each inbox are the master's until
 //!   all is over, so that no connection in it is lost with a worker.
 //! - Who hands connections over reads none of them, and who cannot be rid of one serves it.
