@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::service::Service;
-use tokio::task::spawn_local;
+use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use crate::address::{Address, AddressError};
@@ -32,7 +32,7 @@ use crate::worker::connection::Connection;
 use crate::worker::incoming::{Crowd, Incoming};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
-use crate::worker::{Worker, recycle};
+use crate::worker::{Worker, recycle, vital};
 use crate::{master, worker};
 
 /// A server to be: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
@@ -415,36 +415,40 @@ async fn serve_incoming<S, B>(
     B: hyper::body::Body + 'static,
     B::Error: Into<BoxError>,
 {
-    spawn_local(server.clock());
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(server.clock());
     let _tally = Tally(server.clone());
-    spawn_local(make_room(server.clone(), connections.incoming.crowd()));
+    tasks.spawn_local(make_room(server.clone(), connections.incoming.crowd()));
     let (draining, asked) = (server.clone(), worker.drain_asked());
-    spawn_local(async move {
+    tasks.spawn_local(async move {
         if asked.clone().asked().await == Idle::HandOver {
             draining.hand_over();
         }
         asked.closing().await;
         draining.drain();
     });
-    if let Some(acceptor) = connections.acceptor.take() {
-        let front = server.front(service);
-        let begin = |connection| {
-            spawn_local(front.serve(acceptor.accept(connection)));
-        };
-        connections.each(begin).await;
-    } else {
-        let mut front = server.front(service);
-        if let Some(outgoing) = worker.outgoing() {
-            let outgoing = Rc::new(outgoing);
-            spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
-            front = front.with_heir(outgoing);
+    let serve = async move {
+        if let Some(acceptor) = connections.acceptor.take() {
+            let front = server.front(service);
+            let begin = |connection| {
+                spawn_local(front.serve(acceptor.accept(connection)));
+            };
+            connections.each(begin).await;
+        } else {
+            let mut front = server.front(service);
+            if let Some(outgoing) = worker.outgoing() {
+                let outgoing = Rc::new(outgoing);
+                spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+                front = front.with_heir(outgoing);
+            }
+            let begin = |connection| {
+                spawn_local(front.serve(connection));
+            };
+            connections.each(begin).await;
         }
-        let begin = |connection| {
-            spawn_local(front.serve(connection));
-        };
-        connections.each(begin).await;
-    }
-    server.drained().await;
+        server.drained().await;
+    };
+    vital::beside(tasks, serve).await;
 }
 
 /// Ends idle connections for new ones that wait at the cap.

@@ -166,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Drives every deadline; never ends. Run it once, beside the connections.
+    /// Drives every deadline; never ends. Run it once, beside the connections, and do not go on
+    /// without it: if it panics, no client is timed out any more.
     pub(crate) fn clock(&self) -> impl Future<Output = ()> + use<> {
         let registry = Rc::clone(&self.registry);
         async move { registry.run_clock().await }

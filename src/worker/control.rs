@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, spawn_local};
+use tokio::task::{AbortHandle, JoinSet, spawn_local};
 use tokio::time::sleep;
 
 use crate::address::Address;
@@ -52,9 +52,16 @@ pub(crate) struct Controls {
     pub(crate) shares: Shares,
 }
 
-/// Starts them, inside the worker's runtime. The task that is returned tells the master once that
-/// the worker is ready.
-pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
+/// The tasks of a worker with a master, at work.
+pub(crate) struct Started {
+    /// Tells the master once that the worker is ready.
+    pub(crate) ready: AbortHandle,
+    /// All of them. A worker must not go on without one.
+    pub(crate) tasks: JoinSet<()>,
+}
+
+/// Starts them, inside the worker's runtime.
+pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     let Controls {
         channel,
         queue,
@@ -67,18 +74,19 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
     } = controls;
     // What the drain itself cannot end, because the loop does not turn.
     signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
-    handle_signals(&switch, &channel)?;
+    let mut tasks = JoinSet::new();
+    handle_signals(&mut tasks, &switch, &channel)?;
     let asks = UnixDatagram::from_std(asks)?;
     let forward = channel.clone();
-    spawn_local(async move {
+    tasks.spawn_local(async move {
         while let Some(command) = asked(&asks).await {
             pass_on(command, &forward);
         }
     });
-    spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
+    tasks.spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
     let (accepting, accepts) = (Arc::clone(&queue), row.clone());
-    let ready = spawn_local(async move {
+    let ready = tasks.spawn_local(async move {
         accepting.accepting().await;
         accepts.set_state(State::Serving);
         pulse::stamp(&accepts);
@@ -92,7 +100,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
         row,
         shares,
     };
-    spawn_local(async move {
+    tasks.spawn_local(async move {
         loop {
             let Ok(mut readable) = watch.readable().await else {
                 return;
@@ -103,7 +111,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<JoinHandle<()>> {
             }
         }
     });
-    Ok(ready)
+    Ok(Started { ready, tasks })
 }
 
 pub(crate) fn tell_ready(channel: &Channel) {
@@ -116,10 +124,14 @@ pub(crate) fn tell_ready(channel: &Channel) {
 /// says so by a drain of its own. The others mean something to the master alone, but a terminal or
 /// a `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
 /// ignored, because a program started here would inherit being ignored.
-fn handle_signals(switch: &DrainSwitch, channel: &Channel) -> io::Result<()> {
+fn handle_signals(
+    tasks: &mut JoinSet<()>,
+    switch: &DrainSwitch,
+    channel: &Channel,
+) -> io::Result<()> {
     for kind in [SignalKind::terminate(), SignalKind::quit()] {
         let (mut arrived, switch, channel) = (signal(kind)?, switch.clone(), channel.clone());
-        spawn_local(async move {
+        tasks.spawn_local(async move {
             while arrived.recv().await.is_some() {
                 match channel.tell_master(&ToMaster::Leaving) {
                     Ok(()) => sleep(MASTERS_WORD).await,

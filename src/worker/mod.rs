@@ -14,6 +14,7 @@ pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
+pub(crate) mod vital;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -279,7 +280,7 @@ where
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
             let queue = queue(inheritance.listeners, inbox, &config, row.clone())?;
-            let ready = control::start(control::Controls {
+            let control::Started { ready, tasks } = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
@@ -292,7 +293,8 @@ where
             if let Some(age) = config.max_worker_age {
                 spawn_local(recycle::by_age(worker.clone(), age));
             }
-            let end = run(app, worker, &queue, config.drain_timeout).await;
+            let end = run(app, worker, &queue, config.drain_timeout);
+            let end = vital::beside(tasks, end).await;
             // An app may accept and leave in one go; the task has had no turn then, and what was a
             // clean exit would pass for a failure to start.
             if queue.is_accepting() && !ready.is_finished() {

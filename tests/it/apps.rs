@@ -21,7 +21,7 @@ use prefork_server::{
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{cap, presence, privileges, resize, websocket};
+use crate::{cap, crash, presence, privileges, resize, websocket};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -78,6 +78,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),
+        Some("rude_waker") => crash::rude_waker(),
         Some("endless") => endless(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),

@@ -1,9 +1,18 @@
 //! Workers that die.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
+use http_body::Body;
 use nix::sys::signal::{Signal, kill};
+use prefork_server::{Error, Http, Request, Response, service_fn};
+
+use crate::apps;
 
 use crate::client::{Client, get};
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
@@ -140,6 +149,42 @@ pub(crate) fn a_panic_ends_the_worker_whatever_its_threads_do() {
     let _client = Client::connect(address);
     assert_eq!(server.wait("worker_exited")["status"], "exit 101");
     server.wait("worker_ready");
+}
+
+/// What wakes a handler is the handler's own code, and is called by the task that drives the
+/// deadlines of all connections. A worker without that task would time nobody out.
+pub(crate) fn a_panic_in_the_task_that_drives_deadlines_ends_the_worker() {
+    let mut server = Server::start_app("rude_waker");
+    let address = server.address();
+    let mut client = Client::connect(address);
+    client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(server.wait("worker_exited")["status"], "exit 101");
+    server.wait("worker_ready");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Waits for the body of a request with a waker that panics.
+pub(crate) fn rude_waker() -> Result<(), Error> {
+    struct Rude;
+
+    impl Wake for Rude {
+        fn wake(self: Arc<Self>) {
+            panic!("do not wake me");
+        }
+    }
+
+    let http = Http::new().body_timeout(Duration::from_millis(100));
+    let server = apps::server().workers(1).http(http);
+    server.serve(async |_| {
+        Ok(service_fn(async |mut request: Request| {
+            let rude = Waker::from(Arc::new(Rude));
+            let mut cx = Context::from_waker(&rude);
+            let _ = Pin::new(request.body_mut()).poll_frame(&mut cx);
+            std::future::pending::<()>().await;
+            Ok::<Response, Infallible>(Response::default())
+        }))
+    })
 }
 
 pub(crate) fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {

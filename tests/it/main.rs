@@ -111,6 +111,7 @@ tests! {
         a_worker_that_leaves_unasked_is_replaced_and_is_no_crash,
         respawns_leave_nothing_behind,
         a_panic_ends_the_worker_whatever_its_threads_do,
+        a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
         a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either;
     control:
         a_drain_is_heard_though_the_channel_was_full,
