@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,7 +12,8 @@ const UNIX_PATH_MAX: usize = 107;
 /// Where a server listens: a TCP address or the path of a Unix socket.
 ///
 /// Parsed from `127.0.0.1:8080`, `[::]:80`, `localhost:8080` (the first address it resolves to) or
-/// `unix:/run/app.sock`. Port 0 lets the kernel choose; the [`Serving`](crate::Notice::Serving)
+/// `unix:/run/app.sock`. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of the
+/// machine. Port 0 lets the kernel choose; the [`Serving`](crate::Notice::Serving)
 /// notice tells which port it chose. IPv6 listeners take IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind
 /// `0.0.0.0` as well to have both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -133,14 +134,16 @@ fn parse(text: &str) -> Result<Address, String> {
     if let Ok(address) = text.parse() {
         return Ok(Address::Tcp(address));
     }
+    let port = text.strip_prefix('*').unwrap_or(text).strip_prefix(':');
+    if let Ok(port) = port.unwrap_or(text).parse::<u16>() {
+        return Ok(Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()));
+    }
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    let bare_port = text.parse::<u16>().is_ok();
-    if host.is_empty() || host == "*" || bare_port {
-        let port = if port.is_empty() { text } else { port };
-        return Err(format!(
-            "say which interface: 127.0.0.1:{port} for this machine only, [::]:{port} or \
-             0.0.0.0:{port} for every one"
-        ));
+    let is_number = host.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number || host == "*" {
+        let written = "a port from 0 to 65535 is needed: 8080, or 127.0.0.1:8080 for this machine \
+                       only";
+        return Err(written.into());
     }
     if text.contains("//") {
         return Err("an address is no URL: write it as 127.0.0.1:8080".into());
@@ -204,6 +207,13 @@ mod tests {
     }
 
     #[test]
+    fn a_port_alone_is_that_of_all_ipv4_addresses() {
+        for text in ["8080", ":8080", "*:8080"] {
+            assert_eq!(parse(text).unwrap().to_string(), "0.0.0.0:8080");
+        }
+    }
+
+    #[test]
     fn a_host_name_stands_for_its_ipv4_address() {
         assert_eq!(
             parse("localhost:8080").unwrap().to_string(),
@@ -214,10 +224,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_the_way_out() {
         for (text, way_out) in [
-            (":8080", "[::]:8080 or 0.0.0.0:8080"),
-            ("8080", "127.0.0.1:8080"),
-            ("*:80", "0.0.0.0:80"),
-            ("", "127.0.0.1:"),
+            ("", "127.0.0.1:8080"),
+            (":", "127.0.0.1:8080"),
+            (":65536", "from 0 to 65535"),
+            ("*:http", "from 0 to 65535"),
+            ("65536", "from 0 to 65535"),
             ("::1:8080", "[::1]:8080"),
             ("http://localhost:80", "127.0.0.1:8080"),
             ("localhost", "localhost:8080"),

@@ -13,7 +13,7 @@ use crate::upgrade::Installed;
 pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
     for (arguments, named) in [
         (&["--workers", "none"][..], "--workers"),
-        (&["--listen", "8080"], "--listen"),
+        (&["--listen", "localhost"], "--listen"),
         (&["--drain-timeout", "soon"], "--drain-timeout"),
         (&["--no-such-flag"], "--no-such-flag"),
         (&["--announce-fd", "99"], "99"),

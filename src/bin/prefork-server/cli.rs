@@ -92,8 +92,9 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::duration)]
     pub(crate) delay: Duration,
 
-    /// Where to listen, may be given again: HOST:PORT, [::]:PORT, unix:/PATH; port 0 takes a free
-    /// one [default: 127.0.0.1:8080, or 0.0.0.0:$PORT if PORT is set]
+    /// Where to listen, may be given again: HOST:PORT, [::]:PORT, unix:/PATH; PORT or :PORT is
+    /// 0.0.0.0:PORT, all IPv4 addresses; port 0 takes a free one [default: 127.0.0.1:8080, or
+    /// 0.0.0.0:$PORT if PORT is set]
     #[arg(
         long,
         value_name = "ADDR",

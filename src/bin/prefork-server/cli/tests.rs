@@ -173,9 +173,30 @@ fn port_opens_every_interface_unless_an_address_is_given() {
 }
 
 #[test]
+fn a_number_alone_is_seconds() {
+    let args = [
+        "--drain-timeout",
+        "30",
+        "--delay",
+        "0",
+        "--crash-limit",
+        "10/60",
+    ];
+    let options = parse(&[&args[..], &["--hang-timeout", "5"]].concat()).unwrap();
+    let Options {
+        serving, processes, ..
+    } = options;
+    assert_eq!(processes.drain_timeout, Duration::from_secs(30));
+    assert_eq!(serving.delay, Duration::ZERO);
+    assert_eq!(processes.crash_limit.per, Duration::from_secs(60));
+    let five_seconds = HangTimeout::After(Duration::from_secs(5));
+    assert_eq!(processes.hang_timeout, five_seconds);
+}
+
+#[test]
 fn a_bad_value_names_its_flag_and_a_good_one() {
     for (flag, value, good) in [
-        ("--listen", ":8080", "0.0.0.0:8080"),
+        ("--listen", ":", "127.0.0.1:8080"),
         ("--delay", "fast", "250ms"),
         ("--delay", "-1s", "250ms"),
         ("--delay", "2days", "5m"),
@@ -186,7 +207,8 @@ fn a_bad_value_names_its_flag_and_a_good_one() {
         ("--listeners", "both", "per-slot"),
         ("--balance", "odd", "even"),
         ("--drain-timeout", "0s", "30s"),
-        ("--drain-timeout", "30", "30s"),
+        ("--drain-timeout", "30 0", "30s"),
+        ("--drain-timeout", "86401", "5m"),
         ("--hang-timeout", "999ms", "1s"),
         ("--hang-timeout", "off", "30s"),
         ("--crash-limit", "10", "10/60s"),

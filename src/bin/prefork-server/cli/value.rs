@@ -61,9 +61,13 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
         .map_err(|error: AddressError| error.reason().to_owned())
 }
 
+/// A number alone is seconds, as in most other servers and in unit files.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let written = "a duration is written like 250ms, 30s or 5m";
-    let duration = humantime::parse_duration(text).map_err(|_| written)?;
+    let written = "a duration is written like 250ms, 30s or 5m; a number alone is seconds";
+    let duration = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => humantime::parse_duration(text).map_err(|_| written)?,
+    };
     if duration > DURATION_MAX {
         return Err(format!("more than a day; {written}"));
     }
