@@ -256,6 +256,7 @@ impl Master {
     }
 
     pub(super) fn reopen_logs(&mut self) {
+        tracing::info!("logs are reopened");
         self.hooks.reopen_logs();
         let workers: Vec<_> = self.processes.keys().copied().collect();
         for worker in workers {

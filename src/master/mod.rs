@@ -202,7 +202,7 @@ fn announcer(fd: RawFd) -> Result<Announcer, Error> {
 fn warn_of_root(config: &Config) {
     if credentials::is_root() && config.user.is_none() {
         tracing::warn!(
-            "workers run as root; Prefork::user (--user) names another or says it is meant"
+            "Workers run as root. Pass --user NAME to drop privileges, or --user root to confirm."
         );
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use crate::client::{Client, get};
-use crate::support::Server;
+use crate::support::{Server, until};
 
 /// What no handler has seen is logged with what is known of it.
 pub(crate) fn what_the_server_refuses_is_logged() {
@@ -92,4 +92,16 @@ pub(crate) fn what_was_not_parsed_is_null() {
     for name in ["method", "target", "version", "referer", "user_agent"] {
         assert_eq!(line.get(name), Some(&serde_json::Value::Null), "{name}");
     }
+}
+
+/// The new file is there when the worker has heard of it, and the log says that it was asked.
+pub(crate) fn a_reopened_log_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = dir.path().join("log");
+    let mut server = Server::start(&["--access-log", log.to_str().expect("text")]);
+    server.address();
+    fs::rename(&log, dir.path().join("old")).expect("it is ours");
+    server.signal(Signal::SIGUSR1);
+    until(|| log.exists());
+    assert_eq!(server.log().matches("logs are reopened").count(), 1);
 }

@@ -321,7 +321,11 @@ pub(crate) fn a_program_that_the_user_may_not_execute_is_named() {
 
 pub(crate) fn root_is_not_taken_for_a_workers_user_unless_it_is_named() {
     // Nobody can reach this one from elsewhere.
-    Server::spawn(respond(&[]).env_remove("PREFORK_USER")).address();
+    let mut server = Server::spawn(respond(&[]).env_remove("PREFORK_USER"));
+    server.address();
+    let warning = "Workers run as root. Pass --user NAME to drop privileges, or --user root to \
+                   confirm.";
+    assert_eq!(server.log().contains(warning), geteuid().is_root());
     let mut command = respond(&["--listen", "0.0.0.0:0"]);
     command.env_remove("PREFORK_USER");
     if !geteuid().is_root() {

@@ -83,7 +83,8 @@ tests! {
     TESTS:
     access_log:
         what_the_server_refuses_is_logged,
-        what_was_not_parsed_is_null;
+        what_was_not_parsed_is_null,
+        a_reopened_log_is_told;
     lifecycle:
         every_slot_answers,
         a_unix_address_is_served_and_its_file_removed,

@@ -1,6 +1,8 @@
 //! What a person sees: the lines at the start, the log, and why it ended.
 
+use std::env;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -17,9 +19,14 @@ pub(crate) fn log(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::from(level))
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(io::stderr().is_terminal() && allows_color(env::var_os("NO_COLOR").as_deref()))
         .with_target(false)
         .init();
+}
+
+/// Any value but the empty one asks for none (no-color.org).
+fn allows_color(no_color: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty)
 }
 
 /// A variable with a typo has no effect, which nothing else would tell.
@@ -104,7 +111,7 @@ impl Hooks for Console {
         _generation: Generation,
         command: &mut WorkerCommand,
     ) -> Result<(), BoxError> {
-        if std::env::var_os(PURGE_DELAY).is_none() {
+        if env::var_os(PURGE_DELAY).is_none() {
             command.env(PURGE_DELAY, "0");
         }
         Ok(())
@@ -146,4 +153,18 @@ fn url(address: &Address, scheme: Scheme) -> String {
 /// Nobody left to read it is no reason to stop.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_is_honoured_unless_it_is_empty() {
+        assert!(allows_color(None));
+        assert!(allows_color(Some(OsStr::new(""))));
+        for value in ["1", "0", "false"] {
+            assert!(!allows_color(Some(OsStr::new(value))), "{value}");
+        }
+    }
 }

@@ -78,8 +78,8 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
     let reachable = handed_in || !options.serving.listen.iter().all(is_local);
     if unasked && reachable {
-        let way_out = "workers would run as root: name whom they run as, such as --user www-data, \
-                       or say that it is meant: --user root (or PREFORK_USER=root)";
+        let way_out = "Workers would run as root. Pass --user NAME to drop privileges, or \
+                       --user root (PREFORK_USER=root) to confirm.";
         return Err(way_out.into());
     }
     Ok(())
