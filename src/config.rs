@@ -119,6 +119,10 @@ pub(crate) struct Config {
     pub(crate) user: Option<String>,
     /// `None`: the user's own.
     pub(crate) group: Option<String>,
+    /// Of the files of Unix listeners: who may connect.
+    pub(crate) unix_mode: u32,
+    /// As a number. `None`: the master's own.
+    pub(crate) unix_group: Option<u32>,
     /// `None`: by whether workers run as another user.
     pub(crate) worker_requests: Option<WorkerRequests>,
     pub(crate) pid_file: Option<PathBuf>,
@@ -146,6 +150,8 @@ impl Default for Config {
             proxy_protocol: Vec::new(),
             user: None,
             group: None,
+            unix_mode: 0o666,
+            unix_group: None,
             worker_requests: None,
             pid_file: None,
             announce_fd: None,

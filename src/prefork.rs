@@ -295,10 +295,19 @@ impl Prefork {
     ) -> Result<(), Error> {
         let workers = self.parsed()?;
         let Self {
-            config, tls, hooks, ..
+            mut config,
+            tls,
+            hooks,
+            ..
         } = self;
         let (user, group) = (config.user.as_deref(), config.group.as_deref());
         let credentials = Credentials::choose(user, group);
+        config.unix_group = credentials
+            .as_ref()
+            .ok()
+            .copied()
+            .flatten()
+            .map(Credentials::group);
         master::run(
             master::Setup {
                 config,
@@ -347,6 +356,12 @@ impl Prefork {
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));
+        }
+        if self.config.unix_mode > 0o777 {
+            let mode = self.config.unix_mode;
+            return Err(Error::Config(format!(
+                "unix_mode {mode:o}: at most 777 (octal)"
+            )));
         }
         if let Some(timeout) = self.config.hang_timeout
             && timeout < HANG_TIMEOUT_MIN

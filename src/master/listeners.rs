@@ -18,7 +18,7 @@ use crate::master::listeners::bound::{Bound, Seats};
 pub(super) use crate::master::listeners::bound::{Reopened, Socket};
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
-use crate::sys::listener::unix::UnixFile;
+use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
 /// All that the server listens on.
@@ -28,6 +28,7 @@ pub(crate) struct Listeners {
     /// Slot `n` has inbox `n`. Both ends are kept until the server has ended.
     inboxes: Vec<Inbox>,
     backlog: u32,
+    unix: Access,
 }
 
 /// What the next image goes on with.
@@ -74,6 +75,7 @@ impl Listeners {
                     bound: left,
                     inboxes,
                     backlog,
+                    unix: access(config),
                 },
                 news,
             );
@@ -104,6 +106,7 @@ impl Listeners {
             bound,
             inboxes,
             backlog,
+            unix: access(config),
         };
         (resumed, news)
     }
@@ -158,6 +161,7 @@ impl Listeners {
             bound,
             inboxes: Vec::new(),
             backlog: config.backlog,
+            unix: access(config),
         };
         let last = slots.get().max(listeners.slots()) - 1;
         listeners.seat(Slot(last))?;
@@ -260,8 +264,8 @@ impl Listeners {
 
     /// Opens those again that were shut down.
     pub(super) fn reopen(&mut self) -> Vec<Reopened> {
-        let backlog = self.backlog;
-        let reopen = |bound: &mut Bound| bound.reopen(backlog);
+        let (backlog, unix) = (self.backlog, self.unix);
+        let reopen = |bound: &mut Bound| bound.reopen(backlog, unix);
         self.bound.iter_mut().flat_map(reopen).collect()
     }
 
@@ -302,6 +306,13 @@ impl Listeners {
             })
             .collect();
         (listeners, files)
+    }
+}
+
+fn access(config: &Config) -> Access {
+    Access {
+        mode: config.unix_mode,
+        group: config.unix_group,
     }
 }
 

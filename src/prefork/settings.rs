@@ -176,6 +176,17 @@ impl Prefork {
         self
     }
 
+    /// The mode of the files of Unix listeners, at most `0o777`; whoever may write to the file may
+    /// connect (unix(7)). Its group is that of the workers. So `0o660` lets the workers' group
+    /// connect, of which a reverse proxy may be a member, and `0o600` the master's user alone. The
+    /// umask has no effect. A directory that others may not enter keeps them out in any case.
+    /// Default: `0o666`, everyone on this machine, as with a TCP listener on loopback.
+    #[must_use]
+    pub fn unix_mode(mut self, mode: u32) -> Self {
+        self.config.unix_mode = mode;
+        self
+    }
+
     /// What workers may ask of the master. What the master refuses is only logged, by the master.
     /// Default: [`WorkerRequests::Renewal`] if workers run as another [`user`](Self::user) than the
     /// master, so that what takes over a worker cannot end the server; else

@@ -66,6 +66,10 @@ impl Credentials {
         }
     }
 
+    pub(crate) fn group(self) -> u32 {
+        self.gid.as_raw()
+    }
+
     /// Whether this is another user than the process's own, and not only another group.
     pub(crate) fn is_another_user(self) -> bool {
         self.uid != geteuid()

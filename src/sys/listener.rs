@@ -297,7 +297,7 @@ mod tests {
 
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let (listener, _file) = unix::listen(&path, 8).expect("a new path");
+        let (listener, _file) = unix::listen(&path, 8, unix::tests::ALL).expect("a new path");
         assert!(accept(&listener).expect("it listens").is_none());
         let _client = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
         let (ours, peer) = accept(&listener).expect("it listens").expect("one waits");

@@ -178,7 +178,8 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("s");
-            let (listener, file) = listener::unix::listen(&path, 4096).expect("a new path");
+            let (listener, file) = listener::unix::listen(&path, 4096, listener::unix::tests::ALL)
+                .expect("a new path");
             std::mem::forget(file);
             let row = Row::own();
             let queue =

@@ -64,6 +64,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
+        Some("connects") => return privileges::connect(),
         Some("privileges") => privileges::app(),
         Some("patient") => cap::patient(),
         Some("silent") => presence::app(),

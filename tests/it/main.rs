@@ -186,7 +186,8 @@ tests! {
         a_listener_that_they_shut_down_listens_again,
         a_unix_listener_that_they_shut_down_is_replaced,
         they_have_a_session_of_their_own,
-        they_have_no_terminal_and_their_master_hears_it;
+        they_have_no_terminal_and_their_master_hears_it,
+        their_group_may_connect_to_a_unix_address_and_others_as_the_mode_says;
     signals:
         a_program_with_threads_hears_them_all,
         a_starter_that_ignored_the_end_of_processes_does_no_harm,

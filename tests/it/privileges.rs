@@ -3,11 +3,14 @@
 use std::fs;
 use std::io::Write;
 use std::num::NonZeroU16;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::{Pid, User, geteuid};
 use prefork_server::{BoxError, Error, Request, Response, Stop, Worker, service_fn};
 use serde_json::Value;
 
@@ -183,6 +186,49 @@ pub(crate) fn they_have_a_session_of_their_own() {
     server.address();
     for worker in server.workers() {
         assert_eq!(session(worker), (worker.as_raw(), 0));
+    }
+}
+
+pub(crate) fn their_group_may_connect_to_a_unix_address_and_others_as_the_mode_says() {
+    if !geteuid().is_root() {
+        println!("not root: the workers' user cannot be another");
+        return;
+    }
+    let nobody = User::from_name("nobody")
+        .expect("passwd(5)")
+        .expect("an entry");
+    let (user, group) = (nobody.uid.as_raw(), nobody.gid.as_raw());
+    for (mode, others) in [("666", "Ok"), ("0660", "PermissionDenied")] {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let path = dir.path().join("s");
+        let listen = format!("unix:{}", path.display());
+        let mut server =
+            Server::start(&["--listen", &listen, "--user", "nobody", "--unix-mode", mode]);
+        server.wait("serving");
+        let connect = |uid, gid| {
+            let mut client = Command::new(std::env::current_exe().expect("a path"));
+            client
+                .env(apps::VARIABLE, "connects")
+                .env(SOCKET, &path)
+                .uid(uid)
+                .gid(gid);
+            let output = client.output().expect("it starts");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        assert_eq!(connect(user, group), "Ok");
+        // A reverse proxy that is of the workers' group, and one that is not.
+        assert_eq!(connect(user - 1, group), "Ok");
+        assert_eq!(connect(user - 1, group - 1), others, "{mode}");
+    }
+}
+
+/// Tells whether it may connect to the address.
+pub(crate) fn connect() {
+    let path = std::env::var_os(SOCKET).expect("the test says where");
+    match UnixStream::connect(path) {
+        Ok(_) => print!("Ok"),
+        Err(error) => print!("{:?}", error.kind()),
     }
 }
 

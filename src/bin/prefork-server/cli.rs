@@ -192,6 +192,17 @@ pub(crate) struct Processes {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) group: Option<String>,
 
+    /// Mode of the files of Unix addresses, in octal; their group is the workers'. 660 lets that
+    /// group connect, 666 everyone on this machine
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_UNIX_MODE",
+        default_value = "666"
+    )]
+    #[arg(value_parser = value::mode)]
+    pub(crate) unix_mode: u32,
+
     /// Write the master's process id to this file
     #[arg(long, value_name = "PATH", env = "PREFORK_PID_FILE")]
     pub(crate) pid_file: Option<PathBuf>,

@@ -137,7 +137,8 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
             HangTimeout::Never => None,
             HangTimeout::After(timeout) => Some(timeout),
         })
-        .crash_limit(processes.crash_limit);
+        .crash_limit(processes.crash_limit)
+        .unix_mode(processes.unix_mode);
     #[cfg(feature = "tls")]
     if let Some(tls) = options.tls.tls() {
         server = server.tls(tls);

@@ -10,9 +10,9 @@ use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::inherited::{Activated, Inherited, Seat, Stored};
-use crate::master::listeners::bind_error;
+use crate::master::listeners::{access, bind_error};
 use crate::record::record;
-use crate::sys::listener::unix::{self, UnixFile};
+use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
 record!(Bound {
@@ -128,14 +128,14 @@ impl Bound {
         })
     }
 
-    pub(super) fn reopen(&mut self, backlog: u32) -> Vec<Reopened> {
+    pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {
         let mut reopened = Vec::new();
         for index in 0..self.seats.listeners().len() {
             if listener::is_shut_down(&self.seats.listeners()[index]) {
                 reopened.push(Reopened {
                     address: self.address.clone(),
                     slot: self.seats.slot(index),
-                    result: self.seats.reopen(index, &self.address, backlog),
+                    result: self.seats.reopen(index, &self.address, backlog, unix),
                 });
             }
         }
@@ -146,7 +146,7 @@ impl Bound {
         let backlog = config.backlog;
         match address {
             Address::Unix(path) => {
-                let (listener, file) = unix::listen(path, backlog)?;
+                let (listener, file) = unix::listen(path, backlog, access(config))?;
                 let seats = Seats::Shared {
                     listener,
                     _file: Some(file),
@@ -199,7 +199,13 @@ impl Seats {
 
     /// A TCP listener stays the same socket. A Unix one cannot be opened again, so another takes
     /// its path, unless the path is the service manager's.
-    fn reopen(&mut self, index: usize, address: &Address, backlog: u32) -> io::Result<Socket> {
+    fn reopen(
+        &mut self,
+        index: usize,
+        address: &Address,
+        backlog: u32,
+        unix: Access,
+    ) -> io::Result<Socket> {
         match (address, self) {
             (&Address::Tcp(address), seats) => {
                 listener::listen_again(&seats.listeners()[index], address, backlog)?;
@@ -212,7 +218,7 @@ impl Seats {
                     _file: Some(file),
                 },
             ) => {
-                (*listener, *file) = unix::listen(path, backlog)?;
+                (*listener, *file) = unix::listen(path, backlog, unix)?;
                 Ok(Socket::New)
             }
             (Address::Unix(_), _) => Err(io::Error::new(

@@ -1,9 +1,9 @@
 //! Listeners on a path (unix(7)), and the files that they leave there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -38,6 +38,14 @@ record!(Identity {
     bound
 });
 
+/// Who may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) mode: u32,
+    /// `None`: the process's own.
+    pub(crate) group: Option<u32>,
+}
+
 /// Held while a server finds out whether a path is free and takes it, or gives it back: a file
 /// beside the socket's, locked (flock(2)) and removed afterwards.
 #[derive(Debug)]
@@ -48,11 +56,13 @@ struct PathLock {
 
 /// A listening Unix socket. A socket file left over by a server that is gone is replaced; one that
 /// is answered, or that is not a socket, is not.
-pub(crate) fn listen(path: &Path, backlog: u32) -> io::Result<(OwnedFd, UnixFile)> {
+pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(OwnedFd, UnixFile)> {
     let _lock = PathLock::take(path)?;
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
+    // Before it listens: until then nobody can connect, whatever the umask lets them.
+    access.give(path)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let identity = Identity::of(path)?;
     Ok((
@@ -62,6 +72,26 @@ pub(crate) fn listen(path: &Path, backlog: u32) -> io::Result<(OwnedFd, UnixFile
             identity,
         },
     ))
+}
+
+impl Access {
+    /// Others may write to the directory, so the file is opened once and no link is followed.
+    fn give(self, path: &Path) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let options = options
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_NOFOLLOW);
+        let file = options.open(path)?;
+        if !file.metadata()?.file_type().is_socket() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // What chmod(2) and chown(2) do to a descriptor of O_PATH (open(2)).
+        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if self.group.is_some() {
+            chown(&file, None, self.group)?;
+        }
+        std::fs::set_permissions(file, Permissions::from_mode(self.mode))
+    }
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
@@ -169,21 +199,26 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use socket2::SockRef;
 
     use super::*;
     use crate::sys::listener::is_shut_down;
 
+    pub(crate) const ALL: Access = Access {
+        mode: 0o666,
+        group: None,
+    };
+
     #[test]
     fn a_socket_file_is_replaced_only_if_nobody_answers() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let (listener, file) = listen(&path, 8).expect("a new path");
-        let error = listen(&path, 8).expect_err("somebody answers");
+        let (listener, file) = listen(&path, 8, ALL).expect("a new path");
+        let error = listen(&path, 8, ALL).expect_err("somebody answers");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
-        let (_again, new_file) = listen(&path, 8).expect("nobody answers now");
+        let (_again, new_file) = listen(&path, 8, ALL).expect("nobody answers now");
         drop(file);
         assert!(
             path.exists(),
@@ -199,24 +234,49 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
         let lock = PathLock::take(&path).expect("a new path");
-        let error = listen(&path, 8).expect_err("another server starts");
+        let error = listen(&path, 8, ALL).expect_err("another server starts");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(lock);
         // A lock that a server has left over which was killed is nobody's.
         std::fs::write(dir.path().join("s.lock"), "").expect("writable");
-        listen(&path, 8).expect("a new path");
+        listen(&path, 8, ALL).expect("a new path");
+    }
+
+    #[test]
+    fn the_file_has_the_mode_that_was_asked_for_whatever_the_umask() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for mode in [0o666, 0o660, 0o600, 0o777] {
+            let path = dir.path().join("s");
+            let access = Access { mode, ..ALL };
+            let (_listener, _file) = listen(&path, 8, access).expect("a new path");
+            let metadata = path.symlink_metadata().expect("it is there");
+            assert_eq!(metadata.mode() & 0o7777, mode);
+        }
+    }
+
+    #[test]
+    fn a_link_is_not_followed_to_the_file_of_another() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let precious = dir.path().join("precious");
+        std::fs::write(&precious, "data").expect("writable");
+        std::fs::set_permissions(&precious, Permissions::from_mode(0o600)).expect("it is ours");
+        let path = dir.path().join("s");
+        std::os::unix::fs::symlink(&precious, &path).expect("a new name");
+        ALL.give(&path).expect_err("it is no socket");
+        let metadata = precious.metadata().expect("it is there");
+        assert_eq!(metadata.mode() & 0o777, 0o600);
     }
 
     #[test]
     fn one_that_was_shut_down_is_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let (listener, _file) = listen(&path, 8).expect("a new path");
+        let (listener, _file) = listen(&path, 8, ALL).expect("a new path");
         assert!(!is_shut_down(&listener));
         let shutdown = SockRef::from(&listener).shutdown(std::net::Shutdown::Read);
         shutdown.expect("it listens");
         assert!(is_shut_down(&listener));
-        let (_again, _file) = listen(&path, 8).expect("nobody answers");
+        let (_again, _file) = listen(&path, 8, ALL).expect("nobody answers");
         std::os::unix::net::UnixStream::connect(&path).expect("it listens");
     }
 
@@ -224,9 +284,9 @@ mod tests {
     fn a_socket_whose_queue_is_full_is_in_use() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let (_listener, _file) = listen(&path, 0).expect("a new path");
+        let (_listener, _file) = listen(&path, 0, ALL).expect("a new path");
         let _first = std::os::unix::net::UnixStream::connect(&path).expect("room for one");
-        let error = listen(&path, 8).expect_err("somebody has it, and is slow");
+        let error = listen(&path, 8, ALL).expect_err("somebody has it, and is slow");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
@@ -235,7 +295,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("precious");
         std::fs::write(&path, "data").expect("writable");
-        let error = listen(&path, 8).expect_err("a plain file").to_string();
+        let error = listen(&path, 8, ALL).expect_err("a plain file").to_string();
         assert!(error.contains("not a socket"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).expect("still there"), "data");
     }

@@ -43,6 +43,7 @@ fn nothing_asked_for_gives_the_documented_defaults() {
         }
     );
     assert_eq!((processes.user, processes.group), (None, None));
+    assert_eq!(processes.unix_mode, 0o666);
     assert_eq!(
         processes.hang_timeout,
         HangTimeout::After(Duration::from_secs(30))
@@ -113,7 +114,7 @@ fn values_are_read_with_their_units() {
                 --listeners shared --balance off --drain-timeout 5m --reload-batch 2 \
                 --crash-limit 0/1h --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
-                --announce-fd 2 --pid-file p --user www --group 33 --access-log - \
+                --announce-fd 2 --pid-file p --user www --group 33 --unix-mode 0660 --access-log - \
                 --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
@@ -145,6 +146,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.pid_file, Some("p".into()));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
+    assert_eq!(processes.unix_mode, 0o660);
     assert_eq!(limits.header_timeout, Duration::from_millis(1));
     assert_eq!(limits.max_target_size, 1 << 10);
     assert_eq!((limits.max_header_size, limits.max_body_size), (8 << 10, 0));

@@ -56,6 +56,14 @@ pub(crate) enum LogTarget {
     File(PathBuf),
 }
 
+/// A file's mode (chmod(1)): three octal digits, or four of which the first is 0.
+pub(super) fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|&mode| mode <= 0o777)
+        .ok_or_else(|| "not a mode such as 660, in octal digits and at most 777".to_owned())
+}
+
 pub(super) fn address(text: &str) -> Result<Address, String> {
     text.parse()
         .map_err(|error: AddressError| error.reason().to_owned())
