@@ -10,6 +10,7 @@ pub(crate) mod outgoing;
 mod proxied;
 mod pulse;
 pub(crate) mod recycle;
+pub(crate) mod serve;
 pub(crate) mod sharing;
 mod source;
 mod stream;

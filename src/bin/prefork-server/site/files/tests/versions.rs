@@ -107,7 +107,8 @@ async fn a_date_that_is_none_is_ignored() {
     }
 }
 
-/// Of one length and time, as `gzip --keep` may leave them: a cache must not take one for the other.
+/// Of one length and time, as `gzip --keep` may leave them: a cache must not take one for the
+/// other.
 #[tokio::test]
 async fn a_file_and_its_compressed_sibling_are_two_versions() {
     let world = World::new(&[("a", b"0123456789"), ("a.gz", b"9876543210")]);

@@ -1,0 +1,179 @@
+//! HTTP on the connections of a worker, until its drain.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::service::Service;
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use crate::drain::Idle;
+use crate::error::{BoxError, Error};
+use crate::http::{Acceptor, Http, Request, Server, Tls};
+use crate::protocol::channel::SHARE_TERM;
+use crate::proxy::Network;
+use crate::worker::connection::Connection;
+use crate::worker::incoming::{Crowd, Incoming};
+use crate::worker::outgoing::Outgoing;
+use crate::worker::sharing::Shares;
+use crate::worker::{Worker, recycle, vital};
+
+/// How soon after all connections were busy an idle one is looked for, while a new one waits.
+const ROOM_TERM: Duration = Duration::from_millis(100);
+
+/// What the builder was told of it.
+pub(crate) struct Serving {
+    pub(crate) http: Http,
+    pub(crate) tls: Option<Tls>,
+    /// From where connections begin with a PROXY header.
+    pub(crate) balancers: Vec<Network>,
+    pub(crate) max_requests: Option<u64>,
+}
+
+impl Serving {
+    /// Makes the service, and serves with it.
+    pub(crate) async fn serve<A, S, B>(
+        self,
+        app: A,
+        worker: Worker,
+        incoming: Incoming,
+    ) -> Result<(), BoxError>
+    where
+        A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
+        S: Service<Request, Response = hyper::Response<B>> + 'static,
+        S::Error: Into<BoxError>,
+        B: hyper::body::Body + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let Self {
+            http,
+            tls,
+            balancers,
+            max_requests,
+        } = self;
+        // Before the app, which may take long to find out what else is wrong.
+        let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
+        let service = app(worker.clone()).await?;
+        let server = Server::new(http, worker.row().clone());
+        if let Some(max) = max_requests {
+            let counted = server.clone();
+            let answered = move || counted.counts().requests;
+            spawn_local(recycle::by_requests(worker.clone(), max, answered));
+        }
+        let connections = Connections {
+            incoming,
+            balancers,
+            acceptor,
+        };
+        serve_incoming(server, service, worker, connections).await;
+        Ok(())
+    }
+}
+
+/// The connections of a worker, and what comes before HTTP on them.
+struct Connections {
+    incoming: Incoming,
+    /// From where they begin with a PROXY header.
+    balancers: Vec<Network>,
+    /// If they are to be private.
+    acceptor: Option<Acceptor>,
+}
+
+impl Connections {
+    /// Until the drain.
+    async fn each(mut self, begin: impl Fn(Connection)) {
+        while let Some(mut connection) = self.incoming.accept().await {
+            let peer = connection.peer();
+            if self.balancers.iter().any(|from| from.contains(peer)) {
+                connection.expect_header();
+            }
+            begin(connection);
+        }
+    }
+}
+
+/// Says at the end, however it comes, what a worker did, and ends what is still open.
+struct Tally(Server);
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        self.0.cut();
+        tracing::debug!("served: {:?}", self.0.counts());
+    }
+}
+
+/// Serves HTTP on what comes in until the drain, and then what is open.
+async fn serve_incoming<S, B>(
+    server: Server,
+    service: S,
+    worker: Worker,
+    mut connections: Connections,
+) where
+    S: Service<Request, Response = hyper::Response<B>> + 'static,
+    S::Error: Into<BoxError>,
+    B: hyper::body::Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut tasks = JoinSet::new();
+    tasks.spawn_local(server.clock());
+    let _tally = Tally(server.clone());
+    tasks.spawn_local(make_room(server.clone(), connections.incoming.crowd()));
+    let (draining, asked) = (server.clone(), worker.drain_asked());
+    tasks.spawn_local(async move {
+        if asked.clone().asked().await == Idle::HandOver {
+            draining.hand_over();
+        }
+        asked.closing().await;
+        draining.drain();
+    });
+    let serve = async move {
+        if let Some(acceptor) = connections.acceptor.take() {
+            let front = server.front(service);
+            let begin = |connection| {
+                spawn_local(front.serve(acceptor.accept(connection)));
+            };
+            connections.each(begin).await;
+        } else {
+            let mut front = server.front(service);
+            if let Some(outgoing) = worker.outgoing() {
+                let outgoing = Rc::new(outgoing);
+                spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
+                front = front.with_heir(outgoing);
+            }
+            let begin = |connection| {
+                spawn_local(front.serve(connection));
+            };
+            connections.each(begin).await;
+        }
+        server.drained().await;
+    };
+    vital::beside(tasks, serve).await;
+}
+
+/// Ends idle connections for new ones that wait at the cap.
+async fn make_room(server: Server, crowd: Crowd) {
+    loop {
+        crowd.waits().await;
+        while crowd.is_waiting() {
+            server.make_room();
+            // Another waits, or all were busy. An idle one may have become busy after all.
+            let _: Result<(), _> = timeout(ROOM_TERM, crowd.waits()).await;
+        }
+    }
+}
+
+/// Gives connections to siblings that have less to do, as the master says.
+async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
+    loop {
+        server.share(outgoing.share(shares.next().await));
+        sleep(SHARE_TERM).await;
+        server.share(outgoing.share(Vec::new()));
+    }
+}
+
+/// What a worker needs to speak TLS.
+fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Error> {
+    let keys = worker.tls().keys(tls.key_lifetime())?;
+    tls.use_files(&worker.tls().files()?);
+    tls.acceptor(http, move || keys.keyring(), worker.row().clone())
+}
