@@ -153,7 +153,7 @@ impl Prefork {
     /// A worker that leaves while its slot lives on (in a reload, an upgrade, a resize, a recycling
     /// or for a `TERM` of its own) hands its idle connections over to the next one, whose service
     /// answers what comes on them. What a service keeps for a connection has to allow for that.
-    /// Those that speak TLS or HTTP/2 are not handed over; they are closed as in any drain.
+    /// Those that speak TLS or HTTP/2 are not handed over: how they end says [`Http::linger`].
     /// Connections that were upgraded to another protocol stay, and end within
     /// [`Http::upgrade_grace`]; [`Worker::drain`] shows how they say goodbye.
     ///

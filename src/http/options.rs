@@ -208,6 +208,10 @@ impl Http {
     /// client that has been sent the last response of its connection and does not close has as long
     /// from the drain's begin.
     ///
+    /// If another worker comes after this one, nobody waits for the end of the drain. A connection
+    /// that cannot be handed over is closed then when its client has been silent for five seconds,
+    /// or for [`Http::idle_timeout`] if that is shorter.
+    ///
     /// Default: 100 ms.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;

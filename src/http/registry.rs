@@ -255,8 +255,7 @@ impl Registry {
     }
 
     fn deadline(&self, activity: &Activity) -> Option<(Tick, Order)> {
-        self.timeouts
-            .deadline(activity, self.draining_since(activity))
+        self.timeouts.deadline(activity, self.draining(activity))
     }
 
     /// A connection is served from now on. Another may have to rest for it.

@@ -6,6 +6,22 @@ use super::activity::{Activity, Stage};
 use super::options::Http;
 use super::wheel::{Tick, Wheel};
 
+/// A drain, as one connection sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draining {
+    pub(super) since: Tick,
+    pub(super) next: Next,
+}
+
+/// Who serves the clients of a worker that drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another worker. Nobody waits for the end of this one.
+    Worker,
+    /// No worker: the server ends, or the time for the drain is nearly over.
+    Nobody,
+}
+
 /// The options' timeouts in ticks.
 #[derive(Debug)]
 pub(super) struct Timeouts {
@@ -16,6 +32,9 @@ pub(super) struct Timeouts {
     write: u64,
     idle: u64,
     linger: u64,
+    /// How long the client of a connection that cannot be handed over has to be silent before the
+    /// connection is closed, if another worker comes after this one.
+    silence: u64,
     /// How old a connection may become.
     age: Option<u64>,
     upgrade_grace: u64,
@@ -41,6 +60,13 @@ impl Timeouts {
     /// later than the end of a TLS 1.2 handshake.
     const ROUND_TRIP: Duration = Duration::from_secs(1);
 
+    /// A request that is on its way while its idle connection is closed is lost if the client may
+    /// not send it twice, as with POST: the client may not have seen the end yet, for as long as
+    /// its process waits for a CPU. A client that has just sent a request will send the next one
+    /// soon, and its response says that the connection ends. After five seconds no client is in the
+    /// middle of a series of requests.
+    const SILENCE: Duration = Duration::from_secs(5);
+
     pub(super) fn new(http: &Http) -> Self {
         let all = [
             http.header_timeout,
@@ -62,6 +88,7 @@ impl Timeouts {
             write: ticks(http.write_timeout),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
+            silence: ticks(http.idle_timeout.min(Self::SILENCE)),
             age: http.max_connection_age.map(ticks),
             upgrade_grace: ticks(http.upgrade_grace),
             round_trip: ticks(http.header_timeout.min(Self::ROUND_TRIP)),
@@ -101,6 +128,19 @@ impl Timeouts {
         activity.stage() == Stage::Fresh && activity.stamp().after(self.round_trip) > now
     }
 
+    /// How long a client that may be about to send a request has for it in a drain.
+    pub(super) fn asks_until(&self, activity: &Activity, drain: Draining) -> Tick {
+        let first = match activity.stage() {
+            Stage::Fresh => self.round_trip,
+            _ => 0,
+        };
+        let next = match drain.next {
+            Next::Worker => self.silence,
+            Next::Nobody => 0,
+        };
+        activity.stamp().after(first.max(next))
+    }
+
     /// Since when a connection has been idle, if for so long that it may end for another: a request
     /// that is on its way is given as much time to come as in a drain.
     pub(super) fn idle_since(&self, activity: &Activity, now: Tick) -> Option<Tick> {
@@ -116,27 +156,24 @@ impl Timeouts {
     pub(super) fn deadline(
         &self,
         activity: &Activity,
-        draining: Option<Tick>,
+        draining: Option<Draining>,
     ) -> Option<(Tick, Order)> {
         let blocked = activity.write_blocked_since();
         let stamp = activity.stamp();
         let of_stage = match (activity.stage(), draining) {
             // What is still going on has a deadline of its own.
             (Stage::Idle, _) if !activity.is_idle() => None,
-            (Stage::Fresh, Some(drain)) => {
-                let lingers = stamp.max(drain).after(self.linger);
-                let asks = stamp.after(self.round_trip);
+            (Stage::Fresh | Stage::Idle, Some(drain)) => {
+                let lingers = stamp.max(drain.since).after(self.linger);
+                let asks = self.asks_until(activity, drain);
                 Some((lingers.max(asks), Order::CloseIdle))
-            }
-            (Stage::Idle, Some(drain)) => {
-                Some((stamp.max(drain).after(self.linger), Order::CloseIdle))
             }
             (Stage::Idle, None) | (Stage::Quiet, _) => {
                 Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
             }
             // Unless there is more to be sent.
             (Stage::Leaving, Some(drain)) if blocked.is_none() => {
-                let closes = stamp.max(drain).after(self.round_trip);
+                let closes = stamp.max(drain.since).after(self.round_trip);
                 let due = closes.min(stamp.after(self.header));
                 Some((due, Order::Expire(Deadline::Header)))
             }
@@ -152,7 +189,7 @@ impl Timeouts {
                 .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
             (Stage::Handling | Stage::Answering, _) => None,
             (Stage::Upgraded, Some(drain)) => {
-                Some((drain.after(self.upgrade_grace), Order::EndUpgrade))
+                Some((drain.since.after(self.upgrade_grace), Order::EndUpgrade))
             }
             (Stage::Upgraded | Stage::HandedOver, _) => None,
         };
@@ -246,6 +283,11 @@ mod tests {
         (clock, activity)
     }
 
+    fn at_the_end(since: Tick) -> Draining {
+        let next = Next::Nobody;
+        Draining { since, next }
+    }
+
     fn expire(tick: u64, deadline: Deadline) -> Option<(Tick, Order)> {
         Some((Tick(tick), Order::Expire(deadline)))
     }
@@ -285,7 +327,7 @@ mod tests {
     #[test]
     fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
         let (clock, activity) = activity();
-        let deadline = |drain| timeouts().deadline(&activity, drain);
+        let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
         activity.enter(Stage::Leaving);
         assert_eq!(deadline(None), expire(9, Deadline::Header));
         // 1 s is 4 ticks of 250 ms, and one.
@@ -330,7 +372,7 @@ mod tests {
     #[test]
     fn a_response_on_its_way_is_not_idle() {
         let (clock, activity) = activity();
-        let deadline = |draining| timeouts().deadline(&activity, draining);
+        let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
         activity.enter(Stage::Idle);
         activity.write_blocked();
         assert_eq!(deadline(None), expire(17, Deadline::Write));
@@ -347,7 +389,7 @@ mod tests {
     #[test]
     fn http2_is_timed_by_its_streams_and_between_them() {
         let (clock, activity) = activity();
-        let deadline = |draining| timeouts().deadline(&activity, draining);
+        let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
         activity.enter(Stage::Quiet);
         assert_eq!(deadline(None), expire(21, Deadline::Idle));
         assert_eq!(deadline(Some(Tick(0))), expire(21, Deadline::Idle), "told");
@@ -365,7 +407,7 @@ mod tests {
     #[test]
     fn a_drain_shortens_idling_only() {
         let (clock, activity) = activity();
-        let deadline = |drain| timeouts().deadline(&activity, Some(Tick(drain)));
+        let deadline = |drain| timeouts().deadline(&activity, Some(at_the_end(Tick(drain))));
         // 1 s is 4 ticks of 250 ms, and one; the moment of grace 1 tick, and one.
         let close = |tick| Some((Tick(tick), Order::CloseIdle));
         assert_eq!(deadline(0), close(5), "it has just come");
@@ -380,6 +422,29 @@ mod tests {
         activity.enter(Stage::Idle);
         assert_eq!(deadline(0), close(3), "it may have asked all it wants to");
         assert_eq!(deadline(7), close(9));
+    }
+
+    /// 5 s of silence are 20 ticks of 250 ms, and one.
+    #[test]
+    fn a_client_that_another_worker_will_serve_is_not_closed_upon_while_it_asks() {
+        let (clock, activity) = activity();
+        let next = Next::Worker;
+        let deadline = |since| {
+            let since = Tick(since);
+            timeouts().deadline(&activity, Some(Draining { since, next }))
+        };
+        let close = |tick| Some((Tick(tick), Order::CloseIdle));
+        for _ in 0..10 {
+            clock.advance();
+        }
+        assert_eq!(deadline(5), close(21), "it has not asked yet");
+        activity.enter(Stage::Idle);
+        assert_eq!(deadline(12), close(10 + 21), "it may ask again");
+        assert_eq!(
+            deadline(40),
+            close(42),
+            "it has long been silent, and lingers"
+        );
     }
 
     #[test]
@@ -407,7 +472,7 @@ mod tests {
         assert_eq!(timeouts.deadline(&activity, None), None);
         // 3 s are 12 ticks of 250 ms, and one; from the drain on, not from the upgrade.
         let due = Some((Tick(7 + 13), Order::EndUpgrade));
-        assert_eq!(timeouts.deadline(&activity, Some(Tick(7))), due);
+        assert_eq!(timeouts.deadline(&activity, Some(at_the_end(Tick(7)))), due);
     }
 
     #[test]

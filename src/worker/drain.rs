@@ -1,6 +1,10 @@
 //! The one-way switch from serving to draining.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
 
 use crate::drain::Idle;
 
@@ -53,6 +57,13 @@ impl Drain {
         self.when(|idle| idle == Idle::Close).await;
     }
 
+    /// As [`Drain::closing`], or so long after the drain began.
+    pub(crate) async fn closing_within(self, patience: Duration) {
+        self.clone().asked().await;
+        // Either is a reason.
+        let _: Result<(), Elapsed> = timeout(patience, self.closing()).await;
+    }
+
     async fn when(mut self, wanted: impl Fn(Idle) -> bool) -> Idle {
         let asked = self.0.wait_for(|asked| asked.is_some_and(&wanted)).await;
         match asked.ok().and_then(|asked| *asked) {
@@ -77,5 +88,16 @@ mod tests {
         drain.clone().closing().await;
         switch.turn(Idle::HandOver);
         assert_eq!(drain.asked().await, Idle::Close);
+    }
+
+    #[tokio::test]
+    async fn what_is_handed_over_is_closed_in_the_end() {
+        let (switch, drain) = DrainSwitch::new();
+        let moment = Duration::from_millis(1);
+        let mut closing = Box::pin(drain.closing_within(moment));
+        let early = timeout(10 * moment, &mut closing).await;
+        assert!(early.is_err(), "there is no drain");
+        switch.turn(Idle::HandOver);
+        closing.await;
     }
 }

@@ -170,9 +170,15 @@ impl Worker {
     /// Where its connections go: when it drains, or has more of them than its siblings.
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
-        let drain = self.drain.clone();
-        let row = self.row.clone();
-        Some(Outgoing::new(sender, drain, self.drain_timeout, row))
+        let (drain, row) = (self.drain.clone(), self.row.clone());
+        let patience = outgoing::patience(self.drain_timeout);
+        Some(Outgoing::new(sender, drain, patience, row))
+    }
+
+    /// As [`Drain::closing_within`], a moment before what is left would be cut.
+    pub(crate) fn closing(&self) -> impl Future<Output = ()> + use<> {
+        let patience = outgoing::patience(self.drain_timeout);
+        self.drain.clone().closing_within(patience)
     }
 
     /// What it is to give to its siblings.

@@ -43,6 +43,11 @@ pub(crate) struct Outgoing {
     siblings: Siblings,
 }
 
+/// The part of a drain that is not kept for what lingers at its end.
+pub(crate) fn patience(drain_timeout: Duration) -> Duration {
+    drain_timeout - RESERVE.min(drain_timeout / 2)
+}
+
 /// Whether there is anybody who takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heirs {
@@ -52,11 +57,12 @@ enum Heirs {
 }
 
 impl Outgoing {
-    pub(crate) fn new(sender: Sender, drain: Drain, drain_timeout: Duration, row: Row) -> Self {
+    /// `patience` is how long a full inbox is waited for, from the first connection on.
+    pub(crate) fn new(sender: Sender, drain: Drain, patience: Duration, row: Row) -> Self {
         Self {
             sender,
             drain,
-            patience: drain_timeout - RESERVE.min(drain_timeout / 2),
+            patience,
             row,
             turn: Mutex::new(Heirs::Some),
             room: OnceCell::new(),
@@ -191,7 +197,7 @@ mod tests {
             switch.turn(Idle::HandOver);
             Self {
                 switch,
-                outgoing: Rc::new(Outgoing::new(sender, drain, TIMEOUT, row.clone())),
+                outgoing: Rc::new(Outgoing::new(sender, drain, patience(TIMEOUT), row.clone())),
                 receiver: Receiver::new(end(inbox.receiver())).expect("a runtime"),
                 incoming: Incoming::new(queue),
                 row,

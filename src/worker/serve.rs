@@ -118,12 +118,12 @@ async fn serve_incoming<S, B>(
     tasks.spawn_local(server.clock());
     let _tally = Tally(server.clone());
     tasks.spawn_local(make_room(server.clone(), connections.incoming.crowd()));
-    let (draining, asked) = (server.clone(), worker.drain_asked());
+    let (draining, asked, closing) = (server.clone(), worker.drain_asked(), worker.closing());
     tasks.spawn_local(async move {
-        if asked.clone().asked().await == Idle::HandOver {
+        if asked.asked().await == Idle::HandOver {
             draining.hand_over();
         }
-        asked.closing().await;
+        closing.await;
         draining.drain();
     });
     let serve = async move {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::{Member, Members, Registry};
 use crate::http::activity::{Activity, Stage};
-use crate::http::timeouts::Order;
+use crate::http::timeouts::{Draining, Next, Order};
 use crate::http::wheel::Tick;
 
 /// What is to become of the connections.
@@ -89,20 +89,29 @@ impl Member {
 }
 
 impl Registry {
-    /// Whether the connection's next answer is to be its last.
-    pub(in crate::http) fn is_draining(&self, activity: &Activity) -> bool {
-        self.draining_since(activity).is_some()
+    pub(in crate::http) fn now(&self) -> Tick {
+        self.clock.now()
     }
 
-    pub(super) fn draining_since(&self, activity: &Activity) -> Option<Tick> {
-        match self.phase.get() {
-            Phase::Serving => None,
+    /// Whether the connection's next answer is to be its last.
+    pub(in crate::http) fn is_draining(&self, activity: &Activity) -> bool {
+        self.draining(activity).is_some()
+    }
+
+    pub(super) fn draining(&self, activity: &Activity) -> Option<Draining> {
+        let (since, next) = match self.phase.get() {
+            Phase::Serving => return None,
+            Phase::HandingOver { since } => (since, Next::Worker),
+            Phase::Draining { since } => (since, Next::Nobody),
+        };
+        match activity.stage() {
             // Nobody takes these over, and the task of the first was told at the very begin.
-            _ if matches!(activity.stage(), Stage::Upgraded | Stage::Leaving) => {
-                self.exit.begun.get()
+            Stage::Upgraded | Stage::Leaving => {
+                let since = self.exit.begun.get()?;
+                Some(Draining { since, next })
             }
-            Phase::HandingOver { since } => Some(since).filter(|_| !activity.may_leave()),
-            Phase::Draining { since } => Some(since),
+            _ if next == Next::Worker && activity.may_leave() => None,
+            _ => Some(Draining { since, next }),
         }
     }
 
@@ -202,10 +211,11 @@ impl Registry {
             self.drain_asked.notified().await;
             sleep(self.http.linger).await;
             let ends = |activity: &Activity| {
-                let since = self.draining_since(activity);
-                activity.is_idle()
-                    && since.is_some_and(|since| activity.stamp() <= since)
-                    && !self.timeouts.is_new(activity, self.clock.now())
+                let is_over = |drain: Draining| {
+                    activity.stamp() <= drain.since
+                        && self.timeouts.asks_until(activity, drain) <= self.clock.now()
+                };
+                activity.is_idle() && self.draining(activity).is_some_and(is_over)
             };
             let wakers: Vec<_> = {
                 let mut members = self.members.borrow_mut();

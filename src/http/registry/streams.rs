@@ -14,10 +14,6 @@ impl Registry {
         (due <= self.now()).then_some(deadline)
     }
 
-    pub(in crate::http) fn now(&self) -> Tick {
-        self.clock.now()
-    }
-
     /// Whether a second has passed since then.
     pub(in crate::http) fn is_second_over(&self, since: Tick) -> bool {
         self.timeouts.is_second_over(since, self.now())

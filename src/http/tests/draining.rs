@@ -33,6 +33,48 @@ fn an_idle_connection_lingers_and_answers_one_more() {
     });
 }
 
+/// As over TLS: it cannot be handed over, and the client may not send a POST twice.
+#[test]
+fn a_client_that_another_worker_will_serve_learns_of_the_end_from_a_response() {
+    run(async {
+        let http = options().linger(Duration::ZERO).header_timeout(SHORT);
+        let host = Host::start(http, hello).await;
+        let [mut asked, mut new] = [host.connect().await, host.connect().await];
+        asked.send(HELLO).await;
+        asked.expect(HELLO_ANSWER).await;
+        while host.server.connections() < 2 {
+            tokio::task::yield_now().await;
+        }
+        host.server.hand_over();
+        let registry = &host.server.registry;
+        let later = registry.now().after(3);
+        while registry.now() < later {
+            tokio::task::yield_now().await;
+        }
+        for client in [&mut asked, &mut new] {
+            client.send(HELLO).await;
+            client.expect(HELLO_LAST_ANSWER).await;
+            client.expect_end().await;
+        }
+        host.emptied().await;
+    });
+}
+
+#[test]
+fn a_client_that_says_nothing_does_not_delay_its_worker_for_long() {
+    run(async {
+        let http = options().linger(Duration::ZERO).idle_timeout(SHORT);
+        let host = Host::start(http, hello).await;
+        let [mut asked, mut new] = [host.connect().await, host.connect().await];
+        asked.send(HELLO).await;
+        asked.expect(HELLO_ANSWER).await;
+        host.server.hand_over();
+        asked.expect_end().await;
+        new.expect_end().await;
+        host.emptied().await;
+    });
+}
+
 /// Between the order to close and its turn: the event loop does not go round in between, so the
 /// runtime cannot know of the bytes.
 #[test]
