@@ -138,6 +138,9 @@ where
     /// itself would keep this one going for ever.
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         for _ in 0..2 {
+            if self.is_to_go() {
+                self.go_away();
+            }
             if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
                 return Poll::Ready(outcome);
             }
@@ -165,6 +168,14 @@ where
         if self.activity.stage() != stage {
             self.activity.enter(stage);
         }
+    }
+
+    /// Whether the client is to be told. Before its first request a client may take the end of a
+    /// connection for a failure to connect, and fail the request: Go's does. So in a drain a new
+    /// connection has its first request answered, or ends a while later.
+    fn is_to_go(&self) -> bool {
+        let drains = self.registry.is_draining(&self.activity) && self.activity.has_spoken();
+        drains || self.activity.is_spent()
     }
 
     /// GOAWAY with the highest number and a PING; once the client has answered that, the number of
@@ -231,9 +242,6 @@ where
             let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
             return ended.map(|_| Ok(()));
         }
-        if self.registry.is_draining(&self.activity) || self.activity.is_spent() {
-            self.go_away();
-        }
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {
             self.note_stage();
             return Poll::Pending;
@@ -254,7 +262,9 @@ where
         match order {
             Order::Streams => self.look_after_streams(cx),
             Order::Expire(Deadline::Idle) => {
-                self.registry.counters.timeout(Deadline::Idle);
+                if !self.registry.is_draining(&self.activity) {
+                    self.registry.counters.timeout(Deadline::Idle);
+                }
                 self.go_away();
                 self.note_stage();
                 None

@@ -104,8 +104,8 @@ impl Default for Http {
 /// whose client grants no window is reset, if its response is not finished; if it is, the
 /// connection ends. [`Http::idle_timeout`] is for connections without an open stream, which are
 /// told GOAWAY and left a second later at most; a PING does not count. In a drain they are told at
-/// once, and [`Http::linger`] and [`Http::max_warm`] are not for them, nor is
-/// [`Http::keep_alive`].
+/// once, new ones after their first request or when there is none for as long as [`Http::linger`]
+/// says of new ones. [`Http::max_warm`] is not for them, nor is [`Http::keep_alive`].
 ///
 /// Fixed limits, after which a client is told GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5): 20
 /// streams that are reset before they are looked at; 1,024 streams that are reset for errors of the

@@ -64,7 +64,8 @@ impl Timeouts {
     /// not send it twice, as with POST: the client may not have seen the end yet, for as long as
     /// its process waits for a CPU. A client that has just sent a request will send the next one
     /// soon, and its response says that the connection ends. After five seconds no client is in the
-    /// middle of a series of requests.
+    /// middle of a series of requests; and Go's HTTP/2 does not take a connection any more
+    /// that was closed before its first request.
     const SILENCE: Duration = Duration::from_secs(5);
 
     pub(super) fn new(http: &Http) -> Self {
@@ -131,7 +132,7 @@ impl Timeouts {
     /// How long a client that may be about to send a request has for it in a drain.
     pub(super) fn asks_until(&self, activity: &Activity, drain: Draining) -> Tick {
         let first = match activity.stage() {
-            Stage::Fresh => self.round_trip,
+            Stage::Fresh | Stage::Quiet => self.round_trip,
             _ => 0,
         };
         let next = match drain.next {
@@ -168,7 +169,13 @@ impl Timeouts {
                 let asks = self.asks_until(activity, drain);
                 Some((lingers.max(asks), Order::CloseIdle))
             }
-            (Stage::Idle, None) | (Stage::Quiet, _) => {
+            // The others have been told to go.
+            (Stage::Quiet, Some(drain)) => {
+                let due = self.asks_until(activity, drain);
+                let due = due.min(stamp.after(self.idle));
+                Some((due, Order::Expire(Deadline::Idle)))
+            }
+            (Stage::Idle | Stage::Quiet, None) => {
                 Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
             }
             // Unless there is more to be sent.
@@ -392,7 +399,11 @@ mod tests {
         let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
         activity.enter(Stage::Quiet);
         assert_eq!(deadline(None), expire(21, Deadline::Idle));
-        assert_eq!(deadline(Some(Tick(0))), expire(21, Deadline::Idle), "told");
+        assert_eq!(
+            deadline(Some(Tick(0))),
+            expire(5, Deadline::Idle),
+            "it has not asked for anything, and has a round trip"
+        );
         activity.enter(Stage::Streams);
         assert_eq!(deadline(None), None, "a handler may take any time");
         clock.advance();
@@ -445,6 +456,8 @@ mod tests {
             close(42),
             "it has long been silent, and lingers"
         );
+        activity.enter(Stage::Quiet);
+        assert_eq!(deadline(12), expire(10 + 21, Deadline::Idle));
     }
 
     #[test]

@@ -33,6 +33,46 @@ fn an_idle_connection_is_told_at_once() {
     });
 }
 
+/// Go's client fails the first request of a connection that was closed before it.
+#[test]
+fn a_new_connection_is_told_when_it_has_asked() {
+    run(async {
+        for leave in [Server::drain, Server::hand_over] {
+            let host = Host::start(options(), hello).await;
+            let mut client = raw(&host, b"").await;
+            client.next(SETTINGS).await;
+            leave(&host.server);
+            for stream in [1, 3] {
+                client.send(frame(PING, 0, 0, &[7; 8])).await;
+                loop {
+                    let frame = client.frame().await.expect("the connection lives");
+                    match frame.kind {
+                        PING if frame.flags & ACK != 0 => break,
+                        kind => assert!(stream == 3 || kind != GOAWAY, "not yet"),
+                    }
+                }
+                client.send(get(stream)).await;
+                assert_eq!(client.next(DATA).await.payload, b"hello");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_new_connection_that_asks_for_nothing_is_told_later() {
+    run(async {
+        let http = options().header_timeout(Duration::from_millis(300));
+        let host = Host::start(http, hello).await;
+        let mut client = raw(&host, b"").await;
+        client.next(SETTINGS).await;
+        host.server.drain();
+        assert_eq!(client.goaway().await, 0);
+        drop(client);
+        host.emptied().await;
+        assert_eq!(host.server.counts().idle_timeouts, 0);
+    });
+}
+
 #[test]
 fn what_is_open_is_finished_and_nothing_is_begun_after_it() {
     run(async {
