@@ -1,15 +1,16 @@
 //! Files for clients that take their time, over real connections.
 
+#[cfg(feature = "http2")]
+pub(crate) mod windowless;
+
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
 
-use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
-use crate::support::{BINARY, CEILING, Server, descriptors, proc_file, until};
+use crate::support::{BINARY, Server, descriptors, until};
 
 /// More than the buffers of two sockets take.
 const LARGE: usize = 8 << 20;
@@ -44,13 +45,6 @@ fn slow(address: SocketAddr, path: &str) -> Client {
     client
 }
 
-fn resident(pid: Pid) -> usize {
-    let status = proc_file(pid, "status").expect("it lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|kib| kib.parse().ok()).expect("a number")
-}
-
 pub(crate) fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
     let dir = directory(1, LARGE);
     let mut server = serve(&dir, 256);
@@ -79,88 +73,6 @@ pub(crate) fn more_files_than_a_worker_may_have_open_are_503() {
     assert_eq!(get(address, "/small").body, "small");
     clients.pop();
     until(|| get(address, "/16").head.starts_with("HTTP/1.1 200 "));
-}
-
-/// A client of HTTP/2 that grants no window, byte by byte: no library asks like this.
-#[cfg(feature = "http2")]
-struct Windowless(TcpStream);
-
-#[cfg(feature = "http2")]
-impl Windowless {
-    /// Asks for so many files, each by a stream of its own.
-    fn ask(address: SocketAddr, files: usize) -> Self {
-        let mut stream = TcpStream::connect(address).expect("the server accepts");
-        stream.set_read_timeout(Some(CEILING)).expect("a timeout");
-        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 6.5.2).
-        bytes.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]));
-        for at in 0..files {
-            let path = format!("/{at}");
-            // `:method` GET, `:scheme` http, `:path` and `:authority` (RFC 7541 A).
-            let mut head = vec![0x82, 0x86, 0x04, u8::try_from(path.len()).expect("short")];
-            head.extend_from_slice(path.as_bytes());
-            head.extend_from_slice(b"\x01\x04test");
-            let id = u32::try_from(2 * at + 1).expect("few files");
-            bytes.extend(frame(1, 5, id, &head));
-        }
-        stream.write_all(&bytes).expect("the server reads");
-        Self(stream)
-    }
-
-    /// Waits for a frame of the type.
-    fn wait(&mut self, wanted: u8) {
-        loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).expect("a frame");
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; length as usize];
-            self.0.read_exact(&mut payload).expect("its payload");
-            if head[3] == wanted {
-                return;
-            }
-        }
-    }
-}
-
-#[cfg(feature = "http2")]
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short frame");
-    let mut frame = length.to_be_bytes()[1..].to_vec();
-    frame.extend([kind, flags]);
-    frame.extend(stream.to_be_bytes());
-    frame.extend_from_slice(payload);
-    frame
-}
-
-/// 128 files of a mebibyte each, asked for by connections that take no byte of them.
-#[cfg(feature = "http2")]
-pub(crate) fn a_connection_without_a_window_holds_little_of_its_files() {
-    const CONNECTIONS: usize = 8;
-    const STREAMS: usize = 128;
-    const HEADERS: u8 = 1;
-    const PING: u8 = 6;
-    let dir = directory(CONNECTIONS * STREAMS, 1 << 20);
-    let mut server = serve(&dir, 4096);
-    let address = server.address();
-    let worker = server.workers()[0];
-    assert_eq!(get(address, "/small").body, "small");
-    let before = (descriptors(worker), resident(worker));
-    let mut clients = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let mut client = Windowless::ask(address, STREAMS);
-        (0..16).for_each(|_| client.wait(HEADERS));
-        // What it has asked for before this is under way.
-        let ping = frame(PING, 0, 0, &[0; 8]);
-        client.0.write_all(&ping).expect("the server reads");
-        client.wait(PING);
-        clients.push(client);
-        assert_eq!(get(address, "/small").body, "small");
-    }
-    let files = descriptors(worker) - before.0 - CONNECTIONS;
-    assert!(files <= 16, "{files} files are open");
-    // Half of which is what 128 requests of HTTP/2 take, whatever they ask for.
-    let kib = (resident(worker) - before.1) / CONNECTIONS;
-    assert!(kib < 1024, "{kib} KiB for each connection");
 }
 
 pub(crate) fn head_of_a_directory_has_the_fields_of_get() {

@@ -260,8 +260,8 @@ const HTTP2_TESTS: &[Test] = &[
         http2::a_reload_loses_no_request,
     ),
     (
-        "files::a_connection_without_a_window_holds_little_of_its_files",
-        files::a_connection_without_a_window_holds_little_of_its_files,
+        "files::windowless::a_connection_without_a_window_holds_little_of_its_files",
+        files::windowless::a_connection_without_a_window_holds_little_of_its_files,
     ),
 ];
 #[cfg(not(feature = "http2"))]
