@@ -29,7 +29,6 @@ pub(crate) struct FileBody {
     /// What HTTP has not been given yet.
     left: u64,
     state: State,
-    _permit: Permit,
 }
 
 #[derive(Debug)]
@@ -59,7 +58,6 @@ impl FileBody {
             at: at + read,
             left: length,
             state: State::Read(Some(first)),
-            _permit: permit.clone(),
         })
     }
 

@@ -52,11 +52,12 @@ pub(super) struct Permit {
     _response: Arc<OwnedSemaphorePermit>,
 }
 
-/// Memory for one piece. Dropped, it is given back.
+/// Memory for one piece. Dropped, it is given back. As long as HTTP has a piece of it, its response
+/// counts, though the body may be over: the last piece waits for the client as the others do.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
-    share: Arc<Share>,
+    permit: Permit,
 }
 
 impl Budget {
@@ -93,10 +94,9 @@ impl Permit {
     /// Memory for the next piece of so many bytes that are left: at most half of what the
     /// connection may still hold, so that others get some too.
     pub(super) fn memory(&self, left: u64) -> Memory {
-        let share = Arc::clone(&self.share);
         let memory = Memory {
             bytes: Vec::new(),
-            share,
+            permit: self.clone(),
         };
         memory.renew(left)
     }
@@ -106,27 +106,97 @@ impl Memory {
     /// The same memory, larger or smaller, for the next piece.
     pub(super) fn renew(mut self, left: u64) -> Self {
         self.give_back();
-        let free = CONNECTION_BYTES.saturating_sub(self.share.held.load(Relaxed));
-        let free_of_worker = WORKER_BYTES.saturating_sub(self.share.worker.load(Relaxed));
-        let piece = (free / 2)
-            .min(free_of_worker / 2)
-            .clamp(PIECE_MIN, PIECE_MAX);
+        let share = &self.permit.share;
+        let free = CONNECTION_BYTES.saturating_sub(share.held.load(Relaxed));
+        let free_of_worker = WORKER_BYTES.saturating_sub(share.worker.load(Relaxed));
+        let piece = (free / 2).min(free_of_worker / 2);
+        let piece = piece.clamp(PIECE_MIN, PIECE_MAX);
         let length = usize::try_from(left).map_or(piece, |left| left.min(piece));
-        self.share.held.fetch_add(length, Relaxed);
-        self.share.worker.fetch_add(length, Relaxed);
+        share.held.fetch_add(length, Relaxed);
+        share.worker.fetch_add(length, Relaxed);
         self.bytes.resize(length, 0);
         self.bytes.shrink_to_fit();
         self
     }
 
     fn give_back(&self) {
-        self.share.held.fetch_sub(self.bytes.len(), Relaxed);
-        self.share.worker.fetch_sub(self.bytes.len(), Relaxed);
+        let share = &self.permit.share;
+        share.held.fetch_sub(self.bytes.len(), Relaxed);
+        share.worker.fetch_sub(self.bytes.len(), Relaxed);
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
         self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    const ONE: ConnectionId = ConnectionId(1);
+    const OTHER: ConnectionId = ConnectionId(2);
+
+    /// `None` if it has to be waited for.
+    fn try_permit(budget: &Budget, connection: ConnectionId) -> Option<Permit> {
+        let mut cx = Context::from_waker(Waker::noop());
+        match pin!(budget.permit(connection)).poll(&mut cx) {
+            Poll::Ready(permit) => Some(permit),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_response_counts_until_its_last_piece_is_gone() {
+        let budget = Budget::default();
+        let mut pieces = Vec::new();
+        for _ in 0..2 * RESPONSES_MAX {
+            pieces.extend(try_permit(&budget, ONE).map(|permit| permit.memory(1)));
+        }
+        assert_eq!(pieces.len(), RESPONSES_MAX);
+        assert!(try_permit(&budget, OTHER).is_some());
+        pieces.pop();
+        assert!(try_permit(&budget, ONE).is_some());
+    }
+
+    #[test]
+    fn the_pieces_of_a_connection_become_smaller() {
+        let budget = Budget::default();
+        let responses = (0..RESPONSES_MAX).map(|_| try_permit(&budget, ONE).unwrap());
+        let mut pieces: Vec<_> = responses.map(|permit| permit.memory(u64::MAX)).collect();
+        let sizes: Vec<_> = pieces.iter().map(|piece| piece.bytes.len()).collect();
+        assert_eq!(sizes[..6], [65_536, 32_768, 16_384, 8_192, 4_096, 4_096]);
+        let other = try_permit(&budget, OTHER).unwrap().memory(u64::MAX);
+        assert_eq!(other.bytes.len(), PIECE_MAX);
+        assert!(sizes.iter().sum::<usize>() <= 168 * 1024);
+        // One that goes on alone has large pieces again, and nothing stays accounted for.
+        let last = pieces.pop().unwrap();
+        drop(pieces);
+        let last = last.renew(u64::MAX);
+        assert_eq!(last.bytes.len(), PIECE_MAX);
+        drop((last, other));
+        assert_eq!(budget.worker.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_worker_with_many_slow_clients_reads_small_pieces() {
+        let budget = Budget::default();
+        let pieces: Vec<_> = (0..2000)
+            .map(|at| {
+                try_permit(&budget, ConnectionId(at))
+                    .unwrap()
+                    .memory(u64::MAX)
+            })
+            .collect();
+        assert_eq!(pieces[0].bytes.len(), PIECE_MAX);
+        assert_eq!(pieces[1999].bytes.len(), PIECE_MIN);
+        let held: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
+        assert!(held <= WORKER_BYTES + 2000 * PIECE_MIN, "{held}");
     }
 }
