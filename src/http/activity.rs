@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-use super::clock::{Clock, Since};
+use super::clock::{Blocked, Clock, Since};
 use super::info::ConnectionInfo;
 use super::wheel::Tick;
 
@@ -91,7 +91,7 @@ pub(super) struct Activity {
     /// Since when the client does not take what we write, and since when the handler waits for
     /// more of the request's body. Of a connection that has streams the second is since when any
     /// of them may have waited for its client.
-    write_blocked: Since,
+    write_blocked: Blocked,
     body_awaited: Since,
     body_failure: AtomicU8,
     body_open: AtomicBool,
@@ -127,7 +127,7 @@ impl Activity {
             stamp: AtomicU64::new(clock.now().0),
             clock,
             connection: None,
-            write_blocked: Since::default(),
+            write_blocked: Blocked::default(),
             body_awaited: Since::default(),
             body_failure: AtomicU8::new(0),
             body_open: AtomicBool::new(false),
@@ -262,7 +262,18 @@ impl Activity {
         self.tell_connection();
     }
 
-    pub(super) fn has_written(&self) {
+    /// The client has taken so many bytes. Where it has not taken all there is, few are no
+    /// progress.
+    #[inline]
+    pub(super) fn has_written(&self, bytes: usize) {
+        if self.write_blocked.moves(bytes) {
+            self.has_written_all();
+        }
+    }
+
+    /// The client has taken all there is, or enough to be given as much time again.
+    #[inline]
+    pub(super) fn has_written_all(&self) {
         self.write_blocked.end();
         self.looked_for.store(false, Relaxed);
         // An answer that moves is not silent, and one that was buffered whole leaves the connection

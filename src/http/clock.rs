@@ -39,3 +39,47 @@ impl Since {
         self.0.load(Relaxed).checked_sub(1).map(Tick)
     }
 }
+
+/// As many bytes a client takes of a response within the write timeout, unless it has taken all. At
+/// the default of 30 s that is 137 bytes a second. With less, a byte now and then would keep a
+/// response, and what its handler holds for it, for ever.
+pub(super) const TAKEN_MIN: usize = 1 << TAKEN_BITS;
+
+const TAKEN_BITS: u32 = 12;
+
+/// As [`Since`], for a client that does not take what we write, and how much it has taken all the
+/// same, less than [`TAKEN_MIN`]: in the lowest bits.
+#[derive(Debug, Default)]
+pub(super) struct Blocked(AtomicU64);
+
+impl Blocked {
+    pub(super) fn begin(&self, now: Tick) {
+        if self.0.load(Relaxed) == 0 {
+            self.0.store((now.0 + 1) << TAKEN_BITS, Relaxed);
+        }
+    }
+
+    /// The client takes so many bytes. Whether that is progress.
+    #[inline]
+    pub(super) fn moves(&self, bytes: usize) -> bool {
+        let blocked = self.0.load(Relaxed);
+        if blocked == 0 {
+            return true;
+        }
+        let taken = (blocked as usize % TAKEN_MIN).saturating_add(bytes);
+        if taken < TAKEN_MIN {
+            self.0.store(blocked + bytes as u64, Relaxed);
+        }
+        taken >= TAKEN_MIN
+    }
+
+    pub(super) fn end(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Option<Tick> {
+        (self.0.load(Relaxed) >> TAKEN_BITS)
+            .checked_sub(1)
+            .map(Tick)
+    }
+}

@@ -5,6 +5,7 @@
 //! connection. The [`streams`] that wait for their client are looked at when the registry says so.
 
 mod frames;
+mod kept;
 mod lent;
 mod outgoing;
 mod streams;
@@ -21,7 +22,7 @@ use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
 
-use frames::Frames;
+use kept::Kept;
 use lent::Lent;
 use streams::{Overdue, Served, Streams};
 use tasks::{Spawner, Tasks};
@@ -34,6 +35,7 @@ use super::registry::Registry;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::timeouts::{Deadline, Order};
+use super::wheel::Tick;
 
 /// What a stream may send ahead of its handler, and what all streams of a connection may. The
 /// first is what one upload has under way in a round trip, the second what a client can make a
@@ -81,22 +83,23 @@ impl<S> Http2<S> {
         let io = Rc::new(RefCell::new(stream));
         let streams = Rc::new(Streams::new(activity));
         let spawner = Spawner::new(&streams);
-        let frames = Rc::new(Frames::new(&self.registry));
-        let served = Served::new(&self.service, &self.registry, &streams, &frames);
+        let kept = Rc::new(Kept::new(&self.registry));
+        let served = Served::new(&self.service, &self.registry, &streams, &kept);
         let lent = Lent {
             stream: Rc::clone(&io),
-            frames: Rc::clone(&frames),
+            frames: Rc::clone(&kept.frames),
         };
         let connection = builder(&self.registry.http, spawner).serve_connection(lent, served);
         Box::new(Hyper {
             connection,
             tasks: Tasks::new(),
             streams,
-            frames,
+            kept,
             io,
             registry: Rc::clone(&self.registry),
             activity: Arc::clone(activity),
             course: Course::Goes,
+            looked: self.registry.now(),
         })
     }
 }
@@ -109,11 +112,13 @@ where
     connection: Connection<Lent<I>, Served<S>, Spawner>,
     tasks: Tasks,
     streams: Rc<Streams>,
-    frames: Rc<Frames>,
+    kept: Rc<Kept>,
     io: Rc<RefCell<Stream<I>>>,
     registry: Rc<Registry>,
     activity: Arc<Activity>,
     course: Course,
+    /// When streams were last looked for that are in the way of others.
+    looked: Tick,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,6 +150,7 @@ where
                 return Poll::Ready(outcome);
             }
             self.streams.hand_over(&mut self.tasks);
+            self.kept.admit();
             if !self.tasks.poll_due(cx) {
                 return Poll::Pending;
             }
@@ -193,8 +199,28 @@ where
     fn say_goaway(&self, reason: h2::Reason) {
         if self.activity.write_blocked_since().is_none() {
             let mut io = self.io.borrow_mut();
-            io.held().extend_from_slice(&self.frames.goaway(reason));
+            io.held()
+                .extend_from_slice(&self.kept.frames.goaway(reason));
             io.note_held();
+        }
+    }
+
+    /// Resets streams that take the room of others and are not taken. One whose handler is done and
+    /// whose rest is hyper's stays: see below.
+    fn relieve(&mut self, cx: &Context<'_>) {
+        let now = self.registry.now();
+        if self.looked == now || !self.kept.is_full() {
+            return;
+        }
+        self.looked = now;
+        let heard = self.kept.frames.heard();
+        for stream in self.streams.in_the_way(&self.registry, heard) {
+            if self.tasks.drop_of(&stream) {
+                let peer = self.activity.info().client();
+                tracing::debug!(?peer, "stream reset: others wait for its client");
+                self.registry.counters.timeout(Deadline::Write);
+                cx.waker().wake_by_ref();
+            }
         }
     }
 
@@ -243,13 +269,14 @@ where
             return ended.map(|_| Ok(()));
         }
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {
+            self.relieve(cx);
             self.note_stage();
             return Poll::Pending;
         };
         if let Err(error) = outcome {
             tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
         }
-        if self.frames.are_too_many() {
+        if self.kept.frames.are_too_many() {
             self.say_goaway(h2::Reason::ENHANCE_YOUR_CALM);
         }
         // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending

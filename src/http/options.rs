@@ -102,7 +102,8 @@ impl Default for Http {
 /// differences. [`Http::header_timeout`] is for the client's preface; a head that does not come to
 /// its end keeps no connection from being idle. [`Http::write_timeout`] is for each stream: one
 /// whose client grants no window is reset, if its response is not finished; if it is, the
-/// connection ends. [`Http::idle_timeout`] is for connections without an open stream, which are
+/// connection ends. A sixth of that time is for a stream that keeps others of its connection
+/// waiting, as below. [`Http::idle_timeout`] is for connections without an open stream, which are
 /// told GOAWAY and left a second later at most; a PING does not count. In a drain they are told at
 /// once, new ones after their first request or when there is none for as long as [`Http::linger`]
 /// says of new ones. [`Http::max_warm`] is not for them, nor is [`Http::keep_alive`].
@@ -117,8 +118,12 @@ impl Default for Http {
 /// A request that begins a second after GOAWAY is refused (REFUSED_STREAM), whether or not the
 /// client has acknowledged the PING that comes with it. A head with over 100 fields is answered
 /// 431. The pieces of `Cookie` are one field, and handlers see one (RFC 9113 8.2.3). A client may
-/// send 256 KiB ahead on one stream, 1 MiB on all of a connection; 64 KiB of each response are kept
-/// ahead of the client.
+/// send 256 KiB ahead on one stream, 1 MiB on all of a connection.
+///
+/// A worker keeps 64 KiB and a piece of each response's body ahead of its client, and of all
+/// responses of a connection less than 160 KiB and a piece, whatever window the client grants:
+/// beyond that no body is asked for more. While all connections of a worker keep 64 MiB, each has
+/// one piece. What a handler has in memory by itself is not counted.
 #[cfg(feature = "http2")]
 impl Http {
     /// Whether HTTP/2 is served.
@@ -184,8 +189,9 @@ impl Http {
         self
     }
 
-    /// How long a client may take nothing of a response that is there to be sent; then its
-    /// connection is dropped. The whole response may take any time.
+    /// How long a client may take to accept 4 KiB of a response that is there to be sent, or the
+    /// rest of it; then its connection is dropped. The whole response may take any time. A byte now
+    /// and then is no progress: at the default a client takes 137 bytes a second or more.
     ///
     /// Default: 30 s.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {

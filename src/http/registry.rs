@@ -48,6 +48,8 @@ pub(super) struct Registry {
     phase: Cell<Phase>,
     exit: Exit,
     room: Room,
+    #[cfg(feature = "http2")]
+    kept: Cell<usize>,
     first_came: Notify,
     last_left: Notify,
     drain_asked: Notify,
@@ -84,6 +86,8 @@ impl Registry {
             phase: Cell::new(Phase::Serving),
             exit: Exit::default(),
             room: Room::default(),
+            #[cfg(feature = "http2")]
+            kept: Cell::new(0),
             first_came: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),

@@ -21,11 +21,11 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// What the client has closed, as far as the runtime has heard. Nothing is read.
     fn closed(&self) -> Closed;
 
-    /// Whether bytes have left for the client since this was asked last, if that can be while a
+    /// How many bytes have left for the client since this was asked last, if any can while a
     /// write or a flush is pending: TLS takes more than the kernel does, and sends it little by
     /// little.
-    fn has_sent(&mut self) -> bool {
-        false
+    fn take_sent(&mut self) -> usize {
+        0
     }
 
     /// Whether there is nothing between it and the kernel: close(2) tells the client as much as a

@@ -268,7 +268,7 @@ impl<I: Socket> Stream<I> {
         match written {
             Poll::Pending => self.note_blocked(cx),
             Poll::Ready(Ok(bytes @ 1..)) => {
-                self.activity().has_written();
+                self.activity().has_written(bytes);
                 self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
             }
             Poll::Ready(_) => {}
@@ -278,8 +278,9 @@ impl<I: Socket> Stream<I> {
 
     /// A write or a flush is pending. The client has taken some all the same, if bytes have left.
     fn note_blocked(&mut self, cx: &Context<'_>) {
-        if self.io.has_sent() {
-            self.activity().has_written();
+        let sent = self.io.take_sent();
+        if sent > 0 {
+            self.activity().has_written(sent);
         }
         self.activity().write_blocked();
         self.activity().park_write(cx.waker());

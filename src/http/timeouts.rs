@@ -30,6 +30,8 @@ pub(super) struct Timeouts {
     header: u64,
     body: u64,
     write: u64,
+    #[cfg(feature = "http2")]
+    in_the_way: u64,
     idle: u64,
     linger: u64,
     /// How long the client of a connection that cannot be handed over has to be silent before the
@@ -54,6 +56,10 @@ impl Timeouts {
     const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
     const WATCH: Duration = Duration::from_secs(1);
+
+    /// A response for which others of its connection wait has this part of the write timeout.
+    #[cfg(feature = "http2")]
+    const IN_THE_WAY: u32 = 6;
 
     /// A round trip to anywhere: the drain waits for it. A client of HTTP/2 may look at an idle
     /// connection only when it needs it, and the first request of one that is new comes as much
@@ -87,6 +93,8 @@ impl Timeouts {
             header: ticks(http.header_timeout),
             body: ticks(http.body_timeout),
             write: ticks(http.write_timeout),
+            #[cfg(feature = "http2")]
+            in_the_way: ticks(http.write_timeout / Self::IN_THE_WAY),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
             silence: ticks(http.idle_timeout.min(Self::SILENCE)),
@@ -215,6 +223,14 @@ impl Timeouts {
 }
 
 impl Timeouts {
+    /// When the client of one stream of HTTP/2 has taken too little of its response, as things
+    /// stand, if others wait for that.
+    #[cfg(feature = "http2")]
+    pub(super) fn in_the_way_from(&self, stream: &Activity) -> Option<Tick> {
+        let blocked = stream.write_blocked_since();
+        blocked.map(|since| since.after(self.in_the_way))
+    }
+
     /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
     #[cfg(feature = "http2")]
     pub(super) fn stream_deadline(&self, stream: &Activity) -> Option<(Tick, Deadline)> {
@@ -270,7 +286,7 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use super::super::clock::Clock;
+    use super::super::clock::{Clock, TAKEN_MIN};
     use super::*;
 
     /// At the shortest timeout of 2 s a tick is 250 ms.
@@ -385,12 +401,18 @@ mod tests {
         assert_eq!(deadline(None), expire(17, Deadline::Write));
         assert_eq!(deadline(Some(Tick(0))), expire(17, Deadline::Write));
         clock.advance();
-        activity.has_written();
+        activity.has_written(TAKEN_MIN - 1);
+        assert_eq!(deadline(None), expire(17, Deadline::Write), "not enough");
+        activity.has_written(1);
         assert_eq!(
             deadline(None),
             expire(1 + 21, Deadline::Idle),
             "anew with what is taken"
         );
+        activity.write_blocked();
+        activity.has_written(1);
+        activity.has_written_all();
+        assert_eq!(deadline(None), expire(1 + 21, Deadline::Idle), "enough");
     }
 
     #[test]

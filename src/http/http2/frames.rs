@@ -49,6 +49,8 @@ pub(super) struct Frames {
     paid: Cell<Tick>,
     last_stream: Cell<u32>,
     verdict: Cell<Verdict>,
+    /// When something was read last.
+    heard: Cell<Tick>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,14 +87,21 @@ impl Frames {
             paid: Cell::new(registry.now()),
             last_stream: Cell::new(0),
             verdict: Cell::new(Verdict::Fine),
+            heard: Cell::new(registry.now()),
         }
     }
 
     /// These bytes were read.
     pub(super) fn read(&self, bytes: &[u8]) {
+        self.heard.set(self.registry.now());
         self.scan
             .borrow_mut()
             .read(bytes, |frame| self.count(&frame));
+    }
+
+    /// When the client was heard of last.
+    pub(super) fn heard(&self) -> Tick {
+        self.heard.get()
     }
 
     /// So many bytes were written, of whatever frames.

@@ -9,14 +9,24 @@ use std::io::IoSlice;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::super::activity::Activity;
-use super::frames::Frames;
+use super::kept::Kept;
+
+/// A body is asked for more while no more than this of it waits: small pieces leave together.
+const SMALL: usize = 16 * 1024;
+
+/// A body is asked for more while no more than this of it waits, once the client has taken some of
+/// its last piece: the next is there when that one has left.
+const LARGE: usize = 64 * 1024;
+
+/// What hyper and h2 keep for a piece beside its bytes.
+const OVERHEAD: usize = 256;
 
 pin_project! {
     /// See the module's head.
@@ -28,26 +38,55 @@ pin_project! {
 }
 
 /// Those of one response that are not sent yet.
-struct Pieces {
-    count: Cell<usize>,
+pub(super) struct Pieces {
+    /// Their bytes, [`OVERHEAD`] included.
+    unsent: Cell<usize>,
+    last: Cell<Last>,
+    wait: Cell<Wait>,
+    waker: Cell<Option<Waker>>,
     stream: Arc<Activity>,
-    frames: Rc<Frames>,
+    kept: Rc<Kept>,
+}
+
+/// What has become of the last piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// Since it came nothing was sent.
+    Whole,
+    Begun,
+}
+
+/// What the body waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// Nothing of ours.
+    None,
+    /// That more of its own pieces is sent.
+    Own,
+    /// That the connection has room.
+    Room,
 }
 
 /// A piece of a body, which notes that it is sent.
 pub(super) struct Piece<D> {
     data: D,
+    size: usize,
+    /// What is not sent of that.
+    left: usize,
     pieces: Rc<Pieces>,
 }
 
 impl<B> Outgoing<B> {
-    pub(super) fn new(body: B, stream: &Arc<Activity>, frames: &Rc<Frames>) -> Self {
+    pub(super) fn new(body: B, stream: &Arc<Activity>, kept: &Rc<Kept>) -> Self {
         Self {
             body,
             pieces: Rc::new(Pieces {
-                count: Cell::new(0),
+                unsent: Cell::new(0),
+                last: Cell::new(Last::Whole),
+                wait: Cell::new(Wait::None),
+                waker: Cell::default(),
                 stream: Arc::clone(stream),
-                frames: Rc::clone(frames),
+                kept: Rc::clone(kept),
             }),
         }
     }
@@ -63,6 +102,7 @@ impl<B: Body> Body for Outgoing<B> {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let pieces = this.pieces;
+        ready!(pieces.poll_room(cx));
         let frame = this.body.poll_frame(cx);
         frame.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
     }
@@ -76,30 +116,96 @@ impl<B: Body> Body for Outgoing<B> {
     }
 }
 
-impl<D> Piece<D> {
-    fn new(data: D, pieces: &Rc<Pieces>) -> Self {
-        pieces.count.set(pieces.count.get() + 1);
-        pieces.stream.write_blocked();
-        Self {
-            data,
-            pieces: Rc::clone(pieces),
+impl Pieces {
+    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        let wait = match (self.may_follow(), self.kept.has_room()) {
+            (true, true) => {
+                self.wait.set(Wait::None);
+                return Poll::Ready(());
+            }
+            (false, _) => Wait::Own,
+            (true, false) => Wait::Room,
+        };
+        self.waker.set(Some(cx.waker().clone()));
+        if self.wait.replace(wait) != wait && wait == Wait::Room {
+            self.kept.wait(self);
+        }
+        Poll::Pending
+    }
+
+    /// Whether its client has taken enough for another piece.
+    fn may_follow(&self) -> bool {
+        let unsent = self.unsent.get();
+        unsent <= SMALL || (unsent <= LARGE && self.last.get() == Last::Begun)
+    }
+
+    /// There is room on the connection, if that is what it waits for.
+    pub(super) fn wake(&self) {
+        self.wake_if(Wait::Room);
+    }
+
+    fn wake_if(&self, wait: Wait) {
+        if self.wait.get() == wait
+            && let Some(waker) = self.waker.take()
+        {
+            self.wait.set(Wait::None);
+            waker.wake();
         }
     }
 
-    fn has_sent(&self, bytes: usize) {
+    fn begin(&self, bytes: usize) {
+        self.unsent.set(self.unsent.get() + bytes);
+        self.last.set(Last::Whole);
+        self.stream.write_blocked();
+        self.kept.begin(bytes);
+    }
+
+    /// The client takes so many bytes.
+    fn send(&self, bytes: usize) {
         if bytes > 0 {
-            self.pieces.frames.wrote_data();
-            self.pieces.stream.has_written();
-            self.pieces.stream.write_blocked();
+            self.kept.frames.wrote_data();
+            self.stream.has_written(bytes);
+            self.stream.write_blocked();
+            self.last.set(Last::Begun);
+            self.leave(bytes);
         }
+    }
+
+    /// So much less waits.
+    fn leave(&self, bytes: usize) {
+        self.unsent.set(self.unsent.get() - bytes);
+        if self.may_follow() {
+            self.wake_if(Wait::Own);
+        }
+    }
+}
+
+impl<D: Buf> Piece<D> {
+    fn new(data: D, pieces: &Rc<Pieces>) -> Self {
+        let size = data.remaining() + OVERHEAD;
+        pieces.begin(size);
+        Self {
+            data,
+            size,
+            left: size,
+            pieces: Rc::clone(pieces),
+        }
+    }
+}
+
+impl<D> Piece<D> {
+    fn send(&mut self, bytes: usize) {
+        self.left -= bytes;
+        self.pieces.send(bytes);
     }
 }
 
 impl<D> Drop for Piece<D> {
     fn drop(&mut self) {
-        self.pieces.count.set(self.pieces.count.get() - 1);
-        if self.pieces.count.get() == 0 {
-            self.pieces.stream.has_written();
+        self.pieces.kept.end(self.size);
+        self.pieces.leave(self.left);
+        if self.pieces.unsent.get() == 0 {
+            self.pieces.stream.has_written_all();
         }
     }
 }
@@ -119,11 +225,11 @@ impl<D: Buf> Buf for Piece<D> {
 
     fn advance(&mut self, bytes: usize) {
         self.data.advance(bytes);
-        self.has_sent(bytes);
+        self.send(bytes);
     }
 
     fn copy_to_bytes(&mut self, bytes: usize) -> Bytes {
-        self.has_sent(bytes);
+        self.send(bytes);
         self.data.copy_to_bytes(bytes)
     }
 }

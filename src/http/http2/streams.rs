@@ -21,7 +21,7 @@ use super::super::registry::Registry;
 use super::super::service::{Answer, Guarded};
 use super::super::timeouts::Deadline;
 use super::super::wheel::Tick;
-use super::frames::Frames;
+use super::kept::Kept;
 use super::outgoing::Outgoing;
 use super::tasks::{Task, Tasks};
 
@@ -103,6 +103,17 @@ impl Streams {
         !open.is_empty()
     }
 
+    /// Streams that keep what the client does not take, although it was heard of since.
+    pub(super) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<Activity>> {
+        if self.connection.write_blocked_since().is_some() {
+            return Vec::new();
+        }
+        let open = self.open.borrow();
+        let open = open.iter().filter_map(Weak::upgrade);
+        open.filter(|stream| registry.is_in_the_way(stream, heard))
+            .collect()
+    }
+
     pub(super) fn overdue(&self, registry: &Registry) -> Overdue {
         let mut overdue = Overdue::default();
         let reads_nothing = self.connection.write_blocked_since().is_some();
@@ -135,7 +146,7 @@ pub(super) struct Served<S> {
     inner: Rc<S>,
     registry: Rc<Registry>,
     streams: Rc<Streams>,
-    frames: Rc<Frames>,
+    kept: Rc<Kept>,
 }
 
 impl<S> Served<S> {
@@ -143,13 +154,13 @@ impl<S> Served<S> {
         inner: &Rc<S>,
         registry: &Rc<Registry>,
         streams: &Rc<Streams>,
-        frames: &Rc<Frames>,
+        kept: &Rc<Kept>,
     ) -> Self {
         Self {
             inner: Rc::clone(inner),
             registry: Rc::clone(registry),
             streams: Rc::clone(streams),
-            frames: Rc::clone(frames),
+            kept: Rc::clone(kept),
         }
     }
 }
@@ -178,7 +189,7 @@ where
         Answering::Given {
             answer: service.call(request),
             stream,
-            frames: Rc::clone(&self.frames),
+            kept: Rc::clone(&self.kept),
         }
     }
 }
@@ -191,7 +202,7 @@ pin_project! {
             #[pin]
             answer: Answer<F, B>,
             stream: Arc<Activity>,
-            frames: Rc<Frames>,
+            kept: Rc<Kept>,
         },
         // The client may ask again elsewhere (RFC 9113 8.7).
         Refused,
@@ -209,12 +220,12 @@ where
         let AnsweringPinned::Given {
             answer,
             stream,
-            frames,
+            kept,
         } = self.project()
         else {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
         let Ok(response) = ready!(answer.poll(cx));
-        Poll::Ready(Ok(response.map(|body| Outgoing::new(body, stream, frames))))
+        Poll::Ready(Ok(response.map(|body| Outgoing::new(body, stream, kept))))
     }
 }

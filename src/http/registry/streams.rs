@@ -14,6 +14,27 @@ impl Registry {
         (due <= self.now()).then_some(deadline)
     }
 
+    /// Whether the client of this stream, which was heard of, has not taken enough of it for so
+    /// long that it makes room for others.
+    pub(in crate::http) fn is_in_the_way(&self, stream: &Activity, heard: Tick) -> bool {
+        self.timeouts
+            .in_the_way_from(stream)
+            .is_some_and(|due| due <= self.now().min(heard))
+    }
+
+    /// How many bytes of responses are kept for clients of HTTP/2.
+    pub(in crate::http) fn kept(&self) -> usize {
+        self.kept.get()
+    }
+
+    pub(in crate::http) fn keep(&self, bytes: usize) {
+        self.kept.set(self.kept.get() + bytes);
+    }
+
+    pub(in crate::http) fn let_go(&self, bytes: usize) {
+        self.kept.set(self.kept.get() - bytes);
+    }
+
     /// Whether a second has passed since then.
     pub(in crate::http) fn is_second_over(&self, since: Tick) -> bool {
         self.timeouts.is_second_over(since, self.now())

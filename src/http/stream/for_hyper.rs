@@ -153,7 +153,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         if flushed.is_pending() {
             this.note_blocked(cx);
         } else if this.activity().write_blocked_since().is_some() {
-            this.activity().has_written();
+            this.activity().has_written_all();
         }
         ready!(flushed)?;
         // Not before: what is on its way has a deadline of its own.

@@ -12,6 +12,7 @@ mod failures;
 mod handover;
 #[cfg(feature = "http2")]
 mod http2;
+mod kept;
 mod limits;
 mod pieces;
 mod pipelines;

@@ -55,7 +55,7 @@ impl<I: Socket> Secure<I> {
                 let wire = Wire {
                     io,
                     heard: Heard::Nothing,
-                    sent: false,
+                    sent: 0,
                 };
                 State::Opening(TlsAcceptor::from(config).accept(wire).into_fallible())
             }
@@ -128,10 +128,10 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
-    fn has_sent(&mut self) -> bool {
+    fn take_sent(&mut self) -> usize {
         match &mut *self.state {
             State::Open(stream) => std::mem::take(&mut stream.get_mut().0.sent),
-            _ => false,
+            _ => 0,
         }
     }
 
@@ -220,7 +220,7 @@ impl<I: Socket> AsyncWrite for Secure<I> {
 struct Wire<I> {
     io: I,
     heard: Heard,
-    sent: bool,
+    sent: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,7 +259,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
 
 impl<I> Wire<I> {
     fn note(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.sent |= matches!(written, Poll::Ready(Ok(1..)));
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.sent = self.sent.saturating_add(bytes);
+        }
         written
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) body_timeout: Duration,
 
-    /// How long a client may take nothing of an answer
+    /// How long a client may take for 4KiB of a response, or the rest of it
     #[arg(
         long,
         value_name = "DURATION",

@@ -91,7 +91,7 @@ fn the_rest_of_a_response_that_nobody_makes_room_for_ends_the_connection() {
 #[test]
 fn a_client_that_takes_a_little_now_and_then_gets_all() {
     run(async {
-        let app = async |_request: Request| Ok(text(vec![b'x'; 30]));
+        let app = async |_request: Request| Ok(text(vec![b'x'; 60 * 1024]));
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
         client.send(get(1)).await;
@@ -99,9 +99,9 @@ fn a_client_that_takes_a_little_now_and_then_gets_all() {
         for _ in 0..30 {
             ticks.tick().await;
             client
-                .send(frame(WINDOW_UPDATE, 0, 1, &1_u32.to_be_bytes()))
+                .send(frame(WINDOW_UPDATE, 0, 1, &2048_u32.to_be_bytes()))
                 .await;
-            assert_eq!(client.next(DATA).await.payload, b"x");
+            assert_eq!(client.next(DATA).await.payload.len(), 2048);
         }
         assert_eq!(host.server.counts().write_timeouts, 0);
     });

@@ -4,6 +4,7 @@ mod abuse;
 mod deadlines;
 mod draining;
 mod handlers;
+mod kept;
 mod protocol;
 
 use h2::client::{self, ResponseFuture, SendRequest};

@@ -1,0 +1,64 @@
+//! What a worker keeps for clients that do not take it.
+
+use http_body::{Body, Frame as BodyFrame};
+
+use super::*;
+use crate::row::Count;
+
+pub(super) const CHUNK: usize = 64 * 1024;
+
+/// So many chunks; counts those that were asked for.
+struct Chunks {
+    left: usize,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Body for Chunks {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<BodyFrame<Bytes>, BoxError>>> {
+        let Some(left) = self.left.checked_sub(1) else {
+            return Poll::Ready(None);
+        };
+        self.left = left;
+        self.asked.fetch_add(1, Relaxed);
+        Poll::Ready(Some(Ok(BodyFrame::data(vec![b'x'; CHUNK].into()))))
+    }
+}
+
+/// Answers with so many chunks, or with a word, and says how many chunks were made.
+pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&asked);
+    let app = move |request: Request| {
+        let asked = Arc::clone(&counted);
+        async move {
+            if request.uri().path() == "/hello" {
+                return hello(request).await;
+            }
+            Ok(Response::new(Chunks { left: count, asked }.boxed_unsync()))
+        }
+    };
+    (Host::start(http, app).await, asked)
+}
+
+#[test]
+fn a_client_that_does_not_read_has_little_kept() {
+    run(async {
+        let (host, asked) = chunks(options().write_timeout(SHORT), 1000).await;
+        let mut client = host.connect().await;
+        client.send(HELLO.split_at(4).0).await;
+        client.send("/ HTTP/1.1\r\nhost: test\r\n\r\n").await;
+        client.expect("HTTP/1.1 200 OK\r\n").await;
+        host.emptied().await;
+        assert_eq!(host.server.counts().write_timeouts, 1);
+        let out = host.server.registry.counters.row().count(Count::BytesOut);
+        let made = asked.load(Relaxed) * CHUNK;
+        let kept = made - usize::try_from(out).expect("a small number").min(made);
+        assert!(kept < 256 * 1024, "{kept} bytes");
+    });
+}
