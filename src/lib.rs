@@ -36,6 +36,22 @@
 //!   becomes another program (execve(2)) loses what its master gave it;
 //! - state made before them is not shared. Each process has its own.
 //!
+//! # The log
+//!
+//! Master and workers log by the `tracing` facade, and the program chooses the subscriber. The
+//! master has one thread, which writes each line itself. So a subscriber whose writer blocks stops
+//! the master for as long: no worker is replaced and no signal is heard while the reader of a pipe
+//! does not read. One that panics ends the master. tracing-subscriber's `fmt` does both by default:
+//! it writes to a standard output that may be a pipe, and tells of a failed write by `eprintln!`,
+//! which panics when the reader of standard error has left. For a server:
+//!
+//! - `log_internal_errors(false)`;
+//! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
+//!   lossy form, which is the default. Its thread is started in each process, as all that stands
+//!   before [`Prefork::serve`].
+//!
+//! The binary does both, and the log says how many lines were dropped.
+//!
 //! # Where to begin
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1

@@ -23,6 +23,7 @@ mod http2;
 mod https;
 mod init;
 mod lifecycle;
+mod log;
 mod master_death;
 mod presence;
 mod privileges;
@@ -97,6 +98,9 @@ tests! {
         logs_are_reopened_in_every_process,
         an_echo_of_a_body_beyond_the_limit_is_413,
         notices_go_to_any_descriptor;
+    log:
+        a_master_works_on_when_the_reader_of_its_log_has_left,
+        a_master_works_on_when_the_reader_of_its_log_does_not_read;
     balance:
         busy_connections_of_one_worker_are_shared;
     balancer:

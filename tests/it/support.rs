@@ -68,12 +68,19 @@ impl Server {
     }
 
     pub(crate) fn spawn_with_input(command: &mut Command, input: Stdio) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let log = File::create(dir.path().join("log")).expect("a file");
+        let (dir, log) = room_for_log();
+        Self::spawn_in(dir, command.stdin(input).stderr(log))
+    }
+
+    /// With its log elsewhere than where [`log`](Self::log) finds it.
+    pub(crate) fn spawn_with_log(command: &mut Command, log: impl Into<Stdio>) -> Self {
+        let (dir, _) = room_for_log();
+        Self::spawn_in(dir, command.stdin(Stdio::null()).stderr(log))
+    }
+
+    fn spawn_in(dir: TempDir, command: &mut Command) -> Self {
         let mut process = command
-            .stdin(input)
             .stdout(Stdio::piped())
-            .stderr(log)
             // So that all of them can be ended by one call, whatever they have become.
             .process_group(0)
             .spawn()
@@ -224,6 +231,12 @@ pub(crate) fn as_pid_1() -> Command {
         "--mount-proc",
     ]);
     command
+}
+
+fn room_for_log() -> (TempDir, File) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let log = File::create(dir.path().join("log")).expect("a file");
+    (dir, log)
 }
 
 pub(crate) fn pid_of(notice: &Value) -> Pid {

@@ -3,7 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
 use prefork_server::{
@@ -13,14 +13,17 @@ use tracing::level_filters::LevelFilter;
 
 use crate::answer::SharedLog;
 use crate::cli::{LogLevel, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::log::Stderr;
 
 /// The log goes to standard error: standard output may be the access log or the announce stream.
 pub(crate) fn log(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::from(level))
-        .with_writer(io::stderr)
+        .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && allows_color(env::var_os("NO_COLOR").as_deref()))
         .with_target(false)
+        // It would tell them by `eprintln!`, which blocks and panics where this log does neither.
+        .log_internal_errors(false)
         .init();
 }
 
@@ -49,7 +52,8 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
         cause = error.source();
     }
     line.push_str(way_out(error));
-    say(&line);
+    line.push('\n');
+    Stderr.last_words(&line);
     ExitCode::from(code)
 }
 
@@ -126,9 +130,9 @@ impl Hooks for Console {
             what, why_workers, ..
         } = self;
         let (count, pid) = (workers.len(), std::process::id());
-        say(&format!(
+        Stderr.line(&format!(
             "{}\n  serves   {what}\n  workers  {count} ({why_workers})\n  master   pid {pid}: \
-             TERM or Ctrl-C drains, HUP reloads",
+             TERM or Ctrl-C drains, HUP reloads\n",
             urls.join("  "),
         ));
         Ok(())
@@ -148,11 +152,6 @@ fn url(address: &Address, scheme: Scheme) -> String {
         (Some(url), Scheme::Https) => url.replacen("http:", "https:", 1),
         (None, _) => address.to_string(),
     }
-}
-
-/// Nobody left to read it is no reason to stop.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod console;
 #[cfg(test)]
 #[path = "../../../tests/fuzz/target.rs"]
 mod fuzz;
+mod log;
 mod site;
 
 use std::fs;

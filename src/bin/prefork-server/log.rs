@@ -1,0 +1,299 @@
+//! The log on standard error: a line is written at once or it is dropped and counted. The master
+//! must hear signals and replace workers whatever becomes of the reader.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{MsgFlags, send},
+};
+
+/// `PIPE_BUF` of pipe(7): a pipe takes a write of up to this much as a whole or not at all.
+const WRITE_BYTES: usize = 4096;
+
+/// How long the last words of a process may wait for their reader: nothing else is left to do.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The log of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stderr;
+
+impl Stderr {
+    /// Writes one line, or several that belong together.
+    pub(crate) fn line(self, line: &str) {
+        if let Some(log) = log() {
+            log.line(line.as_bytes());
+        }
+    }
+
+    /// As `line`, for the reason why the process ends.
+    pub(crate) fn last_words(self, line: &str) {
+        if let Some(log) = log() {
+            log.last_words(line.as_bytes());
+        }
+    }
+}
+
+/// What tracing-subscriber writes an event to, a whole line in each call. It never fails.
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(log) = log() {
+            log.line(line);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opened for the first line, not before: a descriptor that somebody forgot to hand in must not
+/// find this one under its number. `None` if no descriptor is left.
+fn log() -> Option<&'static Log> {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    if let Some(log) = LOG.get() {
+        return Some(log);
+    }
+    let log = Log::on(io::stderr().as_fd().try_clone_to_owned().ok()?);
+    Some(LOG.get_or_init(|| log))
+}
+
+/// Where lines go, and what could not be written.
+#[derive(Debug)]
+struct Log {
+    target: Target,
+    gap: Mutex<Gap>,
+}
+
+/// What is behind the descriptor. None of these is switched to `O_NONBLOCK`: the flag would be that
+/// of every process that shares it, such as a shell.
+#[derive(Debug)]
+enum Target {
+    /// A regular file, which nobody has to read.
+    File(File),
+    /// A pipe, a FIFO or a terminal, opened again with `O_NONBLOCK` for this process alone.
+    Reopened(File),
+    /// A socket, as systemd's journal has it. It takes `MSG_DONTWAIT`.
+    Socket(OwnedFd),
+    /// One that cannot be opened again, such as a pipe that another user made: poll(2) says
+    /// whether it has room. A write blocks if another process takes that room in between.
+    Polled(File),
+}
+
+/// What was dropped since a line was last written.
+#[derive(Debug, Default)]
+struct Gap {
+    lines: u64,
+    start: Start,
+}
+
+/// Where the next line begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Start {
+    #[default]
+    OfLine,
+    /// Behind the first part of a line whose end was dropped.
+    MidLine,
+}
+
+impl Log {
+    fn on(fd: OwnedFd) -> Self {
+        let file = File::from(fd);
+        let kind = file.metadata().map(|metadata| metadata.file_type());
+        let target = match kind {
+            Ok(kind) if kind.is_file() => Target::File(file),
+            Ok(kind) if kind.is_socket() => Target::Socket(file.into()),
+            _ => match reopen(&file) {
+                Ok(own) => Target::Reopened(own),
+                Err(_) => Target::Polled(file),
+            },
+        };
+        Self {
+            target,
+            gap: Mutex::default(),
+        }
+    }
+
+    fn line(&self, line: &[u8]) {
+        let mut gap = self.gap.lock().unwrap_or_else(PoisonError::into_inner);
+        if gap.lines > 0 {
+            let start = match gap.start {
+                Start::OfLine => "",
+                Start::MidLine => "\n",
+            };
+            let (pid, lines) = (std::process::id(), gap.lines);
+            let told = format!(
+                "{start}prefork-server: process {pid} dropped {lines} lines of this log, which \
+                 was not read\n"
+            );
+            if self.write(told.as_bytes()).is_err() {
+                gap.lines = gap.lines.saturating_add(1);
+                return;
+            }
+            *gap = Gap::default();
+        }
+        if let Err(start) = self.write(line) {
+            *gap = Gap { lines: 1, start };
+        }
+    }
+
+    fn last_words(&self, line: &[u8]) {
+        let fd = match &self.target {
+            Target::File(file) | Target::Reopened(file) | Target::Polled(file) => file.as_fd(),
+            Target::Socket(socket) => socket.as_fd(),
+        };
+        is_writable(fd, LAST_WORDS);
+        self.line(line);
+    }
+
+    fn write(&self, line: &[u8]) -> Result<(), Start> {
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.try_write(&rest[..rest.len().min(WRITE_BYTES)]) {
+                Ok(written @ 1..) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) if rest.len() < line.len() => return Err(Start::MidLine),
+                Ok(0) | Err(_) => return Err(Start::OfLine),
+            }
+        }
+        Ok(())
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.target {
+            Target::File(file) | Target::Reopened(file) => (&*file).write(bytes),
+            Target::Socket(socket) => {
+                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                Ok(send(socket.as_raw_fd(), bytes, flags)?)
+            }
+            Target::Polled(file) if is_writable(file, Duration::ZERO) => (&*file).write(bytes),
+            Target::Polled(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+/// A description of its own, with flags of its own, of what `file` is open on (proc(5)).
+fn reopen(file: &File) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn is_writable(fd: impl AsFd, patience: Duration) -> bool {
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, patience), Ok(1..))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, os::unix::net::UnixStream};
+
+    use super::*;
+
+    const LINE: &[u8] = b"a line of the log that says nothing\n";
+
+    /// More than any of the targets holds.
+    const MANY: usize = 50_000;
+
+    /// Writes until lines are dropped, reads, writes again, and gives what was read after that.
+    fn stall(log: &Log, reader: &mut impl Read) -> String {
+        for _ in 0..MANY {
+            log.line(LINE);
+        }
+        let dropped = log.gap.lock().expect("nobody panics").lines;
+        assert!(dropped > 0, "{log:?} holds everything");
+        let kept = (MANY - usize::try_from(dropped).expect("few")) * LINE.len();
+        let mut bytes = vec![0; kept];
+        reader.read_exact(&mut bytes).expect("it was written");
+        assert!(bytes.chunks(LINE.len()).all(|line| line == LINE));
+        log.line(LINE);
+        log.last_words(b"the end\n");
+        let mut rest = vec![0; 1 << 16];
+        let length = reader.read(&mut rest).expect("it was written");
+        let told = String::from_utf8(rest[..length].to_vec()).expect("text");
+        let expected = format!("dropped {dropped} lines");
+        assert!(told.contains(&expected), "{told}");
+        assert!(told.ends_with("nothing\nthe end\n"), "{told}");
+        told
+    }
+
+    #[test]
+    fn a_pipe_that_is_not_read_drops_lines_and_its_flags_stay() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let shared = writer.try_clone().expect("a descriptor");
+        let log = Log::on(writer.into());
+        assert!(matches!(log.target, Target::Reopened(_)), "{log:?}");
+        stall(&log, &mut reader);
+        let flags = nix::fcntl::fcntl(&shared, nix::fcntl::FcntlArg::F_GETFL).expect("it is open");
+        assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+    }
+
+    #[test]
+    fn one_that_cannot_be_opened_again_drops_lines_too() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let log = Log {
+            target: Target::Polled(OwnedFd::from(writer).into()),
+            gap: Mutex::default(),
+        };
+        stall(&log, &mut reader);
+    }
+
+    #[test]
+    fn a_socket_that_is_not_read_drops_lines() {
+        let (mut reader, writer) = UnixStream::pair().expect("a pair");
+        let log = Log::on(writer.into());
+        assert!(matches!(log.target, Target::Socket(_)), "{log:?}");
+        stall(&log, &mut reader);
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_does_no_harm() {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let (other, socket) = UnixStream::pair().expect("a pair");
+        let logs = [Log::on(writer.into()), Log::on(socket.into())];
+        drop((reader, other));
+        for log in logs {
+            log.line(LINE);
+            log.last_words(LINE);
+            assert_eq!(log.gap.lock().expect("nobody panics").lines, 2, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_line_that_was_cut_is_not_taken_for_a_line() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let log = Log::on(writer.into());
+        let long = vec![b'x'; 1 << 20];
+        log.line(&long);
+        let mut bytes = vec![0; 1 << 16];
+        reader.read_exact(&mut bytes).expect("a pipe holds 64 KiB");
+        log.line(LINE);
+        let length = reader.read(&mut bytes).expect("it was written");
+        let told = String::from_utf8_lossy(&bytes[..length]);
+        assert!(told.starts_with("\nprefork-server: process "), "{told}");
+    }
+
+    #[test]
+    fn a_file_has_every_line() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("log");
+        let log = Log::on(File::create(&path).expect("a new name").into());
+        for _ in 0..100 {
+            log.line(LINE);
+        }
+        assert_eq!(std::fs::read(path).expect("it is there"), LINE.repeat(100));
+    }
+}
