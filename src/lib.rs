@@ -123,6 +123,8 @@
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
+//! - The master takes no descriptors from workers, and the last close of what they have sent is not
+//!   in the master: `sys::discard` says why.
 //! - Private keys and ticket keys are the master's to read and to make; workers are given them.
 //! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those

@@ -234,6 +234,16 @@ impl Master {
         }
     }
 
+    /// Kills a worker that has broken the protocol: it could not be told anything any more. What it
+    /// did is the reason that is told with its end.
+    pub(super) fn cut_off(&mut self, worker: WorkerId, error: &io::Error) {
+        if let Some(process) = self.processes.get(&worker) {
+            let (slot, pid) = (process.slot, process.pid);
+            tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
+            signal(process, Signal::SIGKILL);
+        }
+    }
+
     /// Whether the slot has a listener that no other has. With shared ones alone there is but its
     /// inbox to attend to, which is not worth a notice.
     fn has_own_listeners(&self, slot: Slot) -> bool {

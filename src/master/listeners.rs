@@ -18,6 +18,7 @@ use crate::master::listeners::bound::{Bound, Seats};
 pub(super) use crate::master::listeners::bound::{Reopened, Socket};
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
+use crate::sys::discard::discard;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
@@ -288,6 +289,15 @@ impl Listeners {
     /// Lets go of all of them, but for the inboxes, and removes the files of Unix ones.
     pub(crate) fn close(&mut self) {
         self.bound.clear();
+    }
+
+    /// Lets go of the inboxes, when no worker is left to take what waits in them. A worker of
+    /// another user may have put something in whose close blocks.
+    pub(crate) fn close_inboxes(&mut self) {
+        let inboxes = std::mem::take(&mut self.inboxes);
+        if inboxes.iter().any(Inbox::is_waited_in) {
+            discard(inboxes);
+        }
     }
 
     /// Gives the listeners of the first slot away, for a server without workers of its own. The

@@ -5,6 +5,7 @@ mod announce;
 mod apply;
 mod balance;
 mod hang;
+mod hear;
 pub(crate) mod inherited;
 mod init;
 mod listener_watch;
@@ -337,15 +338,6 @@ impl Master {
         Command::decode(&bytes[..len])
     }
 
-    fn hear_workers(&mut self) {
-        let workers: Vec<_> = self.processes.keys().copied().collect();
-        for worker in workers {
-            while let Some(message) = self.processes.get_mut(&worker).and_then(Process::hear) {
-                self.heed(worker, message);
-            }
-        }
-    }
-
     fn heed(&mut self, worker: WorkerId, message: ToMaster) {
         match message {
             ToMaster::Ready(reads) => self.heard_ready(worker, reads),
@@ -377,10 +369,10 @@ impl Master {
                 .iter()
                 .find(|(_, process)| process.pid == pid);
             let worker = worker.map(|(&worker, _)| worker);
-            if worker.is_some() {
+            if let Some(worker) = worker {
                 // What it said before it died may still wait in the channel. It is acted on and
                 // told before its end is, and before its pid can become another's.
-                self.hear_workers();
+                self.hear_worker(worker);
                 let outcome = self.carry_out();
                 debug_assert_eq!(outcome, None, "a worker is left");
             }
@@ -396,10 +388,11 @@ impl Master {
     }
 
     fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        let process = self
+        let mut process = self
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
+        process.hang_up();
         // One that was killed has said nothing, but its row tells what went with it.
         let cut = process.cut().unwrap_or_else(|| process.row.connections());
         self.scoreboard.keep(&process.row);
@@ -461,6 +454,7 @@ impl Master {
 
     fn finish(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.listeners.close();
+        self.listeners.close_inboxes();
         let name = match outcome {
             Outcome::Drained => "drained",
             Outcome::Stopped => "stopped",

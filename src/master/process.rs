@@ -12,6 +12,7 @@ use crate::master::outbox::{Message, Outbox};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::sys::discard::discard;
 
 /// A process that was spawned and is not buried yet.
 #[derive(Debug)]
@@ -66,6 +67,16 @@ pub(crate) enum Asked {
 enum Line {
     Open(Channel),
     Ended,
+}
+
+/// What came from a worker.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Message(ToMaster),
+    /// Nothing for now, or for ever.
+    Nothing,
+    /// Something that no worker of ours says. The channel is closed.
+    Broken(io::Error),
 }
 
 #[derive(Debug, Default)]
@@ -126,25 +137,37 @@ impl Process {
         !self.outbox.is_empty()
     }
 
-    /// What the worker has said since the last time and is not about its own end.
-    pub(crate) fn hear(&mut self) -> Option<ToMaster> {
-        loop {
-            let Line::Open(channel) = &self.line else {
-                return None;
-            };
-            match channel.hear_worker() {
-                Ok(Received::Message(ToMaster::Drained { cut })) => {
-                    self.last_words.cut = Some(cut);
+    /// The next thing that the worker has said. What it says of its own end is noted here.
+    pub(crate) fn hear(&mut self) -> Heard {
+        let Line::Open(channel) = &self.line else {
+            return Heard::Nothing;
+        };
+        match channel.hear_worker() {
+            Ok(Received::Message(message)) => {
+                match &message {
+                    ToMaster::Drained { cut } => self.last_words.cut = Some(*cut),
+                    ToMaster::Failed(why) => self.last_words.why = Some(why.clone()),
+                    _ => {}
                 }
-                Ok(Received::Message(ToMaster::Failed(why))) => self.last_words.why = Some(why),
-                Ok(Received::Message(message)) => return Some(message),
-                Ok(Received::Nothing) => return None,
-                Ok(Received::End) => self.line = Line::Ended,
-                Err(error) => {
-                    tracing::error!(slot = %self.slot, pid = %self.pid, %error, "channel lost");
-                    self.line = Line::Ended;
-                }
+                Heard::Message(message)
             }
+            Ok(Received::Nothing) => Heard::Nothing,
+            Ok(Received::End) => {
+                self.line = Line::Ended;
+                Heard::Nothing
+            }
+            Err(error) => {
+                self.hang_up();
+                self.last_words.why = Some(format!("it broke the protocol: {error}"));
+                Heard::Broken(error)
+            }
+        }
+    }
+
+    /// Closes the channel, with whatever the worker or its descendants have sent besides.
+    pub(crate) fn hang_up(&mut self) {
+        if let Line::Open(channel) = std::mem::replace(&mut self.line, Line::Ended) {
+            discard(channel);
         }
     }
 

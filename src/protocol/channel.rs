@@ -102,6 +102,7 @@ impl Channel {
     /// The master's side and the worker's.
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (master, worker) = fds::seqpacket_pair()?;
+        fds::refuse_descriptors(&master);
         Ok((Self::new(master), Self::new(worker)))
     }
 
@@ -127,29 +128,34 @@ impl Channel {
 
     /// What the master has said.
     pub(crate) fn hear_master(&self) -> io::Result<Received<ToWorker>> {
-        self.hear(ToWorker::decode)
+        self.hear(fds::receive, ToWorker::decode)
     }
 
-    /// What the worker has said.
+    /// What the worker has said. Descriptors from a worker are an error, after which the channel is
+    /// to be [discarded](crate::sys::discard).
     pub(crate) fn hear_worker(&self) -> io::Result<Received<ToMaster>> {
-        self.hear(|bytes, _| ToMaster::decode(bytes))
+        let receive = |from, bytes: &mut [u8]| Ok((fds::receive_bytes(from, bytes)?, ()));
+        self.hear(receive, |bytes, ()| ToMaster::decode(bytes))
     }
 
-    fn hear<T>(
-        &self,
-        decode: impl Fn(&[u8], Vec<OwnedFd>) -> Option<T>,
+    fn hear<'a, T, D>(
+        &'a self,
+        receive: impl Fn(BorrowedFd<'a>, &mut [u8]) -> io::Result<(usize, D)>,
+        decode: impl Fn(&[u8], D) -> Option<T>,
     ) -> io::Result<Received<T>> {
         let mut bytes = [0; LEN_MAX];
-        match fds::receive(self, &mut bytes) {
+        match receive(self.as_fd(), &mut bytes) {
             Ok((0, _)) => Ok(Received::End),
-            Ok((len, fds)) => match decode(&bytes[..len], fds) {
+            Ok((len, with)) => match decode(&bytes[..len], with) {
                 Some(message) => Ok(Received::Message(message)),
                 None => Err(io::ErrorKind::InvalidData.into()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
             // The other side died with messages of ours unread (unix(7)). That is told once, and
             // before what it said itself.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.hear(decode),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                self.hear(receive, decode)
+            }
             Err(error) => Err(error),
         }
     }

@@ -5,6 +5,7 @@
 mod before_main;
 pub(crate) mod clock;
 pub(crate) mod credentials;
+pub(crate) mod discard;
 pub(crate) mod exec;
 pub(crate) mod fds;
 pub(crate) mod limits;

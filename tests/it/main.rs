@@ -13,10 +13,12 @@ mod cap;
 mod client;
 mod control;
 mod crash;
+mod discard;
 mod drain;
 mod files;
 mod handover;
 mod hang;
+mod hostile;
 #[cfg(feature = "http2")]
 mod http2;
 #[cfg(feature = "tls")]
@@ -101,6 +103,12 @@ tests! {
     log:
         a_master_works_on_when_the_reader_of_its_log_has_left,
         a_master_works_on_when_the_reader_of_its_log_does_not_read;
+    hostile:
+        the_master_serves_on_whatever_a_worker_tries,
+        so_it_does_where_descriptors_reach_it,
+        what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up;
+    discard:
+        what_waits_in_a_socket_is_closed_without_waiting_for_it;
     balance:
         busy_connections_of_one_worker_are_shared;
     balancer:

@@ -1,0 +1,57 @@
+//! What closes without waiting. Here and not in the library's tests: the process that is forked has
+//! for a moment every descriptor of this one, and those tests wait for the end of some.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
+};
+use socket2::SockRef;
+
+use crate::support::{CEILING, until};
+
+#[allow(unsafe_code, unreachable_pub, reason = "the library does not show it")]
+#[path = "../../src/sys/discard.rs"]
+mod sys;
+
+/// Far longer than the test waits.
+const LINGER: Duration = Duration::from_secs(600);
+
+pub(crate) fn what_waits_in_a_socket_is_closed_without_waiting_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let _silent = listener.accept().expect("one waits");
+    stream.set_nonblocking(true).expect("a socket");
+    while stream.write(&[0; 65536]).is_ok() {}
+    SockRef::from(&stream)
+        .set_linger(Some(LINGER))
+        .expect("a socket");
+    let pair = || {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("a pair")
+    };
+    let send = |to: &dyn AsRawFd, fd: &dyn AsRawFd| {
+        let (bytes, fds) = ([std::io::IoSlice::new(b"x")], [fd.as_raw_fd()]);
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(to.as_raw_fd(), &bytes, &rights, flags, None)
+    };
+    // In the socket, and in a socket in the socket.
+    let ((here, there), (inner, outer)) = (pair(), pair());
+    send(&here, &stream).expect("room");
+    send(&inner, &stream).expect("room");
+    send(&here, &outer).expect("room");
+    drop((stream, inner, outer));
+    let (done, is_done) = channel();
+    std::thread::spawn(move || {
+        sys::discard(there);
+        done.send(()).expect("the test waits");
+    });
+    is_done.recv_timeout(CEILING).expect("it does not wait");
+    until(|| send(&here, &here).is_err());
+}

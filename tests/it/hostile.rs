@@ -1,0 +1,248 @@
+//! Workers of another user that do what no worker of ours does, and a master that serves on.
+//!
+//! Another try is a function here and a line in [`TRIES`]. What it needs from outside, such as a
+//! client that does not read, comes as the rest of the path.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
+};
+use nix::unistd::{Pid, geteuid};
+use prefork_server::{BoxError, CrashLimit, Error, Request, Response, Role, role, service_fn};
+use serde_json::json;
+use socket2::SockRef;
+
+use crate::apps;
+use crate::client::Client;
+use crate::support::{Server, descriptors, pid_of, proc_file, until};
+
+/// How the path begins that asks for it, and what the worker does with the rest of the path.
+type Try = (&'static str, fn(&str));
+
+/// What a hostile worker tries.
+const TRIES: &[Try] = &[
+    ("/scoreboard", |_| write_to_all_memory_files()),
+    ("/descriptors/", send_descriptors),
+];
+
+/// What is left for the master to close.
+const AT_THE_END: Try = ("/inbox/", leave_in_the_inbox);
+
+/// What a master may grow by.
+const GROWTH_MAX: u64 = 1 << 20;
+
+/// How long a close waits for a client that reads nothing: far longer than any test.
+const LINGER: Duration = Duration::from_secs(600);
+
+/// More than a message of the master's own has, and less than the kernel's limit.
+const MANY: usize = 200;
+
+/// The memory files that a worker has inherited, opened once more before the library takes them.
+static MEMORY: OnceLock<Vec<File>> = OnceLock::new();
+
+pub(crate) fn app() -> Result<(), Error> {
+    if role() == Role::Worker {
+        MEMORY.get_or_init(memory_files);
+    }
+    let crashes = CrashLimit {
+        max: 100,
+        per: Duration::from_secs(60),
+    };
+    let mut server = apps::server().crash_limit(crashes);
+    if geteuid().is_root() {
+        server = server.user("nobody");
+    }
+    server.serve(async |_| {
+        Ok(service_fn(async |request: Request| {
+            let path = request.uri().path();
+            for (begin, tries) in TRIES.iter().chain(&[AT_THE_END]) {
+                if let Some(rest) = path.strip_prefix(begin) {
+                    tries(rest);
+                }
+            }
+            Ok::<Response, BoxError>(Response::new("hello".into()))
+        }))
+    })
+}
+
+fn memory_files() -> Vec<File> {
+    let open = fs::read_dir("/proc/self/fd").expect("procfs is mounted");
+    let paths = open.map(|entry| entry.expect("an entry").path());
+    let is_memory = |path: &std::path::PathBuf| {
+        fs::read_link(path).is_ok_and(|file| file.to_string_lossy().contains("memfd:"))
+    };
+    let files = paths.filter(is_memory).filter_map(|path| {
+        let mut options = File::options();
+        options.read(true).write(true).open(path).ok()
+    });
+    files.collect()
+}
+
+fn write_to_all_memory_files() {
+    for file in MEMORY.get().expect("it is a worker") {
+        let length = file.metadata().expect("it is open").len();
+        let bytes = vec![0xff; usize::try_from(length).expect("it is small")];
+        file.write_all_at(&bytes, 0).expect("it is open to write");
+    }
+}
+
+/// Those of a connection whose close waits, alone, by the hundreds and in a socket of their own.
+fn send_descriptors(address: &str) {
+    let stream = lingering(address);
+    let fd = stream.as_raw_fd();
+    let kind = SockType::SeqPacket;
+    let (inner, outer) =
+        socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC).expect("a pair");
+    send_with(inner.as_raw_fd(), &[fd]).expect("it takes descriptors");
+    let sent = send_with(channel(), &[fd]);
+    let _ = send_with(channel(), &[outer.as_raw_fd()]);
+    for _ in 0..8 {
+        let _ = send_with(channel(), &[fd; MANY]);
+    }
+    // Linux 6.16 and later refuses, where the master's end takes none. The last close is here then.
+    if sent.is_err() {
+        SockRef::from(&stream).set_linger(None).expect("a socket");
+    }
+}
+
+/// Leaves one of them in the slot's inbox, and takes nothing from there any more.
+fn leave_in_the_inbox(address: &str) {
+    send_with(inherited(8), &[lingering(address).as_raw_fd()]).expect("it takes descriptors");
+    println!("{}", json!({ "notice": "left", "pid": std::process::id() }));
+    loop {
+        thread::park();
+    }
+}
+
+/// A connection to a client that reads nothing, with unsent data.
+fn lingering(address: &str) -> TcpStream {
+    let address: SocketAddr = address.parse().expect("an address");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_nonblocking(true).expect("a socket");
+    while stream.write(&[0; 65536]).is_ok() {}
+    SockRef::from(&stream)
+        .set_linger(Some(LINGER))
+        .expect("a socket");
+    stream
+}
+
+fn send_with(socket: RawFd, fds: &[RawFd]) -> nix::Result<usize> {
+    let bytes = [std::io::IoSlice::new(b"D\0\0\0\0")];
+    let rights = [ControlMessage::ScmRights(fds)];
+    sendmsg::<()>(socket, &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None)
+}
+
+/// The number of this worker's end of the control channel.
+fn channel() -> RawFd {
+    inherited(6)
+}
+
+fn inherited(field: usize) -> RawFd {
+    let marker = std::env::var("PREFORK_SERVER_WORKER").expect("it is a worker");
+    let number = marker.split(' ').nth(field).expect("a field of the marker");
+    number.parse().expect("a number")
+}
+
+pub(crate) fn the_master_serves_on_whatever_a_worker_tries() {
+    tries(|_| {});
+}
+
+/// Before Linux 6.16 the kernel passes descriptors on to the master.
+pub(crate) fn so_it_does_where_descriptors_reach_it() {
+    let python = Command::new("python3").arg("--version").output();
+    if !geteuid().is_root() || python.is_err() {
+        eprintln!("not tested: it needs root and python3");
+        return;
+    }
+    tries(let_descriptors_pass);
+}
+
+/// Has the master's sockets take descriptors again (pidfd_getfd(2); 83 is `SO_PASSRIGHTS`).
+fn let_descriptors_pass(master: Pid) {
+    const SCRIPT: &str = "
+import ctypes, os, socket, sys
+pid = int(sys.argv[1])
+process = os.pidfd_open(pid)
+for fd in os.listdir(f'/proc/{pid}/fd'):
+    if os.readlink(f'/proc/{pid}/fd/{fd}').startswith('socket:'):
+        copy = socket.socket(fileno=ctypes.CDLL(None).syscall(438, process, int(fd), 0))
+        if copy.type == socket.SOCK_SEQPACKET:
+            copy.setsockopt(socket.SOL_SOCKET, 83, 1)
+";
+    let mut python = Command::new("python3");
+    let pid = master.to_string();
+    // Before 6.16 the kernel does not know the option.
+    python.args(["-c", SCRIPT, &pid]).output().expect("python3");
+}
+
+pub(crate) fn what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up() {
+    let mut server = Server::start_app("hostile");
+    let address = server.address();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent_address = silent.local_addr().expect("bound");
+    let mut client = Client::connect(address);
+    client.ask(&format!("{}{silent_address}", AT_THE_END.0));
+    let (_connection, _) = silent.accept().expect("it connects");
+    let worker = pid_of(&server.wait("left"));
+    server.signal(Signal::SIGTERM);
+    server.wait("draining");
+    kill(worker, Signal::SIGKILL).expect("it lives");
+    assert_eq!(server.end().code, Some(0));
+}
+
+fn tries(before_each: impl Fn(Pid)) {
+    let mut server = Server::start_app("hostile");
+    let address = server.address();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent_address = silent.local_addr().expect("bound");
+    let before = (descriptors(server.pid), memory(server.pid));
+    for (begin, _) in TRIES {
+        before_each(server.pid);
+        let path = match begin.ends_with('/') {
+            true => format!("{begin}{silent_address}"),
+            false => (*begin).to_owned(),
+        };
+        let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
+        clients.iter_mut().for_each(|client| client.ask(&path));
+        for client in &mut clients {
+            // A worker that the master has killed answers nothing.
+            let _ = client.try_answer();
+        }
+        reload(&mut server);
+        assert_eq!(Client::connect(address).get("/").body, "hello", "{begin}");
+    }
+    // Those of a worker go a moment after it was reaped.
+    until(|| descriptors(server.pid) == before.0);
+    let after = memory(server.pid);
+    assert!(after < before.1 + GROWTH_MAX, "{before:?}, {after}");
+    server.signal(Signal::SIGTERM);
+    server.wait("draining");
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// The master hears the signal, replaces every worker and sees the old ones end.
+fn reload(server: &mut Server) {
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| server.workers().len() == 2);
+}
+
+/// What the process has that is its own, in bytes.
+fn memory(pid: Pid) -> u64 {
+    let status = proc_file(pid, "status").expect("it lives");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
+    1024 * kibibytes
+        .and_then(|number| number.parse::<u64>().ok())
+        .expect("a number")
+}
