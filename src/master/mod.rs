@@ -372,7 +372,7 @@ impl Master {
             if let Some(worker) = worker {
                 // What it said before it died may still wait in the channel. It is acted on and
                 // told before its end is, and before its pid can become another's.
-                self.hear_worker(worker);
+                self.hear_last_words(worker);
                 let outcome = self.carry_out();
                 debug_assert_eq!(outcome, None, "a worker is left");
             }

@@ -198,7 +198,7 @@ fn leaves() -> Result<(), Error> {
 }
 
 /// Tells on the announce stream which hook was called.
-struct Told;
+pub(crate) struct Told;
 
 impl Told {
     fn tell(hook: &str, more: serde_json::Value) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, socketpair,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, send, sendmsg, socketpair,
 };
 use nix::unistd::{Pid, geteuid};
 use prefork_server::{BoxError, CrashLimit, Error, Request, Response, Role, role, service_fn};
@@ -33,12 +33,17 @@ type Try = (&'static str, fn(&str));
 const TRIES: &[Try] = &[
     ("/scoreboard", |_| write_to_all_memory_files()),
     ("/descriptors/", send_descriptors),
+    ("/flood", |_| flood()),
 ];
 
 /// What is left for the master to close.
 const AT_THE_END: Try = ("/inbox/", leave_in_the_inbox);
 
-/// What a master may grow by.
+/// Fills the channel once, and answers with how many messages.
+const FILL: &str = "/fill";
+
+/// What a master may grow by. A flood that it took in without a bound made it grow by megabytes a
+/// second.
 const GROWTH_MAX: u64 = 1 << 20;
 
 /// How long a close waits for a client that reads nothing: far longer than any test.
@@ -58,13 +63,16 @@ pub(crate) fn app() -> Result<(), Error> {
         max: 100,
         per: Duration::from_secs(60),
     };
-    let mut server = apps::server().crash_limit(crashes);
+    let mut server = apps::server().crash_limit(crashes).hooks(apps::Told);
     if geteuid().is_root() {
         server = server.user("nobody");
     }
     server.serve(async |_| {
         Ok(service_fn(async |request: Request| {
             let path = request.uri().path();
+            if path == FILL {
+                return Ok(Response::new(fill_channel().to_string().into()));
+            }
             for (begin, tries) in TRIES.iter().chain(&[AT_THE_END]) {
                 if let Some(rest) = path.strip_prefix(begin) {
                     tries(rest);
@@ -142,6 +150,24 @@ fn send_with(socket: RawFd, fds: &[RawFd]) -> nix::Result<usize> {
     sendmsg::<()>(socket, &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None)
 }
 
+/// Says without end what a worker says once.
+fn flood() {
+    let channel = channel();
+    thread::spawn(move || {
+        loop {
+            for message in [&b"D\0\0\0\0"[..], b"R"] {
+                let _ = send(channel, message, MsgFlags::MSG_NOSIGNAL);
+            }
+        }
+    });
+}
+
+/// Asks for the logs to be reopened until the channel takes no more.
+fn fill_channel() -> usize {
+    let ask = || send(channel(), b"Cl\0\0", MsgFlags::MSG_NOSIGNAL);
+    std::iter::from_fn(|| ask().ok()).count()
+}
+
 /// The number of this worker's end of the control channel.
 fn channel() -> RawFd {
     inherited(6)
@@ -185,6 +211,25 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
     python.args(["-c", SCRIPT, &pid]).output().expect("python3");
 }
 
+/// The master hears a signal before all that a worker has said.
+pub(crate) fn a_signal_does_not_wait_for_all_that_a_worker_says() {
+    let mut server = Server::start_app("hostile");
+    let address = server.address();
+    let mut client = Client::connect(address);
+    kill(server.pid, Signal::SIGSTOP).expect("it lives");
+    let said: usize = client.get(FILL).body.parse().expect("a number");
+    server.signal(Signal::SIGTERM);
+    server.signal(Signal::SIGCONT);
+    let ended = server.end();
+    let before = ended
+        .notices
+        .iter()
+        .take_while(|it| it["notice"] != "draining");
+    let heard = before.filter(|it| it["hook"] == "reopen_logs" && it["more"] == "Master");
+    let heard = heard.count();
+    assert!(heard <= 8 && said > 100, "{heard} of {said}");
+}
+
 pub(crate) fn what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
@@ -225,6 +270,10 @@ fn tries(before_each: impl Fn(Pid)) {
     until(|| descriptors(server.pid) == before.0);
     let after = memory(server.pid);
     assert!(after < before.1 + GROWTH_MAX, "{before:?}, {after}");
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        client.get("/flood");
+    }
     server.signal(Signal::SIGTERM);
     server.wait("draining");
     assert_eq!(server.end().code, Some(0));

@@ -106,6 +106,7 @@ tests! {
     hostile:
         the_master_serves_on_whatever_a_worker_tries,
         so_it_does_where_descriptors_reach_it,
+        a_signal_does_not_wait_for_all_that_a_worker_says,
         what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up;
     discard:
         what_waits_in_a_socket_is_closed_without_waiting_for_it;
