@@ -88,6 +88,14 @@ pub enum Notice {
         /// The slot whose worker accepts for it.
         by: Slot,
     },
+    /// An adoption has failed: the worker of the slot `by` had no descriptors left, or did not
+    /// hear. Another worker is told to; if there is none, the same one after a second.
+    NotAdopted {
+        /// The slot whose listeners were to be adopted.
+        slot: Slot,
+        /// The slot whose worker does not accept for it.
+        by: Slot,
+    },
     /// The end of an adoption.
     Released {
         /// The slot whose own worker accepts again.
@@ -324,6 +332,7 @@ impl Notice {
             Self::WorkerHung(_) => "worker_hung",
             Self::WorkerExited { .. } => "worker_exited",
             Self::Adopted { .. } => "adopted",
+            Self::NotAdopted { .. } => "not_adopted",
             Self::Released { .. } => "released",
             Self::ListenerReopened { .. } => "listener_reopened",
             Self::BackingOff { .. } => "backing_off",

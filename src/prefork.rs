@@ -18,6 +18,7 @@ use crate::http::{Http, Request, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
+use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::Seat;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
@@ -111,7 +112,8 @@ impl Prefork {
         server.also_bind(address)
     }
 
-    /// One more address. Default: only the first.
+    /// One more address. Default: only the first. A server has up to 252: what workers adopt from
+    /// each other travels in one message (unix(7), `SCM_MAX_FD`).
     #[must_use]
     pub fn also_bind<A>(mut self, address: A) -> Self
     where
@@ -329,6 +331,12 @@ impl Prefork {
     fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
             return Err(Error::Config(error));
+        }
+        let addresses = self.config.addresses.len();
+        if addresses > ADDRESSES_MAX {
+            return Err(Error::Config(format!(
+                "{addresses} addresses: there can be up to {ADDRESSES_MAX}"
+            )));
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));

@@ -72,7 +72,9 @@ fn fields(notice: &Notice) -> Value {
             fields["cut"] = (*cut).into();
             fields
         }
-        Notice::Adopted { slot, by } | Notice::Released { slot, by } => {
+        Notice::Adopted { slot, by }
+        | Notice::NotAdopted { slot, by }
+        | Notice::Released { slot, by } => {
             json!({ "slot": slot.0, "by": by.0 })
         }
         Notice::ListenerReopened { address, slot } => {

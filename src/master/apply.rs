@@ -16,7 +16,7 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::listeners::Seating;
-use crate::master::outbox::Message;
+use crate::master::outbox::{Message, Unheard};
 use crate::master::process::{Asked, Ours, Process};
 use crate::master::tls::Secrets;
 use crate::master::{Master, init};
@@ -252,16 +252,33 @@ impl Master {
 
     pub(super) fn tell(&mut self, worker: WorkerId, message: Message) {
         if let Some(process) = self.processes.get_mut(&worker) {
-            let result = process.tell(message, &self.listeners);
-            log_unheard(process, result);
+            let unheard = process.tell(message, &self.listeners).err();
+            self.note_unheard(worker, unheard);
         }
     }
 
     /// Tells the workers what their channels had no room for.
     pub(super) fn tell_rest(&mut self) {
-        for process in self.processes.values_mut() {
-            let result = process.tell_rest(&self.listeners);
-            log_unheard(process, result);
+        let tell_rest = |process: &mut Process| process.tell_rest(&self.listeners).err();
+        let unheard = self.processes.iter_mut();
+        let unheard = unheard.filter_map(|(&worker, process)| Some((worker, tell_rest(process)?)));
+        for (worker, unheard) in unheard.collect::<Vec<_>>() {
+            self.note_unheard(worker, Some(unheard));
+        }
+    }
+
+    /// A slot must not be left unattended because a worker did not hear that it is to adopt it.
+    fn note_unheard(&mut self, by: WorkerId, unheard: Option<Unheard>) {
+        let Some(Unheard { message, error }) = unheard else {
+            return;
+        };
+        // One that has just died; its exit will be reaped.
+        if error.raw_os_error() == Some(Errno::EPIPE as i32) {
+            return;
+        }
+        tracing::error!(worker = %by, ?message, %error, "a worker did not hear");
+        if let Message::Adopt(slot) = message {
+            self.tell_supervisor(Event::NotAdopted { slot, by });
         }
     }
 
@@ -309,11 +326,19 @@ impl Master {
                     workers: workers.get(),
                 });
             }
-            Change::Adopted { slot, .. } | Change::Released { slot, .. }
+            Change::Adopted { slot, .. }
+            | Change::NotAdopted { slot, .. }
+            | Change::Released { slot, .. }
                 if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     self.notify(&Notice::Adopted { slot, by });
+                }
+            }
+            Change::NotAdopted { slot, by } => {
+                if let Some(by) = self.slot_of(by) {
+                    tracing::warn!(%slot, %by, "a worker cannot adopt a slot");
+                    self.notify(&Notice::NotAdopted { slot, by });
                 }
             }
             Change::Released { slot, by } => {
@@ -403,15 +428,6 @@ fn title(slot: Slot, generation: Generation) -> OsString {
         .to_owned();
     title.push(format!(": worker slot={slot} generation={generation}"));
     title
-}
-
-fn log_unheard(process: &Process, result: io::Result<()>) {
-    match result {
-        Ok(()) => {}
-        // It has just died; its exit will be reaped.
-        Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
-        Err(error) => tracing::error!(slot = %process.slot, %error, "a worker did not hear"),
-    }
 }
 
 /// Names the file, or the right, that the worker's user lacks.

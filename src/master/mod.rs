@@ -344,6 +344,10 @@ impl Master {
             ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
             ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
             ToMaster::Asked(command) => self.heed_request(worker, command),
+            ToMaster::NotAdopted(slot) => {
+                let by = worker;
+                self.tell_supervisor(Event::NotAdopted { slot, by });
+            }
             ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
         }
     }

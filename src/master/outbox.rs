@@ -33,6 +33,13 @@ pub(crate) enum Message {
     Share { to: Slot, connections: u16 },
 }
 
+/// A message that was given up.
+#[derive(Debug)]
+pub(crate) struct Unheard {
+    pub(crate) message: Message,
+    pub(crate) error: io::Error,
+}
+
 impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
     pub(crate) fn add(&mut self, message: Message) {
@@ -60,13 +67,13 @@ impl Outbox {
     }
 
     /// Sends what there is room for; the rest waits. A message that fails otherwise is given up.
-    pub(crate) fn send(&mut self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
+    pub(crate) fn send(&mut self, channel: &Channel, listeners: &Listeners) -> Result<(), Unheard> {
         while let Some(&message) = self.messages.front() {
             match message.send(channel, listeners) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 result => {
                     self.messages.pop_front();
-                    result?;
+                    result.map_err(|error| Unheard { message, error })?;
                 }
             }
         }

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
-use crate::master::outbox::{Message, Outbox};
+use crate::master::outbox::{Message, Outbox, Unheard};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};
@@ -120,13 +120,13 @@ impl Process {
     }
 
     /// Tells the worker something, at once or as soon as it has read what it was told before.
-    pub(crate) fn tell(&mut self, message: Message, listeners: &Listeners) -> io::Result<()> {
+    pub(crate) fn tell(&mut self, message: Message, listeners: &Listeners) -> Result<(), Unheard> {
         self.outbox.add(message);
         self.tell_rest(listeners)
     }
 
     /// Tells what could not be told before.
-    pub(crate) fn tell_rest(&mut self, listeners: &Listeners) -> io::Result<()> {
+    pub(crate) fn tell_rest(&mut self, listeners: &Listeners) -> Result<(), Unheard> {
         match &self.line {
             Line::Open(channel) => self.outbox.send(channel, listeners),
             Line::Ended => Ok(()),

@@ -22,6 +22,10 @@ use crate::sys::fds;
 /// it looks anew.
 pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 
+/// The most addresses of a server: an adoption is one message with a listener of each of them and
+/// an inbox.
+pub(crate) const ADDRESSES_MAX: usize = fds::MESSAGE_FDS_MAX - 1;
+
 /// The longest message. Reasons are cut to fit.
 const LEN_MAX: usize = 1024;
 
@@ -43,6 +47,8 @@ pub(crate) enum ToWorker {
         inbox: OwnedFd,
         listeners: Vec<OwnedFd>,
     },
+    /// As `Adopt`, but descriptors were lost on the way: this process has no numbers for them.
+    NotReceived(Slot),
     /// Stop attending to that slot.
     Release(Slot),
     /// Call the hook that reopens logs.
@@ -84,6 +90,8 @@ pub(crate) enum ToMaster {
     Drained { cut: u32 },
     /// I cannot go on, and why.
     Failed(String),
+    /// I do not attend to this slot, which I was told to adopt.
+    NotAdopted(Slot),
     /// Somebody in this worker asks this of you.
     Asked(Command),
 }
@@ -189,7 +197,13 @@ impl Order<'_> {
         match self {
             Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
             Self::Drain(Idle::Close) => vec![b'D', b'C'],
-            Self::Adopt { slot, .. } => with_number(b'A', slot.0),
+            Self::Adopt {
+                slot, listeners, ..
+            } => {
+                // Beyond ADDRESSES_MAX, as upgrades can add them up, the kernel refuses to send.
+                let count = u8::try_from(listeners.len()).unwrap_or(u8::MAX);
+                [&with_number(b'A', slot.0)[..], &[count]].concat()
+            }
             Self::Release(slot) => with_number(b'R', slot.0),
             Self::ReopenLogs => vec![b'L'],
             Self::Beat => vec![b'B'],
@@ -215,10 +229,14 @@ impl ToWorker {
         match *bytes {
             [b'D', b'H'] => Some(Self::Drain(Idle::HandOver)),
             [b'D', b'C'] => Some(Self::Drain(Idle::Close)),
-            [b'A', low, high] => {
+            [b'A', low, high, count] => {
+                let slot = Slot(number(low, high));
+                if fds.len() != 1 + usize::from(count) {
+                    return Some(Self::NotReceived(slot));
+                }
                 let mut fds = fds.into_iter();
                 Some(Self::Adopt {
-                    slot: Slot(number(low, high)),
+                    slot,
                     inbox: fds.next()?,
                     listeners: fds.collect(),
                 })
@@ -256,6 +274,7 @@ impl ToMaster {
                 let end = why.floor_char_boundary(LEN_MAX - 1);
                 [b"F", &why.as_bytes()[..end]].concat()
             }
+            Self::NotAdopted(slot) => with_number(b'N', slot.0),
             Self::Asked(command) => [&[b'C'][..], &command.encode()].concat(),
         }
     }
@@ -272,6 +291,10 @@ impl ToMaster {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
             }),
             b'F' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
+            b'N' => {
+                let slot = u16::from_le_bytes(rest.try_into().ok()?);
+                Some(Self::NotAdopted(Slot(slot)))
+            }
             b'C' => Command::decode(rest).map(Self::Asked),
             _ => None,
         }
@@ -307,6 +330,7 @@ mod tests {
             ToMaster::Ready(Versions::OURS),
             ToMaster::Drained { cut: 70_000 },
             ToMaster::Failed("no database".into()),
+            ToMaster::NotAdopted(Slot(300)),
             ToMaster::Asked(Command::Stop(Stop::Now)),
         ];
         for message in &said {
@@ -350,6 +374,33 @@ mod tests {
         };
         assert_eq!((slot, listeners.len()), (Slot(300), 1));
         fds::seqpacket_maker(inbox.as_raw_fd()).expect("the inbox comes first");
+    }
+
+    #[test]
+    fn an_adoption_that_lost_descriptors_is_known_as_such() {
+        let (inbox, other) = fds::seqpacket_pair().expect("a pair");
+        let adopt = Order::Adopt {
+            slot: Slot(300),
+            inbox: inbox.as_fd(),
+            listeners: vec![other.as_fd(); ADDRESSES_MAX],
+        };
+        let bytes = adopt.encode();
+        for lost in [1, 2, ADDRESSES_MAX + 1] {
+            let kept = ADDRESSES_MAX + 1 - lost;
+            let fds = (0..kept).map(|_| other.try_clone().expect("a number"));
+            let decoded = ToWorker::decode(&bytes, fds.collect());
+            let slot = match decoded {
+                Some(ToWorker::NotReceived(slot)) => slot,
+                decoded => panic!("{lost} lost: {decoded:?}"),
+            };
+            assert_eq!(slot, Slot(300));
+        }
+        let (master, worker) = Channel::pair().expect("a pair");
+        master.tell_worker(adopt).expect("as many as may");
+        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.hear_master() else {
+            panic!("an adoption")
+        };
+        assert_eq!(listeners.len(), ADDRESSES_MAX);
     }
 
     #[test]

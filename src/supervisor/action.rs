@@ -27,7 +27,7 @@ pub(crate) enum Action {
     /// SIGKILL. Answered by `Exited`, as every end of a process is.
     Kill(WorkerId),
     /// Hand the slot's listeners to a worker of another slot, to accept from until `Release`. Makes
-    /// them if the slot is new.
+    /// them if the slot is new. Answered by `NotAdopted` if a worker cannot adopt.
     Adopt { slot: Slot, by: WorkerId },
     /// Tell the adopter that the slot is attended by its own worker again.
     Release { slot: Slot, by: WorkerId },
@@ -81,6 +81,9 @@ pub(crate) enum Change {
     Resized { workers: NonZeroU16 },
     /// A slot without a serving worker is attended by a sibling.
     Adopted { slot: Slot, by: WorkerId },
+    /// That sibling could not. Another is told to attend to the slot, if one serves that has not
+    /// failed as well.
+    NotAdopted { slot: Slot, by: WorkerId },
     /// The slot's own worker attends to it again.
     Released { slot: Slot, by: WorkerId },
     /// The slot crashed again and is respawned only after this pause.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::id::{Slot, WorkerId};
-use crate::supervisor::slot::Seat;
+use crate::supervisor::policy::ADOPT_AGAIN;
+use crate::supervisor::slot::{Seat, Unable};
+use crate::supervisor::time::Time;
 use crate::supervisor::{Action, Change, Supervisor};
 
 // One rule, for slots at their first start, between a crash and the respawn, in backoff and
@@ -23,6 +25,21 @@ impl Supervisor {
     /// The worker that was told to attend to the slot's listeners, if its own worker does not.
     pub(crate) fn adopter_of(&self, slot: Slot) -> Option<WorkerId> {
         self.seat(slot).adopter
+    }
+
+    /// A worker could not adopt the slot. Another is told to; after a while all may be told again.
+    pub(super) fn not_adopted(&mut self, slot: Slot, by: WorkerId) {
+        let again = self.now + ADOPT_AGAIN;
+        let serves = self.servers().contains_key(&by);
+        let seat = self.seats.get_mut(usize::from(slot.0));
+        let Some(seat) = seat.filter(|seat| serves && seat.adopter == Some(by)) else {
+            return;
+        };
+        seat.adopter = None;
+        seat.unable.add(by, again);
+        // What it says may be of an earlier adoption, and it may have succeeded since.
+        self.actions.push_back(Action::Release { slot, by });
+        self.notify(Change::NotAdopted { slot, by });
     }
 
     /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
@@ -53,13 +70,16 @@ impl Supervisor {
         }
     }
 
-    /// The serving worker with the fewest adopted slots adopts; of several, the lowest slot's.
+    /// The serving worker with the fewest adopted slots adopts; of several, the lowest slot's. One
+    /// that could not is passed over.
     fn adopt(&mut self, slot: Slot, servers: &mut Servers) {
-        self.seat_mut(slot).adopter = None;
+        let seat = self.seat_mut(slot);
+        seat.adopter = None;
+        let able = servers.iter_mut().filter(|(id, _)| !seat.unable.has(**id));
         let burden = |&(_, &mut (slot, adopted)): &(&WorkerId, &mut (Slot, usize))| (adopted, slot);
-        if let Some((&by, (_, adopted))) = servers.iter_mut().min_by_key(burden) {
+        if let Some((&by, (_, adopted))) = able.min_by_key(burden) {
             *adopted += 1;
-            self.seat_mut(slot).adopter = Some(by);
+            seat.adopter = Some(by);
             self.actions.push_back(Action::Adopt { slot, by });
             self.notify(Change::Adopted { slot, by });
         }
@@ -76,5 +96,29 @@ impl Supervisor {
             }
         }
         servers
+    }
+}
+
+impl Unable {
+    /// Notes one more; all of them are told again at the same time, that of the first.
+    fn add(&mut self, worker: WorkerId, at: Time) {
+        match self {
+            Self::Nobody => {
+                let workers = vec![worker];
+                *self = Self::Until { workers, again: at };
+            }
+            Self::Until { workers, .. } => workers.push(worker),
+        }
+    }
+
+    pub(super) fn has(&self, worker: WorkerId) -> bool {
+        matches!(self, Self::Until { workers, .. } if workers.contains(&worker))
+    }
+
+    pub(super) fn again(&self) -> Option<Time> {
+        match self {
+            Self::Nobody => None,
+            Self::Until { again, .. } => Some(*again),
+        }
     }
 }

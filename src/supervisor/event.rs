@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use crate::id::WorkerId;
+use crate::id::{Slot, WorkerId};
 
 /// One thing that happened. No order of events is wrong: what does not fit is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,8 @@ pub(crate) enum Event {
     Hung(WorkerId),
     /// The worker has served its share (so many requests, so long a time) and wants to be replaced.
     Spent(WorkerId),
+    /// The worker could not adopt the slot, and does not attend to it.
+    NotAdopted { slot: Slot, by: WorkerId },
     /// A hook that may refuse has refused: the server must not go on.
     HookRefused,
     /// The canary accepts connections, but its image cannot go on from this one's state.

@@ -131,6 +131,8 @@ fn check_deadlines(supervisor: &Supervisor) {
                 _ => None,
             }),
     );
+    let seats = supervisor.seats.iter();
+    all.extend(seats.filter_map(|seat| seat.unable.again()));
     all.sort();
     assert_eq!(
         supervisor.next_deadline(),
@@ -228,7 +230,8 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[Seat]) {
     assert!(replaced <= most, "6: too many replaced: {supervisor:#?}");
 }
 
-/// 4: a slot is attended by its own worker or, if any serves, by a sibling; by nobody at the end.
+/// 4: a slot is attended by its own worker or, if any serves that has not just failed to, by a
+/// sibling; by nobody at the end.
 fn check_adoption(supervisor: &Supervisor) {
     let serving: BTreeSet<_> = supervisor
         .seats
@@ -239,7 +242,10 @@ fn check_adoption(supervisor: &Supervisor) {
     for seat in &supervisor.seats {
         let attended = match seat.adopter {
             Some(by) => seat.server().is_none() && serving.contains(&by),
-            None => seat.server().is_some() || serving.is_empty() || supervisor.is_draining(),
+            None => {
+                let able = serving.iter().any(|&id| !seat.unable.has(id));
+                seat.server().is_some() || !able || supervisor.is_draining()
+            }
         };
         assert!(attended, "4: a slot is badly attended: {supervisor:#?}");
     }

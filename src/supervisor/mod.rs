@@ -149,6 +149,7 @@ impl Supervisor {
             Event::Exited(worker, exit) => self.gone(worker, exit, Abandoned::Died),
             Event::Hung(worker) => self.hung(worker),
             Event::Spent(worker) => self.spent(worker),
+            Event::NotAdopted { slot, by } => self.not_adopted(slot, by),
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
             Event::CanaryIncompatible => self.give_up_canary(Abandoned::Incompatible),
             Event::UpgradeFailed => self.give_up_canary(Abandoned::ExecFailed),

@@ -21,6 +21,10 @@ pub(crate) const DRAINING_MAX: usize = 4;
 /// them the slot spawns no worker at all until one is gone.
 pub(crate) const LEAVING_MAX: usize = 8;
 
+/// After so long a worker that could not adopt a slot may be told to again. It was at its limit on
+/// descriptors, and connections end all the time.
+pub(crate) const ADOPT_AGAIN: Duration = Duration::from_secs(1);
+
 /// What the supervisor is asked to keep to. Plain data; parsed by whoever fills it in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Policy {

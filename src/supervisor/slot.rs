@@ -56,6 +56,8 @@ pub(super) struct Seat {
     pub(super) leaving: Vec<Worker>,
     /// The sibling that was told to attend to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
+    /// Siblings that could not do that.
+    pub(super) unable: Unable,
     pub(super) strikes: Strikes,
     pub(super) debut: Debut,
 }
@@ -73,6 +75,17 @@ pub(super) enum Holder {
     Replacing { old: Worker, new: Worker },
     /// Nobody until then.
     Backoff { until: Time },
+}
+
+/// Siblings that could not adopt a slot. They are told to again after some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Unable {
+    #[default]
+    Nobody,
+    Until {
+        workers: Vec<WorkerId>,
+        again: Time,
+    },
 }
 
 /// How the slot's first worker fared. It decides about the first start only.
@@ -202,6 +215,10 @@ impl Supervisor {
                 worker.state = State::Killed;
                 self.actions.push_back(Action::Kill(worker.id));
             }
+        }
+        let unable = &mut self.seats[usize::from(slot.0)].unable;
+        if unable.again().is_some_and(|again| again <= now) {
+            *unable = Unable::Nobody;
         }
         let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
         if let Some(worker) = self.seats[usize::from(slot.0)].holder_mut()
@@ -364,6 +381,7 @@ impl Seat {
         self.workers()
             .filter_map(Worker::deadline)
             .chain(rest)
+            .chain(self.unable.again())
             .min()
     }
 

@@ -8,7 +8,7 @@ use crate::supervisor::crash::{CrashWindow, Jitter};
 #[cfg(any(test, debug_assertions))]
 use crate::supervisor::invariants;
 use crate::supervisor::policy::MAX_WORKERS;
-use crate::supervisor::slot::{Debut, Holder, Seat};
+use crate::supervisor::slot::{Debut, Holder, Seat, Unable};
 use crate::supervisor::upgrade::{CANARY_SLOT, Errand};
 use crate::supervisor::worker::{State, Worker};
 use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
@@ -143,6 +143,7 @@ record!(Seat {
     holder,
     leaving,
     adopter,
+    unable,
     strikes,
     debut
 });
@@ -167,6 +168,8 @@ record!(enum State {
     3 = Killed,
     4 = Aborted { deadline },
 });
+
+record!(enum Unable { 0 = Nobody, 1 = Until { workers, again } });
 
 record!(enum Debut { 0 = Awaited, 1 = Failed, 2 = Ready });
 

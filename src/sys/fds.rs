@@ -164,6 +164,39 @@ fn received(header: &libc::msghdr) -> Vec<OwnedFd> {
     fds
 }
 
+/// Descriptors that are kept so that as many can be received though the process is at its limit.
+/// They are copies of standard input.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    kept: Vec<OwnedFd>,
+    most: usize,
+}
+
+impl Spares {
+    /// Keeps as many, or as many as there are numbers for.
+    pub(crate) fn new(most: usize) -> Self {
+        let mut spares = Self {
+            kept: Vec::new(),
+            most,
+        };
+        spares.fill();
+        spares
+    }
+
+    /// Gives their numbers up while `receive` runs.
+    pub(crate) fn lend<T>(&mut self, receive: impl FnOnce() -> T) -> T {
+        self.kept.clear();
+        let received = receive();
+        self.fill();
+        received
+    }
+
+    fn fill(&mut self) {
+        let copies = std::iter::from_fn(|| io::stdin().as_fd().try_clone_to_owned().ok());
+        self.kept.extend(copies.take(self.most - self.kept.len()));
+    }
+}
+
 /// Fails if there is no number for one descriptor more. The kernel would throw away what comes with
 /// a message then (unix(7), `MSG_CTRUNC`).
 pub(crate) fn has_room(for_one_beside: impl AsFd) -> io::Result<()> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -23,10 +24,12 @@ use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle, Stop};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
+use crate::id::Slot;
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
 use crate::protocol::inbox::Sender;
 use crate::protocol::state::Versions;
 use crate::row::{Row, State};
+use crate::sys::fds::Spares;
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::Queue;
@@ -93,12 +96,15 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         tell_ready(&ready);
     });
     let watch = channel.watch()?;
+    // As many as an adoption has: every slot has as many listeners as this one, and an inbox.
+    let spares = Spares::new(queue.own_listeners() + 1);
     let mut ears = Ears {
         queue,
         switch,
         hooks,
         row,
         shares,
+        spares,
     };
     tasks.spawn_local(async move {
         loop {
@@ -176,15 +182,16 @@ struct Ears {
     hooks: Box<dyn Hooks>,
     row: Row,
     shares: Shares,
+    spares: Spares,
 }
 
 impl Ears {
     /// Does what the master has said. Its end is a cause to drain as well.
     fn follow(&mut self, channel: &Channel) -> Lifeline {
         loop {
-            match channel.hear_master() {
+            match self.spares.lend(|| channel.hear_master()) {
                 Ok(Received::Nothing) => return Lifeline::Held,
-                Ok(Received::Message(message)) => self.obey(message),
+                Ok(Received::Message(message)) => self.obey(message, channel),
                 Ok(Received::End) => {
                     tracing::warn!("the master is gone; draining");
                     call(|| self.hooks.master_died());
@@ -196,7 +203,7 @@ impl Ears {
         }
     }
 
-    fn obey(&mut self, message: ToWorker) {
+    fn obey(&mut self, message: ToWorker, channel: &Channel) {
         match message {
             ToWorker::Drain(idle) => self.switch.turn(idle),
             ToWorker::Adopt {
@@ -205,8 +212,11 @@ impl Ears {
                 listeners,
             } => {
                 if let Err(error) = self.queue.adopt(slot, inbox, listeners) {
-                    tracing::error!(%slot, %error, "cannot attend to an adopted slot");
+                    tell_not_adopted(channel, slot, &error);
                 }
+            }
+            ToWorker::NotReceived(slot) => {
+                tell_not_adopted(channel, slot, &Errno::EMFILE.into());
             }
             ToWorker::Release(slot) => self.queue.release(slot),
             ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
@@ -216,6 +226,14 @@ impl Ears {
                 connections,
             }),
         }
+    }
+}
+
+/// The master has another worker adopt the slot.
+fn tell_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
+    tracing::warn!(%slot, %error, "cannot adopt a slot");
+    if let Err(error) = channel.tell_master(&ToMaster::NotAdopted(slot)) {
+        tracing::error!(%slot, %error, "the master did not hear that a slot is not adopted");
     }
 }
 

@@ -199,6 +199,16 @@ impl Queue {
         self.accepting.load(Ordering::Relaxed)
     }
 
+    /// How many listeners are the slot's own.
+    pub(crate) fn own_listeners(&self) -> usize {
+        let state = self.state();
+        let own = state
+            .sources
+            .iter()
+            .filter(|source| source.adopted.is_none());
+        own.filter(|source| !source.is_inbox()).count()
+    }
+
     pub(crate) fn adopt(
         &self,
         slot: Slot,

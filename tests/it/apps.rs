@@ -21,7 +21,7 @@ use prefork_server::{
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{cap, crash, hostile, presence, privileges, resize, websocket};
+use crate::{adoption, cap, crash, hostile, presence, privileges, resize, websocket};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -60,6 +60,7 @@ pub(crate) fn run(app: &OsStr) {
             .serve(async |_| Ok(service_fn(block))),
         Some("nobody") => nobody(),
         Some("hangs") => hangs(),
+        Some("few_files") => adoption::app(),
         Some("hostile") => hostile::app(),
         Some("rests") => rests(),
         Some("fickle") => fickle(),

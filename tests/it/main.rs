@@ -5,6 +5,7 @@
 //! worker: a re-executed test binary must become the app it is a worker of.
 
 mod access_log;
+mod adoption;
 mod api;
 mod apps;
 mod balance;
@@ -103,6 +104,10 @@ tests! {
     log:
         a_master_works_on_when_the_reader_of_its_log_has_left,
         a_master_works_on_when_the_reader_of_its_log_does_not_read;
+    adoption:
+        a_slot_with_many_addresses_is_attended_at_all_of_them,
+        a_worker_at_its_limit_adopts,
+        a_failed_adoption_is_told_and_another_worker_adopts;
     hostile:
         the_master_serves_on_whatever_a_worker_tries,
         so_it_does_where_descriptors_reach_it,

@@ -11,6 +11,7 @@ use crate::support::{Server, as_pid_1, binary, proc_file, until};
 use crate::upgrade::Installed;
 
 pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
+    let too_many = ["--listen", "127.0.0.1:0"].repeat(253);
     for (arguments, named) in [
         (&["--workers", "none"][..], "--workers"),
         (&["--listen", "localhost"], "--listen"),
@@ -19,6 +20,7 @@ pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
         (&["--announce-fd", "99"], "99"),
         (&["/no/such/directory"], "/no/such/directory"),
         (&["--respond", "a", "--echo"], "--echo"),
+        (&too_many, "253 addresses: there can be up to 252"),
     ] {
         let output = binary()
             .args(

@@ -78,6 +78,7 @@ impl Report {
             Notice::WorkerSpawned(_)
             | Notice::WorkerHung(_)
             | Notice::Adopted { .. }
+            | Notice::NotAdopted { .. }
             | Notice::Released { .. }
             | Notice::ListenerReopened { .. }
             | Notice::BackingOff { .. }

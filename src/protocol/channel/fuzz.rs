@@ -14,6 +14,7 @@ fn from_masters() {
             ToWorker::Release(slot) => Order::Release(slot),
             ToWorker::ReopenLogs => Order::ReopenLogs,
             ToWorker::Beat => Order::Beat,
+            ToWorker::NotReceived(_) => return,
             ToWorker::Adopt { .. } | ToWorker::Share { .. } => {
                 unreachable!("it comes with descriptors")
             }

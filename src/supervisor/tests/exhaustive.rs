@@ -183,6 +183,9 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
         events.push(Event::Ready(canary));
         events.push(Event::Exited(canary, Exit::Crash));
     }
+    for (slot, by) in world.watch.adopters() {
+        events.push(Event::NotAdopted { slot, by });
+    }
     for (id, seen) in world
         .watch
         .live()

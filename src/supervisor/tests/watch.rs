@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
-use crate::supervisor::policy::DRAINING_MAX;
+use crate::supervisor::policy::{ADOPT_AGAIN, DRAINING_MAX};
 use crate::supervisor::*;
 
 /// The rule that was broken, in words.
@@ -24,6 +24,8 @@ pub(super) struct Watch {
     seen: BTreeMap<WorkerId, Seen>,
     resting: BTreeMap<Slot, Time>,
     adopters: BTreeMap<Slot, WorkerId>,
+    /// Who could not adopt a slot, and until when they are not asked again.
+    unable: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
     hung: BTreeSet<WorkerId>,
     spent: BTreeSet<WorkerId>,
     /// Those who said that they leave.
@@ -99,6 +101,7 @@ impl Watch {
             seen: BTreeMap::new(),
             resting: BTreeMap::new(),
             adopters: BTreeMap::new(),
+            unable: BTreeMap::new(),
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
             leaving: BTreeSet::new(),
@@ -165,6 +168,7 @@ impl Watch {
     /// Time has passed and nothing happened.
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
+        self.unable.retain(|_, (_, again)| *again > now);
     }
 
     pub(super) fn event(&mut self, event: Event, now: Time) {
@@ -182,6 +186,11 @@ impl Watch {
             }
             Event::Leaving(id) if self.life(id) == Some(Life::Serving) => {
                 self.leaving.insert(id);
+            }
+            Event::NotAdopted { slot, by } if self.has_adopted(slot, by) => {
+                let again = self.now + ADOPT_AGAIN;
+                let unable = self.unable.entry(slot);
+                unable.or_insert((BTreeSet::new(), again)).0.insert(by);
             }
             Event::Resize(workers) if !self.is_ending() => self.resized(workers),
             Event::ResizeBy(Step::More) if !self.is_ending() => {
@@ -255,6 +264,26 @@ impl Watch {
         }
     }
 
+    pub(super) fn adopters(&self) -> impl Iterator<Item = (Slot, WorkerId)> {
+        self.adopters.iter().map(|(&slot, &by)| (slot, by))
+    }
+
+    fn told_to_adopt(&mut self, slot: Slot, by: WorkerId) -> Result<(), Breach> {
+        self.adopters.insert(slot, by);
+        rule(!self.is_unable(slot, by), || {
+            format!("{by} is to adopt slot {slot}, and has just failed to")
+        })
+    }
+
+    fn has_adopted(&self, slot: Slot, by: WorkerId) -> bool {
+        self.adopters.get(&slot) == Some(&by) && self.life(by) == Some(Life::Serving)
+    }
+
+    fn is_unable(&self, slot: Slot, by: WorkerId) -> bool {
+        let unable = self.unable.get(&slot);
+        unable.is_some_and(|(workers, _)| workers.contains(&by))
+    }
+
     fn life(&self, id: WorkerId) -> Option<Life> {
         self.seen.get(&id).map(|seen| seen.life)
     }
@@ -290,10 +319,7 @@ impl Watch {
                 Ok(())
             }
             Action::Kill(id) => self.killed(id),
-            Action::Adopt { slot, by } => {
-                self.adopters.insert(slot, by);
-                Ok(())
-            }
+            Action::Adopt { slot, by } => self.told_to_adopt(slot, by),
             Action::Release { slot, by } => rule(self.adopters.remove(&slot) == Some(by), || {
                 format!("slot {slot} released by {by}, who had not adopted it")
             }),

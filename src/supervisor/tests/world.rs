@@ -256,6 +256,10 @@ impl<M: Machine> World<M> {
                     let after = self.chance.millis(1, most);
                     self.plan(after, Event::Exited(worker, Exit::Crash));
                 }
+                Action::Adopt { slot, by } if self.chance.percent() < 10 => {
+                    let after = self.chance.millis(1, 20);
+                    self.plan(after, Event::NotAdopted { slot, by });
+                }
                 Action::ExecInPlace if self.chance.percent() < 30 => {
                     self.plan(Duration::from_millis(5), Event::UpgradeFailed);
                 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::supervisor::policy::ADOPT_AGAIN;
 
 #[test]
 fn a_slot_that_lost_its_worker_is_adopted_until_its_next_is_ready() {
@@ -79,4 +80,41 @@ fn at_the_end_nothing_is_adopted() {
     let mut world = World::serving(2);
     world.event(Event::Stop(Stop::Drain)).forget();
     world.exited(2, Exit::Crash).expect([]).not_told(|_| true);
+}
+
+#[test]
+fn a_worker_that_cannot_adopt_is_followed_by_another_and_all_are_told_again_later() {
+    let mut world = World::serving(3);
+    world
+        .event(Event::Resize(slots(2)))
+        .expect([drain(3), adopt(2, 1)]);
+    let slot = Slot(2);
+    let not_adopted = |by| Event::NotAdopted {
+        slot,
+        by: WorkerId(by),
+    };
+    world
+        .event(not_adopted(1))
+        .expect([release(2, 1), adopt(2, 2)]);
+    let by = WorkerId(1);
+    world.told([Change::NotAdopted { slot, by }]);
+    // It is told no more to that one, and what it says again is of no account.
+    world.event(not_adopted(1)).expect([]);
+    world.event(not_adopted(2)).expect([release(2, 2)]);
+    let again = Time::ZERO + ADOPT_AGAIN;
+    world.at_time(again).expect([adopt(2, 1)]);
+    world
+        .event(not_adopted(1))
+        .expect([release(2, 1), adopt(2, 2)]);
+    world.event(not_adopted(2)).expect([release(2, 2)]);
+    // Its own worker comes and goes; its siblings have still just failed.
+    world
+        .event(Event::Resize(slots(3)))
+        .ready(4)
+        .expect([spawn(4, 2, 1)]);
+    world
+        .exited(4, Exit::Clean)
+        .expect([spawn(5, 2, 1)])
+        .at_time(again + ADOPT_AGAIN)
+        .expect([adopt(2, 1)]);
 }

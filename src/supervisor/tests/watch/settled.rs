@@ -32,6 +32,7 @@ impl Watch {
             .live()
             .filter_map(|(_, seen)| self.deadline(seen))
             .chain(resting)
+            .chain(self.unable.values().map(|&(_, again)| again))
             .chain(self.aborted.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
@@ -72,10 +73,11 @@ impl Watch {
                 .get(id)
                 .is_some_and(|seen| seen.life == Life::Serving && seen.role == Role::Slot)
         };
-        let anybody = self.seen.keys().any(serves);
         for slot in (0..self.slots).map(Slot) {
             let own = self.slot_workers(slot).any(|(id, _)| serves(&id));
             let adopted = self.adopters.get(&slot).is_some_and(serves);
+            let able = |id: &WorkerId| serves(id) && !self.is_unable(slot, *id);
+            let anybody = self.seen.keys().any(able);
             rule(own || adopted || !anybody, || {
                 format!("nobody attends to slot {slot}")
             })?;

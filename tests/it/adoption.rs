@@ -1,0 +1,151 @@
+//! Slots that are attended by the worker of another.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use prefork_server::{
+    BoxError, Error, Generation, Hooks, Limit, Request, Response, Slot, Worker, WorkerCommand,
+    service_fn,
+};
+use serde_json::Value;
+
+use crate::apps;
+use crate::client::Client;
+use crate::support::{Server, descriptors, pid_of, until};
+
+/// More than fit into a message before, when the rest was lost.
+const ADDRESSES: usize = 70;
+
+/// Few, so that a worker opens them all in no time, and more than the clients of a test.
+const OPEN_FILES: u64 = 128;
+
+/// What a worker has opened to be at its limit.
+static OPENED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+
+/// Does to its own limit on descriptors what the path says.
+pub(crate) fn app() -> Result<(), Error> {
+    apps::server()
+        .workers(3)
+        .hooks(FewFiles)
+        .serve(async |worker: Worker| {
+            let pid = worker.info().pid;
+            Ok(service_fn(move |request: Request| async move {
+                let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+                let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+                match request.uri().path() {
+                    "/fill" => opened.extend(std::iter::from_fn(|| File::open("/dev/null").ok())),
+                    "/empty" => opened.clear(),
+                    // No number is free from now on, whatever is closed.
+                    "/lower" => setrlimit(Resource::RLIMIT_NOFILE, 3, hard)?,
+                    "/raise" => setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?,
+                    _ => {}
+                }
+                Ok::<Response, BoxError>(Response::new(pid.to_string().into()))
+            }))
+        })
+}
+
+struct FewFiles;
+
+impl Hooks for FewFiles {
+    fn worker_command(
+        &mut self,
+        _slot: Slot,
+        _generation: Generation,
+        command: &mut WorkerCommand,
+    ) -> Result<(), BoxError> {
+        command.limit(Limit::OpenFiles, OPEN_FILES);
+        Ok(())
+    }
+}
+
+pub(crate) fn a_slot_with_many_addresses_is_attended_at_all_of_them() {
+    let listen = ["--listen", "127.0.0.1:0"].repeat(ADDRESSES);
+    let arguments = [&listen[..], &["--workers", "2", "--respond", "hi"]].concat();
+    let mut server = Server::start(&arguments);
+    let ready = [(); 2].map(|()| server.wait("worker_ready"));
+    let stays = first_of(&ready);
+    let [one, other] = ready.map(|ready| pid_of(&ready));
+    let addresses = server.addresses();
+    assert_eq!(addresses.len(), ADDRESSES);
+    // The first that was ready had adopted the other's listeners until then.
+    until(|| descriptors(one) == descriptors(other));
+    let alone = descriptors(stays);
+    let with_adopted = alone + ADDRESSES + 1;
+    retire(&mut server, 1);
+    until(|| descriptors(stays) == with_adopted);
+    for address in &addresses {
+        let address = address.parse().expect("a TCP address");
+        // Half of them come to the retired slot's listener.
+        let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+        clients.iter_mut().for_each(|client| client.ask("/"));
+        for client in &mut clients {
+            assert_eq!(client.answer().body, "hi");
+        }
+    }
+    server.signal(Signal::SIGTTIN);
+    server.wait("released");
+    until(|| descriptors(stays) == alone);
+    retire(&mut server, 1);
+    until(|| descriptors(stays) == with_adopted);
+}
+
+pub(crate) fn a_worker_at_its_limit_adopts() {
+    let mut server = Server::start_app("few_files");
+    let ready = [(); 3].map(|()| server.wait("worker_ready"));
+    let address = server.address();
+    let mut first = client_of(address, first_of(&ready));
+    first.get("/fill");
+    retire(&mut server, 2);
+    first.get("/empty");
+    all_are_answered(address);
+}
+
+pub(crate) fn a_failed_adoption_is_told_and_another_worker_adopts() {
+    let mut server = Server::start_app("few_files");
+    let ready = [(); 3].map(|()| server.wait("worker_ready"));
+    let address = server.address();
+    let mut first = client_of(address, first_of(&ready));
+    first.get("/lower");
+    server.signal(Signal::SIGTTOU);
+    let failed = server.wait("not_adopted");
+    assert_eq!((&failed["slot"], &failed["by"]), (&2.into(), &0.into()));
+    let adopted = server.wait("adopted");
+    assert_eq!((&adopted["slot"], &adopted["by"]), (&2.into(), &1.into()));
+    first.get("/raise");
+    all_are_answered(address);
+}
+
+fn first_of(ready: &[Value]) -> Pid {
+    let first = ready.iter().find(|ready| ready["slot"] == 0);
+    pid_of(first.expect("slot 0 is ready"))
+}
+
+/// A connection that this worker serves.
+fn client_of(address: SocketAddr, worker: Pid) -> Client {
+    loop {
+        let mut client = Client::connect(address);
+        if client.get("/").body == worker.to_string() {
+            return client;
+        }
+    }
+}
+
+/// Some of them come to the retired slot's listener.
+fn all_are_answered(address: SocketAddr) {
+    let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    clients.iter_mut().for_each(|client| client.ask("/"));
+    for client in &mut clients {
+        client.answer();
+    }
+}
+
+fn retire(server: &mut Server, slot: u64) {
+    server.signal(Signal::SIGTTOU);
+    server.wait_for("adopted", |adopted| adopted["slot"] == slot);
+    server.wait_for("worker_exited", |exited| exited["slot"] == slot);
+}
