@@ -200,16 +200,19 @@ impl Desk {
         request: Request,
         record: Option<Box<Record>>,
     ) -> Pin<Box<dyn Future<Output = Told>>> {
+        let connection = request.body().connection_id();
+        if !self.site.echoes() {
+            let request = Box::new(request.map(Begun::unread));
+            return Box::pin(async move {
+                let response = self.site.answer(request, connection).await;
+                self.sign(response, record)
+            });
+        }
         Box::pin(async move {
-            let connection = request.body().connection_id();
             let (head, body) = request.into_parts();
-            let body = match self.site.echoes() {
-                true => Begun::read(body).await,
-                false => Ok(Begun::unread(body)),
-            };
-            let request = body.map(|body| http::Request::from_parts(head, body));
-            let response = match request {
-                Ok(request) => self.site.answer(request, connection).await,
+            let body = Begun::read(body).await;
+            let response = match body.map(|body| http::Request::from_parts(head, body)) {
+                Ok(request) => self.site.answer(Box::new(request), connection).await,
                 Err(error) => unreadable(&error),
             };
             self.sign(response, record)

@@ -97,9 +97,12 @@ impl Site {
 
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
     /// may still fail while it is sent.
+    ///
+    /// The request is boxed, as a future keeps what it is given once for each call that it is moved
+    /// to, and a client of HTTP/2 may have 128 requests wait.
     pub(crate) async fn answer<B>(
         &self,
-        request: Request<B>,
+        request: Box<Request<B>>,
         connection: ConnectionId,
     ) -> Response<Answer<B>>
     where
@@ -110,7 +113,7 @@ impl Site {
             tokio::time::sleep(self.delay).await;
         }
         match &self.content {
-            Content::AtHand(content) => content.answer(request),
+            Content::AtHand(content) => content.answer(*request),
             Content::Files(_) if !is_read(request.method()) => method_not_allowed(READS),
             Content::Files(files) => files.answer(request.into_parts().0, connection).await,
         }

@@ -84,32 +84,39 @@ impl Files {
 
     /// The answer to a GET or HEAD. All that may wait for a disk is one piece of work for the
     /// blocking pool: no event loop stands still for it.
-    pub(super) async fn answer<B>(
+    ///
+    /// The head is boxed for the same reason as in [`Site::answer`](super::Site::answer).
+    pub(super) fn answer<B>(
         &self,
         head: Parts,
         connection: ConnectionId,
-    ) -> Response<Answer<B>> {
-        let method = head.method.clone();
-        let Some(target) = Target::of(&head.uri) else {
-            return plain(StatusCode::NOT_FOUND, &method);
-        };
-        let permit = self.budget.permit(connection).await;
-        let lookup = Arc::clone(&self.lookup);
-        let found = spawn_blocking(move || lookup.find(&target, &head, &permit)).await;
-        match found.unwrap_or_else(|error| Err(error.into())) {
-            Ok(response) => response.map(|body| body.map_or_else(Answer::empty, Answer::File)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                plain(StatusCode::NOT_FOUND, &method)
+    ) -> impl Future<Output = Response<Answer<B>>> {
+        let head = Box::new(head);
+        async move {
+            let method = head.method.clone();
+            let permit = self.budget.permit(connection).await;
+            let lookup = Arc::clone(&self.lookup);
+            let found = spawn_blocking(move || lookup.find(&head, &permit)).await;
+            match found.unwrap_or_else(|error| Err(error.into())) {
+                Ok(response) => response.map(|body| body.map_or_else(Answer::empty, Answer::File)),
+                Err(error) => failed(&error, &method),
             }
-            Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => unavailable(&method),
-            Err(error) if is_exhaustion(&error) => {
-                tracing::error!(%error, "cannot open a file");
-                unavailable(&method)
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot read a file");
-                plain(StatusCode::INTERNAL_SERVER_ERROR, &method)
-            }
+        }
+    }
+}
+
+/// What the client is told if there is no file to be sent.
+fn failed<B>(error: &io::Error, method: &Method) -> Response<Answer<B>> {
+    match error.kind() {
+        io::ErrorKind::NotFound => plain(StatusCode::NOT_FOUND, method),
+        io::ErrorKind::QuotaExceeded => unavailable(method),
+        _ if is_exhaustion(error) => {
+            tracing::error!(%error, "cannot open a file");
+            unavailable(method)
+        }
+        _ => {
+            tracing::error!(%error, "cannot read a file");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, method)
         }
     }
 }
@@ -139,12 +146,13 @@ struct Representation<'a> {
 type Found = Response<Option<FileBody>>;
 
 impl Lookup {
-    fn find(&self, target: &Target, head: &Parts, permit: &Permit) -> io::Result<Found> {
-        let mut found = self.try_find(target, head, permit);
+    fn find(&self, head: &Parts, permit: &Permit) -> io::Result<Found> {
+        let target = Target::of(&head.uri).ok_or(io::ErrorKind::NotFound)?;
+        let mut found = self.try_find(&target, head, permit);
         for _ in 1..READ_ATTEMPTS {
             match &found {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    found = self.try_find(target, head, permit);
+                    found = self.try_find(&target, head, permit);
                 }
                 _ => break,
             }

@@ -15,7 +15,7 @@ pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Byt
 
 pub(super) async fn send(site: &Site, request: http::request::Builder) -> Response<Bytes> {
     collect(
-        site.answer(request.body(Full::default()).unwrap(), ANY)
+        site.answer(Box::new(request.body(Full::default()).unwrap()), ANY)
             .await,
     )
     .await
@@ -149,7 +149,7 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
     let site = Site::new(AtHand::Echo);
-    let response = collect(site.answer(post("to and fro"), ANY).await).await;
+    let response = collect(site.answer(Box::new(post("to and fro")), ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
     assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
@@ -159,7 +159,9 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let answer = Site::new(AtHand::Echo).answer(post("12345"), ANY).await;
+    let answer = Site::new(AtHand::Echo)
+        .answer(Box::new(post("12345")), ANY)
+        .await;
     assert_eq!(answer.body().size_hint().exact(), Some(5));
 }
 
@@ -183,7 +185,7 @@ impl Body for Endless {
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
     let response = Site::new(AtHand::Echo)
-        .answer(Request::post("/").body(Endless).unwrap(), ANY)
+        .answer(Box::new(Request::post("/").body(Endless).unwrap()), ANY)
         .await;
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
@@ -194,7 +196,7 @@ async fn an_echo_does_not_wait_for_the_end() {
 async fn an_echo_to_head_is_empty() {
     let mut request = post("to and fro");
     *request.method_mut() = Method::HEAD;
-    let response = collect(Site::new(AtHand::Echo).answer(request, ANY).await).await;
+    let response = collect(Site::new(AtHand::Echo).answer(Box::new(request), ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.body().is_empty());
 }
@@ -205,12 +207,16 @@ async fn a_delay_is_waited_for_and_no_delay_is_not() {
     let request = || Request::get("/").body(Full::<Bytes>::default()).unwrap();
 
     let prompt = hello();
-    assert!(pin!(prompt.answer(request(), ANY)).poll(&mut cx).is_ready());
+    assert!(
+        pin!(prompt.answer(Box::new(request()), ANY))
+            .poll(&mut cx)
+            .is_ready()
+    );
 
     let delay = Duration::from_millis(30);
     let slow = hello().delayed_by(delay);
     let asked = tokio::time::Instant::now();
-    let mut answer = pin!(slow.answer(request(), ANY));
+    let mut answer = pin!(slow.answer(Box::new(request()), ANY));
     assert!(answer.as_mut().poll(&mut cx).is_pending());
     assert_eq!(collect(answer.await).await.body(), "hello");
     assert!(asked.elapsed() >= delay);
