@@ -1,0 +1,105 @@
+//! What has happened outside of a machine.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use super::{End, Life, Role, Watch};
+use crate::id::{Slot, WorkerId};
+use crate::supervisor::policy::ADOPT_AGAIN;
+use crate::supervisor::*;
+
+impl Watch {
+    pub(in crate::supervisor::tests) fn event(&mut self, event: Event, now: Time) {
+        self.waited(now);
+        let due = |end: End| end.max(End::Due);
+        match event {
+            Event::Ready(id) => self.is_ready(id),
+            Event::SpawnFailed(id) => self.is_gone(id, Exit::Crash),
+            Event::Exited(id, exit) => self.is_gone(id, exit),
+            Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
+                self.hung.insert(id);
+            }
+            Event::Spent(id) if self.life(id) == Some(Life::Serving) => {
+                self.spent.insert(id);
+            }
+            Event::Leaving(id) if self.life(id) == Some(Life::Serving) => {
+                self.leaving.insert(id);
+            }
+            Event::NotAdopted { slot, by } if self.has_adopted(slot, by) => {
+                let again = self.now + ADOPT_AGAIN;
+                let unable = self.unable.entry(slot);
+                unable.or_insert((BTreeSet::new(), again)).0.insert(by);
+            }
+            Event::Resize(workers) if !self.is_ending() => self.resized(workers),
+            Event::ResizeBy(Step::More) if !self.is_ending() => {
+                self.resized(self.workers.saturating_add(1));
+            }
+            Event::ResizeBy(Step::Fewer) if !self.is_ending() => {
+                let workers = NonZeroU16::new(self.workers.get() - 1).unwrap_or(self.workers);
+                self.resized(workers);
+            }
+            Event::Stop(stop) => {
+                self.stopped(stop);
+                self.end = due(self.end);
+            }
+            Event::HookRefused => self.end = due(self.end),
+            _ => {}
+        }
+    }
+
+    fn stopped(&mut self, stop: Stop) {
+        let first = *self.first_stop.get_or_insert(self.now);
+        let again = self.stops > 0 && self.now.since(first) < Duration::from_secs(1);
+        self.stops += match stop {
+            Stop::Drain if again => 0,
+            Stop::Drain | Stop::Interrupt => 1,
+            Stop::Now => 2,
+        };
+    }
+
+    pub(super) fn resized(&mut self, workers: NonZeroU16) {
+        self.workers = workers.min(MAX_WORKERS);
+        self.slots = self.slots.max(self.workers.get());
+        self.resting.retain(|slot, _| slot.0 < self.workers.get());
+        self.killed_leave(|slot| slot.0 >= workers.get());
+    }
+
+    /// Killed workers are no longer waited for in slots that were retired or have a successor.
+    pub(super) fn killed_leave(&mut self, slots: impl Fn(Slot) -> bool) {
+        for seen in self.seen.values_mut() {
+            if seen.life == Life::Killed && slots(seen.slot) {
+                seen.life = Life::KilledLeaving;
+                self.crashes += 1;
+            }
+        }
+    }
+
+    fn is_ready(&mut self, id: WorkerId) {
+        if let Some(seen) = self
+            .seen
+            .get_mut(&id)
+            .filter(|seen| seen.life == Life::Starting)
+        {
+            (seen.life, seen.since) = (Life::Serving, self.now);
+            if seen.role == Role::Slot {
+                let slot = seen.slot;
+                self.killed_leave(|other| other == slot);
+            }
+        }
+    }
+
+    fn is_gone(&mut self, id: WorkerId, exit: Exit) {
+        let Some(seen) = self.seen.remove(&id) else {
+            return;
+        };
+        self.hung.remove(&id);
+        self.spent.remove(&id);
+        self.leaving.remove(&id);
+        self.disinherited.remove(&id);
+        self.aborted.remove(&id);
+        if exit != Exit::Clean || seen.life != Life::Serving {
+            self.crashes += 1;
+        }
+    }
+}
