@@ -29,6 +29,11 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Stderr;
 
 impl Stderr {
+    /// Opens it before the first line, for a process that may have no descriptor left then.
+    pub(crate) fn open(self) {
+        log();
+    }
+
     /// Writes one line, or several that belong together.
     pub(crate) fn line(self, line: &str) {
         if let Some(log) = log() {
@@ -58,8 +63,8 @@ impl Write for Stderr {
     }
 }
 
-/// Opened for the first line, not before: a descriptor that somebody forgot to hand in must not
-/// find this one under its number. `None` if no descriptor is left.
+/// Opened for the first line. A master does not open it before: `--announce-fd` must not find this
+/// descriptor under the number of one that was not handed in. `None` if no descriptor is left.
 fn log() -> Option<&'static Log> {
     static LOG: OnceLock<Log> = OnceLock::new();
     if let Some(log) = LOG.get() {

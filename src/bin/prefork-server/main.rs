@@ -23,6 +23,7 @@ use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 use self::answer::{Answering, SharedLog};
 use self::cli::{HangTimeout, Options, Workers};
 use self::console::Console;
+use self::log::Stderr;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -30,7 +31,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
-    if role() == Role::Master {
+    if role() == Role::Worker {
+        Stderr.open();
+    } else {
         console::warn_of_variables(&Options::unknown_variables());
         forgo_huge_pages();
     }
