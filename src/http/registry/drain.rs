@@ -123,7 +123,7 @@ impl Registry {
     /// From now on each answer is its connection's last.
     pub(in crate::http) fn drain(&self) {
         if !matches!(self.phase.get(), Phase::Draining { .. }) {
-            let since = self.clock.now();
+            let since = self.now();
             self.begin(Phase::Draining { since });
         }
     }
@@ -132,7 +132,7 @@ impl Registry {
     /// when it becomes idle; those that are idle already are called.
     pub(in crate::http) fn hand_over(&self) {
         if self.phase.get() == Phase::Serving {
-            let since = self.clock.now();
+            let since = self.now();
             self.begin(Phase::HandingOver { since });
             self.call(LEAVING_MAX);
         }
@@ -171,7 +171,7 @@ impl Registry {
 
     fn begin(&self, phase: Phase) {
         self.phase.set(phase);
-        let begun = self.exit.begun.get().unwrap_or(self.clock.now());
+        let begun = self.exit.begun.get().unwrap_or(self.now());
         self.exit.begun.set(Some(begun));
         {
             // Idle connections got their next turn for a deadline that has just moved closer.
@@ -213,7 +213,7 @@ impl Registry {
             let ends = |activity: &Activity| {
                 let is_over = |drain: Draining| {
                     activity.stamp() <= drain.since
-                        && self.timeouts.asks_until(activity, drain) <= self.clock.now()
+                        && self.timeouts.asks_until(activity, drain) <= self.now()
                 };
                 activity.is_idle() && self.draining(activity).is_some_and(is_over)
             };

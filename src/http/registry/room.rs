@@ -42,12 +42,12 @@ impl Registry {
                     return entry.give(Order::MakeRoom);
                 }
             }
-            if self.room.busy.get() == Some(self.clock.now()) {
+            if self.room.busy.get() == Some(self.now()) {
                 return None;
             }
             *found = self.find_idle(&members);
             if found.is_empty() {
-                self.room.busy.set(Some(self.clock.now()));
+                self.room.busy.set(Some(self.now()));
                 return None;
             }
         }
@@ -69,6 +69,6 @@ impl Registry {
 
     /// Since when a connection has been idle, if for long enough to end.
     pub(super) fn idle_since(&self, activity: &Activity) -> Option<Tick> {
-        self.timeouts.idle_since(activity, self.clock.now())
+        self.timeouts.idle_since(activity, self.now())
     }
 }
