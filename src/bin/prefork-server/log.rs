@@ -5,8 +5,8 @@ use std::{
     fs::File,
     io::{self, Write},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::{FileTypeExt, OpenOptionsExt},
+        fd::{AsFd, AsRawFd},
+        unix::fs::OpenOptionsExt,
     },
     sync::{Mutex, OnceLock, PoisonError},
     time::Duration,
@@ -15,7 +15,11 @@ use std::{
 use nix::{
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::socket::{MsgFlags, send},
+    sys::{
+        socket::{MsgFlags, send},
+        stat::{SFlag, fstat},
+    },
+    unistd::write,
 };
 
 /// `PIPE_BUF` of pipe(7): a pipe takes a write of up to this much as a whole or not at all.
@@ -29,32 +33,21 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Stderr;
 
 impl Stderr {
-    /// Opens it before the first line, for a process that may have no descriptor left then.
-    pub(crate) fn open(self) {
-        log();
-    }
-
     /// Writes one line, or several that belong together.
     pub(crate) fn line(self, line: &str) {
-        if let Some(log) = log() {
-            log.line(line.as_bytes());
-        }
+        log().line(line.as_bytes());
     }
 
     /// As `line`, for the reason why the process ends.
     pub(crate) fn last_words(self, line: &str) {
-        if let Some(log) = log() {
-            log.last_words(line.as_bytes());
-        }
+        log().last_words(line.as_bytes());
     }
 }
 
 /// What tracing-subscriber writes an event to, a whole line in each call. It never fails.
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(log) = log() {
-            log.line(line);
-        }
+        log().line(line);
         Ok(line.len())
     }
 
@@ -63,37 +56,34 @@ impl Write for Stderr {
     }
 }
 
-/// Opened for the first line. A master does not open it before: `--announce-fd` must not find this
-/// descriptor under the number of one that was not handed in. `None` if no descriptor is left.
-fn log() -> Option<&'static Log> {
-    static LOG: OnceLock<Log> = OnceLock::new();
-    if let Some(log) = LOG.get() {
-        return Some(log);
-    }
-    let log = Log::on(io::stderr().as_fd().try_clone_to_owned().ok()?);
-    Some(LOG.get_or_init(|| log))
+/// Opened for the first line, not before: a descriptor that somebody forgot to hand in must not
+/// find this one under its number.
+fn log() -> &'static Log<io::Stderr> {
+    static LOG: OnceLock<Log<io::Stderr>> = OnceLock::new();
+    LOG.get_or_init(|| Log::on(io::stderr()))
 }
 
 /// Where lines go, and what could not be written.
 #[derive(Debug)]
-struct Log {
-    target: Target,
+struct Log<F> {
+    target: Target<F>,
     gap: Mutex<Gap>,
 }
 
 /// What is behind the descriptor. None of these is switched to `O_NONBLOCK`: the flag would be that
 /// of every process that shares it, such as a shell.
 #[derive(Debug)]
-enum Target {
+enum Target<F> {
     /// A regular file, which nobody has to read.
-    File(File),
+    File(F),
     /// A pipe, a FIFO or a terminal, opened again with `O_NONBLOCK` for this process alone.
     Reopened(File),
     /// A socket, as systemd's journal has it. It takes `MSG_DONTWAIT`.
-    Socket(OwnedFd),
-    /// One that cannot be opened again, such as a pipe that another user made: poll(2) says
-    /// whether it has room. A write blocks if another process takes that room in between.
-    Polled(File),
+    Socket(F),
+    /// One that cannot be opened again, as a pipe that another user made, or for want of a
+    /// descriptor: poll(2) says whether it has room. A write blocks if another process takes that
+    /// room in between.
+    Polled(F),
 }
 
 /// What was dropped since a line was last written.
@@ -112,16 +102,15 @@ enum Start {
     MidLine,
 }
 
-impl Log {
-    fn on(fd: OwnedFd) -> Self {
-        let file = File::from(fd);
-        let kind = file.metadata().map(|metadata| metadata.file_type());
-        let target = match kind {
-            Ok(kind) if kind.is_file() => Target::File(file),
-            Ok(kind) if kind.is_socket() => Target::Socket(file.into()),
-            _ => match reopen(&file) {
+impl<F: AsFd> Log<F> {
+    fn on(fd: F) -> Self {
+        let mode = fstat(&fd).map(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT);
+        let target = match mode {
+            Ok(SFlag::S_IFREG) => Target::File(fd),
+            Ok(SFlag::S_IFSOCK) => Target::Socket(fd),
+            _ => match reopen(&fd) {
                 Ok(own) => Target::Reopened(own),
-                Err(_) => Target::Polled(file),
+                Err(_) => Target::Polled(fd),
             },
         };
         Self {
@@ -155,8 +144,8 @@ impl Log {
 
     fn last_words(&self, line: &[u8]) {
         let fd = match &self.target {
-            Target::File(file) | Target::Reopened(file) | Target::Polled(file) => file.as_fd(),
-            Target::Socket(socket) => socket.as_fd(),
+            Target::File(fd) | Target::Socket(fd) | Target::Polled(fd) => fd.as_fd(),
+            Target::Reopened(file) => file.as_fd(),
         };
         is_writable(fd, LAST_WORDS);
         self.line(line);
@@ -177,23 +166,24 @@ impl Log {
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match &self.target {
-            Target::File(file) | Target::Reopened(file) => (&*file).write(bytes),
+            Target::File(fd) => Ok(write(fd, bytes)?),
+            Target::Reopened(file) => Ok(write(file, bytes)?),
             Target::Socket(socket) => {
                 let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-                Ok(send(socket.as_raw_fd(), bytes, flags)?)
+                Ok(send(socket.as_fd().as_raw_fd(), bytes, flags)?)
             }
-            Target::Polled(file) if is_writable(file, Duration::ZERO) => (&*file).write(bytes),
+            Target::Polled(fd) if is_writable(fd, Duration::ZERO) => Ok(write(fd, bytes)?),
             Target::Polled(_) => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 }
 
-/// A description of its own, with flags of its own, of what `file` is open on (proc(5)).
-fn reopen(file: &File) -> io::Result<File> {
+/// A description of its own, with flags of its own, of what `fd` is open on (proc(5)).
+fn reopen(fd: impl AsFd) -> io::Result<File> {
     File::options()
         .write(true)
         .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
-        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
 fn is_writable(fd: impl AsFd, patience: Duration) -> bool {
@@ -204,7 +194,10 @@ fn is_writable(fd: impl AsFd, patience: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Read, os::unix::net::UnixStream};
+    use std::{
+        io::Read,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+    };
 
     use super::*;
 
@@ -214,7 +207,7 @@ mod tests {
     const MANY: usize = 50_000;
 
     /// Writes until lines are dropped, reads, writes again, and gives what was read after that.
-    fn stall(log: &Log, reader: &mut impl Read) -> String {
+    fn stall(log: &Log<OwnedFd>, reader: &mut impl Read) -> String {
         for _ in 0..MANY {
             log.line(LINE);
         }
@@ -239,7 +232,7 @@ mod tests {
     fn a_pipe_that_is_not_read_drops_lines_and_its_flags_stay() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let shared = writer.try_clone().expect("a descriptor");
-        let log = Log::on(writer.into());
+        let log = Log::on(OwnedFd::from(writer));
         assert!(matches!(log.target, Target::Reopened(_)), "{log:?}");
         stall(&log, &mut reader);
         let flags = nix::fcntl::fcntl(&shared, nix::fcntl::FcntlArg::F_GETFL).expect("it is open");
@@ -250,7 +243,7 @@ mod tests {
     fn one_that_cannot_be_opened_again_drops_lines_too() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let log = Log {
-            target: Target::Polled(OwnedFd::from(writer).into()),
+            target: Target::Polled(OwnedFd::from(writer)),
             gap: Mutex::default(),
         };
         stall(&log, &mut reader);
@@ -259,7 +252,7 @@ mod tests {
     #[test]
     fn a_socket_that_is_not_read_drops_lines() {
         let (mut reader, writer) = UnixStream::pair().expect("a pair");
-        let log = Log::on(writer.into());
+        let log = Log::on(OwnedFd::from(writer));
         assert!(matches!(log.target, Target::Socket(_)), "{log:?}");
         stall(&log, &mut reader);
     }
@@ -268,7 +261,10 @@ mod tests {
     fn a_reader_that_has_gone_does_no_harm() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let (other, socket) = UnixStream::pair().expect("a pair");
-        let logs = [Log::on(writer.into()), Log::on(socket.into())];
+        let logs = [
+            Log::on(OwnedFd::from(writer)),
+            Log::on(OwnedFd::from(socket)),
+        ];
         drop((reader, other));
         for log in logs {
             log.line(LINE);
@@ -280,7 +276,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_line_that_was_cut_is_not_taken_for_a_line() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let log = Log::on(writer.into());
+        let log = Log::on(OwnedFd::from(writer));
         let long = vec![b'x'; 1 << 20];
         log.line(&long);
         let mut bytes = vec![0; 1 << 16];
@@ -295,7 +291,7 @@ mod tests {
     fn a_file_has_every_line() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
-        let log = Log::on(File::create(&path).expect("a new name").into());
+        let log = Log::on(File::create(&path).expect("a new name"));
         for _ in 0..100 {
             log.line(LINE);
         }

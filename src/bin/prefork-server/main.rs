@@ -23,7 +23,6 @@ use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 use self::answer::{Answering, SharedLog};
 use self::cli::{HangTimeout, Options, Workers};
 use self::console::Console;
-use self::log::Stderr;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -31,9 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let options = Options::from_process();
     console::log(options.logs.log_level);
-    if role() == Role::Worker {
-        Stderr.open();
-    } else {
+    if role() == Role::Master {
         console::warn_of_variables(&Options::unknown_variables());
         forgo_huge_pages();
     }
