@@ -17,27 +17,32 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, send, sendmsg, socketpair,
 };
-use nix::unistd::{Pid, geteuid};
-use prefork_server::{BoxError, CrashLimit, Error, Request, Response, Role, role, service_fn};
+use nix::unistd::{Pid, User, geteuid};
+use prefork_server::{
+    BoxError, CrashLimit, Error, Request, Response, Role, Worker, role, service_fn,
+};
 use serde_json::json;
 use socket2::SockRef;
 
 use crate::apps;
 use crate::client::Client;
+use crate::privileges;
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
 /// How the path begins that asks for it, and what the worker does with the rest of the path.
-type Try = (&'static str, fn(&str));
+type Try = (&'static str, fn(&str, &Worker));
 
 /// What a hostile worker tries.
 const TRIES: &[Try] = &[
-    ("/scoreboard", |_| write_to_all_memory_files()),
-    ("/descriptors/", send_descriptors),
-    ("/flood", |_| flood()),
+    ("/scoreboard", |_, _| write_to_all_memory_files()),
+    ("/descriptors/", |address, _| send_descriptors(address)),
+    ("/flood", |_, _| flood()),
+    ("/requests", |_, worker| ask_for_the_end(worker)),
+    ("/shutdown", |_, _| shut_down_listeners()),
 ];
 
 /// What is left for the master to close.
-const AT_THE_END: Try = ("/inbox/", leave_in_the_inbox);
+const AT_THE_END: Try = ("/inbox/", |address, _| leave_in_the_inbox(address));
 
 /// Fills the channel once, and answers with how many messages.
 const FILL: &str = "/fill";
@@ -67,20 +72,24 @@ pub(crate) fn app() -> Result<(), Error> {
     if geteuid().is_root() {
         server = server.user("nobody");
     }
-    server.serve(async |_| {
-        Ok(service_fn(async |request: Request| {
-            let path = request.uri().path();
-            if path == FILL {
-                return Ok(Response::new(fill_channel().to_string().into()));
-            }
-            for (begin, tries) in TRIES.iter().chain(&[AT_THE_END]) {
-                if let Some(rest) = path.strip_prefix(begin) {
-                    tries(rest);
-                }
-            }
-            Ok::<Response, BoxError>(Response::new("hello".into()))
+    server.serve(async |worker: Worker| {
+        Ok(service_fn(move |request: Request| {
+            let said = act(request.uri().path(), &worker);
+            async { Ok::<Response, BoxError>(Response::new(said.into())) }
         }))
     })
+}
+
+fn act(path: &str, worker: &Worker) -> String {
+    if path == FILL {
+        return fill_channel().to_string();
+    }
+    for (begin, tries) in TRIES.iter().chain(&[AT_THE_END]) {
+        if let Some(rest) = path.strip_prefix(begin) {
+            tries(rest, worker);
+        }
+    }
+    "hello".into()
 }
 
 fn memory_files() -> Vec<File> {
@@ -121,6 +130,23 @@ fn send_descriptors(address: &str) {
     if sent.is_err() {
         SockRef::from(&stream).set_linger(None).expect("a socket");
     }
+}
+
+/// Asks for all that a worker of another user may not ask for. Others may, and it ends the server.
+fn ask_for_the_end(worker: &Worker) {
+    if runs_as_another_user() {
+        for path in ["/resize", "/upgrade", "/stop"] {
+            privileges::act(path, worker).expect("the master reads");
+        }
+    }
+}
+
+fn shut_down_listeners() {
+    privileges::shut_down_listeners().expect("procfs is mounted");
+}
+
+fn runs_as_another_user() -> bool {
+    User::from_name("nobody").is_ok_and(|user| user.is_some_and(|user| user.uid == geteuid()))
 }
 
 /// Leaves one of them in the slot's inbox, and takes nothing from there any more.
@@ -264,6 +290,8 @@ fn tries(before_each: impl Fn(Pid)) {
             let _ = client.try_answer();
         }
         reload(&mut server);
+        // A listener that was shut down again listens again after a second.
+        until(|| TcpStream::connect(address).is_ok());
         assert_eq!(Client::connect(address).get("/").body, "hello", "{begin}");
     }
     // Those of a worker go a moment after it was reaped.

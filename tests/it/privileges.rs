@@ -35,7 +35,7 @@ pub(crate) fn app() -> Result<(), Error> {
     })
 }
 
-fn act(path: &str, worker: &Worker) -> Result<String, BoxError> {
+pub(crate) fn act(path: &str, worker: &Worker) -> Result<String, BoxError> {
     let handle = worker.handle();
     match path {
         "/stop" => handle.stop(Stop::Now)?,
@@ -50,7 +50,7 @@ fn act(path: &str, worker: &Worker) -> Result<String, BoxError> {
 }
 
 /// Shuts down every listener that this process has.
-fn shut_down_listeners() -> Result<(), BoxError> {
+pub(crate) fn shut_down_listeners() -> Result<(), BoxError> {
     let tcp = fs::read_to_string("/proc/net/tcp")?;
     let unix = fs::read_to_string("/proc/net/unix")?;
     // proc_pid_net(5): the state LISTEN, and the flag __SO_ACCEPTCON.
