@@ -68,7 +68,8 @@ impl Default for CrashLimit {
 }
 
 /// How long a slot rests between its crashes: not at all after the first, then `first`, doubling up
-/// to `max`, each pause with jitter.
+/// to `max`, each pause with jitter. Workers that exit with 0, leave or ask to be replaced within a
+/// second of being ready make it rest in the same way, and are not counted as crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The pause after the second crash in a row.

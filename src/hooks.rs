@@ -111,7 +111,8 @@ pub enum Notice {
         /// The slot whose listener it is; `None` if all slots share it.
         slot: Option<Slot>,
     },
-    /// A crashed worker's slot waits before the next spawn.
+    /// A slot waits before the next spawn: its workers crash in a row, or exit with 0, leave or
+    /// ask to be replaced within a second of being ready.
     BackingOff {
         /// The slot.
         slot: Slot,

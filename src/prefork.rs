@@ -188,8 +188,8 @@ impl Prefork {
     /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
     /// finished; what is not finished at the drain timeout is cut. Its connections stay its own:
     /// none is handed over to another worker. An `app` that returns unasked
-    /// is run again in a new worker: at once if it returned `Ok` after it was ready, as after a
-    /// crash if not.
+    /// is run again in a new worker: at once if it returned `Ok` a second after it was ready or
+    /// later, else with the pauses of a [`Backoff`](crate::Backoff).
     ///
     /// # Errors
     /// As [`serve`](Self::serve). Also if TLS was asked for: the app has to speak it here.

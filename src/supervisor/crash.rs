@@ -51,7 +51,8 @@ impl CrashWindow {
     }
 }
 
-/// How often a slot has crashed since a worker of it last served long enough.
+/// How often a slot has crashed, or its worker was done too soon, since one last served long
+/// enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Strikes(u32);
 

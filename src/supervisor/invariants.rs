@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::supervisor::policy::{LEAVING_MAX, MAX_WORKERS};
 use crate::supervisor::slot::{Holder, Seat};
-use crate::supervisor::worker::Worker;
+use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Action, Event, Phase, Supervisor};
 
 /// What has to be remembered of the state before an event, to judge the state after it.
@@ -96,7 +96,7 @@ fn check_workers(supervisor: &Supervisor) {
             Holder::Replacing { old, new } => {
                 new.is_starting()
                     && (old.is_serving() || old.is_condemned())
-                    && (old.generation < new.generation || old.spent)
+                    && (old.generation < new.generation || old.spent == Spent::Due)
             }
         };
         assert!(fits, "1: no such holder: {supervisor:#?}");
@@ -126,8 +126,9 @@ fn check_deadlines(supervisor: &Supervisor) {
         supervisor
             .seats
             .iter()
-            .filter_map(|seat| match seat.holder {
-                Holder::Backoff { until } => Some(until),
+            .filter_map(|seat| match &seat.holder {
+                Holder::Backoff { until } => Some(*until),
+                Holder::Held(worker) => worker.pauses_until(),
                 _ => None,
             }),
     );
@@ -220,7 +221,7 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[Seat]) {
             usize::from(supervisor.policy.reload_batch.get())
         }
         Phase::Serving => {
-            let spent = |seat: &Seat| seat.workers().any(|worker| worker.spent);
+            let spent = |seat: &Seat| seat.workers().any(|worker| worker.spent == Spent::Due);
             let for_it = wanted.iter().filter(replacing).all(spent);
             assert!(for_it, "6: replaced without need: {supervisor:#?}");
             1

@@ -277,7 +277,7 @@ impl Supervisor {
             id: self.last_worker,
             generation,
             state: worker::State::Starting { deadline },
-            spent: false,
+            spent: worker::Spent::No,
         }
     }
 

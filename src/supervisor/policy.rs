@@ -25,6 +25,11 @@ pub(crate) const LEAVING_MAX: usize = 8;
 /// descriptors, and connections end all the time.
 pub(crate) const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 
+/// A worker that serves for less than this before it exits with 0, leaves or asks to be replaced
+/// does so too soon: if that happens again and again, its slot pauses as after crashes. A start
+/// takes some 20 ms of a CPU, so workers that live for longer cost 2 % of it at the most.
+pub(crate) const HASTY: Duration = Duration::from_secs(1);
+
 /// What the supervisor is asked to keep to. Plain data; parsed by whoever fills it in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Policy {

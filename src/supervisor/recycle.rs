@@ -1,8 +1,10 @@
 //! Recycling: a worker that has served its share is replaced, one slot at a time.
 
 use crate::id::{Slot, WorkerId};
+use crate::supervisor::policy::HASTY;
 use crate::supervisor::slot::Holder;
-use crate::supervisor::{Phase, Supervisor};
+use crate::supervisor::worker::{Spent, Worker};
+use crate::supervisor::{Change, Phase, Supervisor};
 
 // As in a reload the replacement starts first, on the same listeners. It is of the generation that
 // a crashed worker would be replaced with. A reload comes first: it replaces everybody anyway.
@@ -11,14 +13,37 @@ use crate::supervisor::{Phase, Supervisor};
 // would end for want of what only a start needs. Its cause may well be there for the next one too,
 // so the spent worker serves on until it asks again.
 
+//
+// One that asks too soon after it was ready, again and again, would have its slot start workers
+// without end: it waits as long as the slot would pause after so many crashes.
+
 impl Supervisor {
     pub(super) fn spent(&mut self, id: WorkerId) {
-        for slot in self.slots() {
-            let holder = self.seat_mut(slot).holder_mut();
-            if let Some(worker) = holder.filter(|worker| worker.id == id && worker.is_serving()) {
-                worker.spent = true;
+        for slot in self.wanted_slots() {
+            match &self.seat(slot).holder {
+                Holder::Held(worker) if worker.id == id && worker.spent == Spent::No => {
+                    let worker = worker.clone();
+                    self.spent_holder(slot, &worker);
+                }
+                Holder::Replacing { old, .. } if old.id == id && old.is_serving() => {
+                    self.set_spent(slot, Spent::Due);
+                }
+                _ => {}
             }
         }
+    }
+
+    fn spent_holder(&mut self, slot: Slot, worker: &Worker) {
+        let Some(served) = worker.served(self.now) else {
+            return;
+        };
+        let pause = (served < HASTY).then(|| self.strike(slot)).flatten();
+        let Some(pause) = pause else {
+            return self.set_spent(slot, Spent::Due);
+        };
+        let until = self.now + pause;
+        self.set_spent(slot, Spent::Pausing { until });
+        self.notify(Change::BackingOff { slot, pause });
     }
 
     /// Starts a successor beside the first spent worker, if no other slot is being replaced.
@@ -28,7 +53,7 @@ impl Supervisor {
         }
         let next = self.wanted_slots().find(|&slot| {
             let seat = self.seat(slot);
-            let spent = seat.server().is_some_and(|worker| worker.spent);
+            let spent = seat.server().is_some_and(|it| it.spent == Spent::Due);
             spent && seat.may_replace()
         });
         if let Some(slot) = next {
@@ -38,9 +63,12 @@ impl Supervisor {
 
     /// The successor in `slot` is gone and no reload stands or falls with it.
     pub(super) fn replacement_failed(&mut self, slot: Slot) {
-        let holder = self.seat_mut(slot).holder_mut();
-        if let Some(worker) = holder.filter(|worker| worker.spent) {
-            worker.spent = false;
+        self.set_spent(slot, Spent::No);
+    }
+
+    pub(super) fn set_spent(&mut self, slot: Slot, spent: Spent) {
+        if let Some(worker) = self.seat_mut(slot).holder_mut() {
+            worker.spent = spent;
         }
     }
 

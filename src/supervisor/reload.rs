@@ -3,7 +3,7 @@
 use crate::id::Slot;
 use crate::supervisor::slot::Holder;
 use crate::supervisor::upgrade::Errand;
-use crate::supervisor::worker::Worker;
+use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
 
 // A slot is replaced start-first: the new worker takes the same listeners while the old one still
@@ -67,7 +67,10 @@ impl Supervisor {
     pub(super) fn start_successor(&mut self, slot: Slot) {
         let new = self.spawn(slot);
         let seat = self.seat_mut(slot);
-        if let Holder::Held(old) = std::mem::take(&mut seat.holder) {
+        if let Holder::Held(mut old) = std::mem::take(&mut seat.holder) {
+            if let Spent::Pausing { .. } = old.spent {
+                old.spent = Spent::Due;
+            }
             seat.holder = Holder::Replacing { old, new };
         }
     }

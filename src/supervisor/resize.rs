@@ -6,6 +6,7 @@ use crate::id::Slot;
 use crate::supervisor::crash::Strikes;
 use crate::supervisor::policy::MAX_WORKERS;
 use crate::supervisor::slot::{Holder, Seat};
+use crate::supervisor::worker::Spent;
 use crate::supervisor::{Change, Step, Supervisor};
 
 impl Supervisor {
@@ -46,9 +47,13 @@ impl Supervisor {
             let seat = self.seat_mut(slot);
             if is_served || seat.server().is_none() {
                 self.vacate(slot);
-            } else if matches!(seat.holder, Holder::Replacing { .. }) {
-                let new = seat.take_successor();
-                self.dismiss(slot, new);
+            } else {
+                if matches!(seat.holder, Holder::Replacing { .. }) {
+                    let new = seat.take_successor();
+                    self.dismiss(slot, new);
+                }
+                // It leaves anyway.
+                self.set_spent(slot, Spent::No);
             }
         }
     }

@@ -1,11 +1,13 @@
 //! The life of a worker in its slot: the table of what each event means in each state.
 
+use std::time::Duration;
+
 use crate::drain::Idle;
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
-use crate::supervisor::policy::{DRAINING_MAX, LEAVING_MAX};
+use crate::supervisor::policy::{DRAINING_MAX, HASTY, LEAVING_MAX};
 use crate::supervisor::time::Time;
-use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::worker::{Spent, State, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
 
 /// A slot, and the workers in it.
@@ -13,7 +15,7 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | worker \ event | `Ready` | gone (`Exited`, `SpawnFailed`) | deadline passes |
 /// |---|---|---|---|
 /// | Starting | Serving, notify | crash, whatever the code | Killed |
-/// | Serving | ignore | code 0: respawn at once; else crash | (has none) |
+/// | Serving | ignore | code 0: respawn, (4); else crash | (has none) |
 /// | Aborted, still the holder | ignore | crash | Killed |
 /// | Killed, still the holder | ignore | crash | (has none) |
 /// | Draining | ignore | forget | Killed |
@@ -26,12 +28,13 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
 /// running reload came to it, so that the reload's generation is tried there at once. (3) In place
 /// of a spent worker: nothing is counted; the holder is spent no more. `Spent` is heeded from one
-/// that serves.
+/// that serves. (4) At once; but if it had served for less than `HASTY`, that is a strike for the
+/// slot, which rests as after so many crashes. The crash limit does not count it.
 ///
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
 /// | Starting, in any role | ignore | ignore | Draining | Killed |
-/// | Serving | Aborted, notify | Draining, respawn at once | Draining | Killed |
+/// | Serving | Aborted, notify | Draining, respawn, (4) | Draining | Killed |
 /// | Aborted, still the holder | ignore | ignore | leaves, stays Aborted | leaves, Killed |
 /// | Killed, still the holder | ignore | ignore | leaves, stays Killed | leaves, stays Killed |
 /// | Draining | ignore | ignore | no change | Killed |
@@ -131,6 +134,7 @@ impl Supervisor {
         self.proven = self.proven.max(generation);
         self.notify(Change::WorkerReady(id, slot, generation));
         if let Some(old) = old {
+            self.note_service(slot, &old);
             let was_condemned = old.is_condemned();
             self.dismiss(slot, old);
             if was_condemned {
@@ -172,10 +176,12 @@ impl Supervisor {
             self.end(Outcome::Misconfigured, Urgency::Unasked);
         } else if !(worker.is_serving() && exit == Exit::Clean) {
             self.crashed(slot);
+        } else {
+            self.rest_if_hasty(slot, worker.served(self.now));
         }
     }
 
-    /// The slot goes on at once with another: a drain may take long, and nobody accepts meanwhile.
+    /// The slot goes on with another: a drain may take long, and nobody accepts meanwhile.
     pub(super) fn leaving(&mut self, id: WorkerId) {
         let Some((slot, Role::Holder)) = self.locate(id) else {
             return;
@@ -185,7 +191,9 @@ impl Supervisor {
         }
         if let Some(worker) = self.seat_mut(slot).take_holder() {
             self.note_service(slot, &worker);
+            let served = worker.served(self.now);
             self.dismiss(slot, worker);
+            self.rest_if_hasty(slot, served);
         }
     }
 
@@ -231,6 +239,9 @@ impl Supervisor {
         match &self.seat(slot).holder {
             Holder::Backoff { until } if *until <= now => {
                 self.seat_mut(slot).holder = Holder::Vacant;
+            }
+            Holder::Held(worker) if worker.pauses_until().is_some_and(|until| until <= now) => {
+                self.set_spent(slot, Spent::Due);
             }
             Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
             Holder::Replacing { new, .. } if overdue(new) => {
@@ -292,19 +303,29 @@ impl Supervisor {
             // Nobody comes after the last worker of a retired slot.
             return;
         }
-        let seat = &mut self.seats[usize::from(slot.0)];
-        let pause = seat.strikes.add(&self.policy.backoff, &mut self.jitter);
-        if let Some(pause) = pause.filter(|_| seat.is_vacant()) {
-            seat.holder = Holder::Backoff {
-                until: self.now + pause,
-            };
+        let pause = self.strike(slot);
+        if let Some(pause) = pause.filter(|_| self.seat(slot).is_vacant()) {
+            let until = self.now + pause;
+            self.seat_mut(slot).holder = Holder::Backoff { until };
             self.notify(Change::BackingOff { slot, pause });
         }
     }
 
+    /// As `rest`, if the worker that is leaving of its own accord has hardly served.
+    fn rest_if_hasty(&mut self, slot: Slot, served: Option<Duration>) {
+        if served.is_some_and(|served| served < HASTY) {
+            self.rest(slot);
+        }
+    }
+
+    /// One strike for the slot, and how long it has to pause for it.
+    pub(super) fn strike(&mut self, slot: Slot) -> Option<Duration> {
+        let seat = &mut self.seats[usize::from(slot.0)];
+        seat.strikes.add(&self.policy.backoff, &mut self.jitter)
+    }
+
     fn note_service(&mut self, slot: Slot, worker: &Worker) {
-        if let State::Serving { since } = worker.state {
-            let served = self.now.since(since);
+        if let Some(served) = worker.served(self.now) {
             let backoff = self.policy.backoff;
             self.seat_mut(slot).strikes.served(served, &backoff);
         }
@@ -374,8 +395,9 @@ impl Seat {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        let rest = match self.holder {
-            Holder::Backoff { until } => Some(until),
+        let rest = match &self.holder {
+            Holder::Backoff { until } => Some(*until),
+            Holder::Held(worker) => worker.pauses_until(),
             _ => None,
         };
         self.workers()

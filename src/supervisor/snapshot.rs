@@ -10,7 +10,7 @@ use crate::supervisor::invariants;
 use crate::supervisor::policy::MAX_WORKERS;
 use crate::supervisor::slot::{Debut, Holder, Seat, Unable};
 use crate::supervisor::upgrade::{CANARY_SLOT, Errand};
-use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::worker::{Spent, State, Worker};
 use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
 
 /// A supervisor at the moment of `ExecInPlace`, without what the next image brings itself: the
@@ -170,6 +170,7 @@ record!(enum State {
 });
 
 record!(enum Unable { 0 = Nobody, 1 = Until { workers, again } });
+record!(enum Spent { 0 = No, 1 = Due, 2 = Pausing { until } });
 
 record!(enum Debut { 0 = Awaited, 1 = Failed, 2 = Ready });
 

@@ -1,5 +1,7 @@
 //! A worker, as the supervisor knows it.
 
+use std::time::Duration;
+
 use crate::id::{Generation, WorkerId};
 use crate::supervisor::time::Time;
 
@@ -9,8 +11,19 @@ pub(super) struct Worker {
     pub(super) id: WorkerId,
     pub(super) generation: Generation,
     pub(super) state: State,
-    /// It has asked to be replaced, and is when its turn comes.
-    pub(super) spent: bool,
+    pub(super) spent: Spent,
+}
+
+/// Whether a worker has asked to be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Spent {
+    No,
+    /// It has, too soon and not for the first time in its slot: it serves on until then.
+    Pausing {
+        until: Time,
+    },
+    /// It is replaced when its turn comes.
+    Due,
 }
 
 /// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.
@@ -48,6 +61,22 @@ impl Worker {
 
     pub(super) fn is_killed(&self) -> bool {
         self.state == State::Killed
+    }
+
+    /// How long it has served; `None` if it does not.
+    pub(super) fn served(&self, now: Time) -> Option<Duration> {
+        match self.state {
+            State::Serving { since } => Some(now.since(since)),
+            _ => None,
+        }
+    }
+
+    /// Until when it serves on though it wants to be replaced.
+    pub(super) fn pauses_until(&self) -> Option<Time> {
+        match self.spent {
+            Spent::Pausing { until } if self.is_serving() => Some(until),
+            _ => None,
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {

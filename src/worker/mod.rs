@@ -146,8 +146,9 @@ impl Worker {
 
     /// Asks for this worker to be replaced, as a worker may that leaks or has grown too large:
     /// another is started beside it in its slot, and this one drains when that one is ready. One
-    /// slot is replaced at a time. If the new worker fails, this one serves on until it asks
-    /// again; that is no crash. Without a master nothing happens.
+    /// slot is replaced at a time, and one whose workers ask within a second of being ready pauses
+    /// as a [`Backoff`](crate::Backoff) says. If the new worker fails, this one serves on until it
+    /// asks again; that is no crash. Without a master nothing happens.
     pub fn recycle(&self) {
         if let Some(channel) = &self.channel
             && let Err(error) = channel.tell_master(&ToMaster::Spent)

@@ -14,14 +14,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, Backoff, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Http, Limit,
-    Notice, Prefork, Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role,
-    service_fn,
+    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Limit, Notice, Prefork,
+    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
 };
 use serde_json::json;
 
 use crate::support::CEILING;
-use crate::{adoption, cap, crash, hostile, presence, privileges, resize, websocket};
+use crate::{
+    adoption, cap, crash, drain, hostile, presence, privileges, recycle, resize, websocket,
+};
 
 /// Names the app that this binary is, instead of being tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
@@ -81,8 +82,10 @@ pub(crate) fn run(app: &OsStr) {
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),
+        Some("untiring") => crash::untiring(),
+        Some("restless") => recycle::restless(),
         Some("rude_waker") => crash::rude_waker(),
-        Some("endless") => endless(),
+        Some("endless") => drain::endless(),
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
@@ -114,32 +117,6 @@ async fn block(_request: Request) -> Result<Response, Infallible> {
 
 pub(crate) async fn hello(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::new("hello".into()))
-}
-
-/// Each of its times is without end.
-fn endless() -> Result<(), Error> {
-    let backoff = Backoff {
-        first: Duration::MAX,
-        max: Duration::MAX,
-        reset_after: Duration::MAX,
-    };
-    let http = Http::new()
-        .header_timeout(Duration::MAX)
-        .body_timeout(Duration::MAX)
-        .write_timeout(Duration::MAX)
-        .idle_timeout(Duration::MAX)
-        .linger(Duration::MAX)
-        .upgrade_grace(Duration::MAX)
-        .max_connection_age(Duration::MAX);
-    server()
-        .workers(1)
-        .http(http)
-        .drain_timeout(Duration::MAX)
-        .ready_timeout(Duration::MAX)
-        .hang_timeout(Duration::MAX)
-        .max_worker_age(Duration::MAX)
-        .backoff(backoff)
-        .serve(async |_| Ok(service_fn(hello)))
 }
 
 /// Accepts, and dies.
@@ -185,10 +162,17 @@ mod fn_service {
     }
 }
 
+/// Of apps that do not crash.
+const ONE_CRASH: CrashLimit = CrashLimit {
+    max: 1,
+    per: Duration::from_secs(60),
+};
+
 /// Serves one connection a life.
 fn leaves() -> Result<(), Error> {
     use tokio::io::AsyncWriteExt;
-    server().workers(1).run(async |worker, mut incoming| {
+    let server = server().workers(1).crash_limit(ONE_CRASH);
+    server.run(async |worker, mut incoming| {
         if let Some(mut connection) = incoming.accept().await {
             let body = worker.info().pid.to_string();
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -459,7 +443,8 @@ impl Hooks for Panics {
 
 /// Asks once for a connection and leaves, without a turn for anybody else.
 fn glances() -> Result<(), Error> {
-    server().workers(1).run(async |_worker, mut incoming| {
+    let server = server().workers(1).crash_limit(ONE_CRASH);
+    server.run(async |_worker, mut incoming| {
         let mut accept = std::pin::pin!(incoming.accept());
         std::future::poll_fn(|cx| {
             let _ = accept.as_mut().poll(cx);

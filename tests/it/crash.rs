@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body::Body;
 use nix::sys::signal::{Signal, kill};
-use prefork_server::{Error, Http, Request, Response, service_fn};
+use prefork_server::{Backoff, Error, Http, Request, Response, service_fn};
 
 use crate::apps;
 
@@ -111,14 +111,14 @@ pub(crate) fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
     let mut server = Server::start_app("leaves");
     let address = server.address();
     // More often than the crash limit would allow, were they crashes.
-    let pids: BTreeSet<_> = (0..20).map(|_| get(address, "/").body).collect();
-    assert_eq!(pids.len(), 20);
+    let pids: BTreeSet<_> = (0..4).map(|_| get(address, "/").body).collect();
+    assert_eq!(pids.len(), 4);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
 }
 
 pub(crate) fn respawns_leave_nothing_behind() {
-    let mut server = Server::start(&["--workers", "2", "--respond", "hi"]);
+    let mut server = Server::start_app("untiring");
     let mut workers: Vec<_> = (0..2)
         .map(|_| pid_of(&server.wait("worker_ready")))
         .collect();
@@ -190,11 +190,29 @@ pub(crate) fn rude_waker() -> Result<(), Error> {
 
 pub(crate) fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
     let mut server = Server::start_app("glances");
-    // More often than the crash limit would allow, were they crashes.
-    for _ in 0..20 {
+    let leave = |server: &mut Server| {
         server.wait("worker_ready");
         assert_eq!(server.wait("worker_exited")["status"], "exit 0");
+    };
+    leave(&mut server);
+    // More often than the crash limit would allow, were they crashes; but ever more slowly.
+    for most in [100, 200, 400] {
+        leave(&mut server);
+        let pause = server.wait("backing_off")["pause_ms"].clone();
+        let pause = pause.as_u64().expect("a number");
+        assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+/// Its slots never pause.
+pub(crate) fn untiring() -> Result<(), Error> {
+    let backoff = Backoff {
+        first: Duration::ZERO,
+        max: Duration::ZERO,
+        reset_after: Duration::ZERO,
+    };
+    let server = apps::server().backoff(backoff);
+    server.serve(async |_| Ok(service_fn(apps::hello)))
 }

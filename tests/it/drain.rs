@@ -11,8 +11,10 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use prefork_server::{Backoff, Error, Http, service_fn};
 use serde_json::Value;
 
+use crate::apps;
 use crate::client::Client;
 use crate::support::{Server, binary, pid_of};
 
@@ -283,4 +285,30 @@ pub(crate) fn times_without_end_are_fine() {
             .filter(exits)
             .all(|exit| exit["status"] == "exit 0")
     );
+}
+
+/// Each of its times is without end.
+pub(crate) fn endless() -> Result<(), Error> {
+    let backoff = Backoff {
+        first: Duration::MAX,
+        max: Duration::MAX,
+        reset_after: Duration::MAX,
+    };
+    let http = Http::new()
+        .header_timeout(Duration::MAX)
+        .body_timeout(Duration::MAX)
+        .write_timeout(Duration::MAX)
+        .idle_timeout(Duration::MAX)
+        .linger(Duration::MAX)
+        .upgrade_grace(Duration::MAX)
+        .max_connection_age(Duration::MAX);
+    apps::server()
+        .workers(1)
+        .http(http)
+        .drain_timeout(Duration::MAX)
+        .ready_timeout(Duration::MAX)
+        .hang_timeout(Duration::MAX)
+        .max_worker_age(Duration::MAX)
+        .backoff(backoff)
+        .serve(async |_| Ok(service_fn(apps::hello)))
 }

@@ -138,6 +138,7 @@ tests! {
     recycle:
         workers_are_replaced_by_requests_and_refuse_nobody,
         workers_are_replaced_by_age_one_after_the_other,
+        workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly,
         replacements_that_cannot_start_end_no_server_that_serves;
     resize:
         clients_are_answered_while_a_new_slots_worker_starts,

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use prefork_server::{Error, Worker, service_fn};
 use serde_json::Value;
 
+use crate::apps;
 use crate::client::get;
 use crate::support::{Server, pid_of};
 
@@ -81,6 +84,33 @@ pub(crate) fn workers_are_replaced_by_age_one_after_the_other() {
         ended.log
     );
     expect_ready_before_draining(&ended.notices);
+}
+
+pub(crate) fn workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
+    let mut server = Server::start_app("restless");
+    let address = server.address();
+    for most in [100, 200, 400] {
+        let pause = server.wait("backing_off")["pause_ms"].clone();
+        let pause = pause.as_u64().expect("a number");
+        assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
+    }
+    assert_eq!(get(address, "/").body, "hello", "it serves on");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Asks to be replaced all the time.
+pub(crate) fn restless() -> Result<(), Error> {
+    apps::server().workers(1).serve(async |worker: Worker| {
+        tokio::task::spawn_local(async move {
+            let mut often = tokio::time::interval(Duration::from_millis(1));
+            loop {
+                often.tick().await;
+                worker.recycle();
+            }
+        });
+        Ok(service_fn(apps::hello))
+    })
 }
 
 /// Until the end of the server begins, a slot's worker drains only when the slot has another that

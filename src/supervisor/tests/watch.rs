@@ -170,6 +170,7 @@ impl Watch {
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
         self.unable.retain(|_, (_, again)| *again > now);
+        self.resting.retain(|_, until| *until > now);
     }
 
     pub(super) fn adopters(&self) -> impl Iterator<Item = (Slot, WorkerId)> {
@@ -190,6 +191,13 @@ impl Watch {
     fn is_unable(&self, slot: Slot, by: WorkerId) -> bool {
         let unable = self.unable.get(&slot);
         unable.is_some_and(|(workers, _)| workers.contains(&by))
+    }
+
+    /// A pause in which it was to serve on is over with that.
+    fn serves_no_more(&mut self, seen: &Seen) {
+        if seen.life == Life::Serving && seen.role == Role::Slot {
+            self.resting.remove(&seen.slot);
+        }
     }
 
     fn life(&self, id: WorkerId) -> Option<Life> {
@@ -338,6 +346,7 @@ impl Watch {
         rule(may || retired || canary || self.is_ending(), || {
             format!("worker {id} drained in slot {slot}, which has no other ready")
         })?;
+        self.serves_no_more(&seen.clone());
         let now = self.now;
         if let Some(seen) = self.seen.get_mut(&id) {
             (seen.life, seen.since) = (Life::Draining, now);
@@ -384,6 +393,7 @@ impl Watch {
         let retired = seen.slot.0 >= self.workers.get();
         let leaves = life == Life::Killed && (!holder || late || retired);
         let life = if leaves { Life::KilledLeaving } else { life };
+        self.serves_no_more(&seen.clone());
         if let Some(seen) = self.seen.get_mut(&id) {
             seen.life = life;
         }

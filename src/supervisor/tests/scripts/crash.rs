@@ -41,9 +41,40 @@ fn exit_code_0_recycles_a_worker_and_is_never_counted() {
     let mut world = World::serving(1);
     for worker in 1..100 {
         world
+            .at(worker)
             .exited(worker, Exit::Clean)
             .expect([spawn(worker + 1, 0, 1)]);
         world.ready(worker + 1).expect([]).not_told(is_backing_off);
+    }
+}
+
+/// A worker that has served for a second is followed at once, see above.
+#[test]
+fn workers_that_hardly_serve_are_followed_ever_more_slowly() {
+    let exits: [fn(&mut World, u64); 2] = [
+        |world, worker| {
+            world.exited(worker, Exit::Clean);
+        },
+        |world, worker| {
+            world.event(Event::Leaving(WorkerId(worker)));
+            world.exited(worker, Exit::Clean);
+        },
+    ];
+    for exit in exits {
+        let mut world = World::serving(1);
+        exit(&mut world, 1);
+        world.not_told(is_backing_off).ready(2).forget();
+        for (worker, millis) in (2..).zip([100, 200, 400, 800, 1600, 3200, 6400]) {
+            exit(&mut world, worker);
+            let (pause, most) = (world.rest(), Duration::from_millis(millis));
+            assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
+            let slot = Slot(0);
+            world.told([Change::BackingOff { slot, pause }]);
+            world.at_time(world.now + pause).ready(worker + 1).forget();
+        }
+        // Neither crashes nor the end of the server came of it.
+        assert_eq!(world.phase(), Phase::Serving);
+        assert_eq!(world.watched.machine.crashes.len(), 0);
     }
 }
 

@@ -39,12 +39,58 @@ fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
 fn replacements_that_always_fail_end_no_server_that_serves() {
     let mut world = World::serving(1);
     for new in 2..=30 {
-        world.spent(1).expect([spawn(new, 0, 1)]);
+        world.at(new).spent(1).expect([spawn(new, 0, 1)]);
         world.exited(new, Exit::Crash).expect([]);
     }
     world.not_told(is_backing_off);
     // Nor does the slot pay for it when the spent worker falls.
     world.exited(1, Exit::Crash).expect([spawn(31, 0, 1)]);
+}
+
+#[test]
+fn workers_that_are_spent_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
+    let mut world = World::serving(1);
+    world.spent(1).expect([spawn(2, 0, 1)]);
+    world.ready(2).exited(1, Exit::Clean).forget();
+    for (worker, millis) in (2..).zip([100, 200, 400, 800, 1600, 3200, 6400]) {
+        world.spent(worker).spent(worker).expect([]);
+        let (pause, most) = (world.rest(), Duration::from_millis(millis));
+        assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
+        let slot = Slot(0);
+        world.told([Change::BackingOff { slot, pause }]);
+        // It serves on until then.
+        world
+            .at_time(world.now + pause)
+            .expect([spawn(worker + 1, 0, 1)]);
+        world.ready(worker + 1).expect([drain(worker)]);
+        world.exited(worker, Exit::Clean);
+    }
+    world.at(600).spent(9).expect([spawn(10, 0, 1)]);
+}
+
+#[test]
+fn a_spent_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
+    let pausing = || {
+        let mut world = World::serving(1);
+        world.spent(1).ready(2).exited(1, Exit::Clean).spent(2);
+        world.told([Change::BackingOff {
+            slot: Slot(0),
+            pause: world.rest(),
+        }]);
+        world.forget();
+        world
+    };
+    pausing()
+        .exited(2, Exit::Clean)
+        .at(1)
+        .expect([spawn(3, 0, 1)]);
+    pausing().hung(2).at(1).expect([abort(2), kill(2)]);
+    let mut world = pausing();
+    world.event(Event::Reload).expect([spawn(3, 0, 2)]);
+    world.at(1).ready(3).expect([drain(2)]);
+    let mut world = pausing();
+    world.event(Event::Stop(Stop::Drain)).forget();
+    world.at(1).expect([]);
 }
 
 #[test]

@@ -93,6 +93,7 @@ impl Watch {
         let Some(seen) = self.seen.remove(&id) else {
             return;
         };
+        self.serves_no_more(&seen);
         self.hung.remove(&id);
         self.spent.remove(&id);
         self.leaving.remove(&id);
