@@ -31,7 +31,11 @@ use crate::row::Row;
 
 /// What is spoken inside, best first (RFC 7301). A client that offers none of it is refused; one
 /// that offers nothing speaks HTTP/1.
-const PROTOCOLS: &[(&[u8], Version)] = &[(b"h2", Version::Http2), (b"http/1.1", Version::Http1)];
+const PROTOCOLS: &[(&[u8], Version)] = &[
+    (b"h2", Version::Http2),
+    (b"http/1.1", Version::Http1),
+    (b"http/1.0", Version::Http1),
+];
 
 /// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
 /// (RFC 8446 4.6.1).

@@ -228,6 +228,15 @@ async fn what_was_agreed_on_is_told_and_a_session_resumed() {
 }
 
 #[tokio::test]
+async fn a_client_that_offers_http_1_0_alone_is_let_in() {
+    let mut peers = Peers::new(None);
+    peers.client.alpn_protocols = vec![b"http/1.0".to_vec()];
+    let (_client, secure) = peers.opened().await;
+    let info = told(&secure).expect("it is open");
+    assert_eq!(info.alpn.as_deref(), Some("http/1.0"));
+}
+
+#[tokio::test]
 async fn a_client_without_a_certificate_is_served_only_where_none_is_required() {
     for (auth, served) in [(ClientAuth::Optional, true), (ClientAuth::Required, false)] {
         let mut peers = Peers::new(Some(auth));
