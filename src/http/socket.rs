@@ -28,6 +28,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         0
     }
 
+    /// Whether bytes have come that no read has brought yet, since this was asked last: a record of
+    /// TLS comes in several segments.
+    fn has_part(&mut self) -> bool {
+        false
+    }
+
     /// Whether there is nothing between it and the kernel: close(2) tells the client as much as a
     /// shutdown would, and a read that finds little has found all there is, be it an error.
     fn is_bare(&self) -> bool {

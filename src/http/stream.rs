@@ -25,7 +25,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use hyper::rt;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::ReadBuf;
 
 use super::activity::{Activity, Stage};
 use super::preface::Preface;
@@ -287,7 +287,7 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> Stream<I> {
+impl<I: Socket> Stream<I> {
     /// Reads at most `room` bytes, and says how many `put` was given: none is the end of file.
     #[inline]
     fn poll_bring(
@@ -329,7 +329,12 @@ impl<I: AsyncRead + Unpin> Stream<I> {
                 self.activity().has_read();
                 self.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
             }
-            Poll::Pending => self.activity().park_read(cx.waker()),
+            Poll::Pending => {
+                self.activity().park_read(cx.waker());
+                if self.io.has_part() {
+                    self.activity().has_read();
+                }
+            }
             Poll::Ready(_) => {}
         }
         match brought {
@@ -343,18 +348,12 @@ impl<I: AsyncRead + Unpin> Stream<I> {
     }
 
     /// As [`Socket::is_bare`].
-    pub(super) fn is_bare(&self) -> bool
-    where
-        I: Socket,
-    {
+    pub(super) fn is_bare(&self) -> bool {
         self.io.is_bare()
     }
 
     /// As [`Socket::poll_readable`].
-    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>
-    where
-        I: Socket,
-    {
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.ahead.is_empty() && !self.activity().is_cut() {
             ready!(self.io.poll_readable(cx));
         }
@@ -368,10 +367,7 @@ impl<I: AsyncRead + Unpin> Stream<I> {
         &mut self,
         cx: &mut Context<'_>,
         input: &mut BytesMut,
-    ) -> Poll<io::Result<usize>>
-    where
-        I: Socket,
-    {
+    ) -> Poll<io::Result<usize>> {
         let room = READ_AT_ONCE - input.len();
         let put = |bytes: &[u8]| input.extend_from_slice(bytes);
         self.poll_bring(cx, room, put, I::poll_read_unconstrained)

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
 use hyper::rt;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::ReadBuf;
 
 use super::super::activity::Stage;
 use super::super::socket::Socket;
@@ -65,7 +65,7 @@ impl<I: Socket> Stream<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> Stream<I> {
+impl<I: Socket> Stream<I> {
     /// Reads, and shows what was read.
     pub(in super::super) fn poll_read_seen(
         &mut self,
@@ -85,7 +85,7 @@ impl<I: AsyncRead + Unpin> Stream<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> rt::Read for Stream<I> {
+impl<I: Socket> rt::Read for Stream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

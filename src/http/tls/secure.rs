@@ -56,6 +56,7 @@ impl<I: Socket> Secure<I> {
                     io,
                     heard: Heard::Nothing,
                     sent: 0,
+                    part: 0,
                 };
                 State::Opening(TlsAcceptor::from(config).accept(wire).into_fallible())
             }
@@ -135,6 +136,13 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
+    fn has_part(&mut self) -> bool {
+        match &mut *self.state {
+            State::Open(stream) => std::mem::take(&mut stream.get_mut().0.part) > 0,
+            _ => false,
+        }
+    }
+
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         if let State::Fresh(io, _) = &mut *self.state {
             ready!(io.poll_open(cx))?;
@@ -143,7 +151,9 @@ impl<I: Socket> Socket for Secure<I> {
         loop {
             *self.state = match &mut *self.state {
                 State::Opening(handshake) => match ready!(Pin::new(handshake).poll(cx)) {
-                    Ok(stream) => {
+                    Ok(mut stream) => {
+                        // It was the handshake's.
+                        stream.get_mut().0.part = 0;
                         self.opened(&stream);
                         State::Open(stream)
                     }
@@ -179,7 +189,10 @@ impl<I: Socket> AsyncRead for Secure<I> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream()?.poll_read(cx, buf)
+        let mut stream = self.stream()?;
+        ready!(stream.as_mut().poll_read(cx, buf))?;
+        stream.get_mut().get_mut().0.part = 0;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -216,11 +229,13 @@ impl<I: Socket> AsyncWrite for Secure<I> {
 }
 
 /// The stream below TLS, which looks at the first byte: rustls would answer HTTP with an alert, and
-/// then it is too late for words. And it notes what leaves, which is not what rustls takes.
+/// then it is too late for words. And it notes what leaves, which is not what rustls takes, and
+/// what comes, which may be a part of a record.
 struct Wire<I> {
     io: I,
     heard: Heard,
     sent: usize,
+    part: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +255,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        self.part += buf.filled().len() - before;
         if self.heard == Heard::Nothing
             && let Some(&first) = buf.filled().get(before)
         {

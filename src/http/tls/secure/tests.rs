@@ -306,6 +306,58 @@ async fn the_end_is_said_and_can_be_told_from_a_cut() {
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
+/// The record that it is in has come in part when the idle connections are closed.
+#[tokio::test]
+async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
+    const ASK: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let peers = Peers::new(None);
+    let ((mut asking, one), (mut idle, other)) = (peers.opened().await, peers.opened().await);
+    let service = hyper::service::service_fn(async |_: crate::http::Request| {
+        let body = http_body_util::Full::new(Bytes::from("hello"));
+        Ok::<_, io::Error>(http::Response::new(body))
+    });
+    let http = Http::new().linger(Duration::ZERO);
+    let server = crate::http::Server::new(http, Row::own());
+    let front = server.front(service);
+    let lives = async { tokio::join!(front.serve(one), front.serve(other)) };
+    let ask = async {
+        for client in [&mut asking, &mut idle] {
+            client.write_all(ASK).await.expect("room");
+            let mut answer = [0; 512];
+            assert!(client.read(&mut answer).await.expect("an answer") > 0);
+        }
+        let (mut tcp, mut session) = asking.into_inner();
+        io::Write::write_all(&mut session.writer(), ASK).expect("room");
+        let mut record = Vec::new();
+        session.write_tls(&mut record).expect("room");
+        let (part, rest) = record.split_at(record.len() / 2);
+        tcp.write_all(part).await.expect("room");
+        // The server reads what there is of it.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        server.drain();
+        let mut end = Vec::new();
+        idle.read_to_end(&mut end).await.expect("an orderly end");
+        tcp.write_all(rest).await.expect("it reads");
+        let mut answer = Vec::new();
+        tcp.read_to_end(&mut answer).await.expect("an orderly end");
+        let mut plain = String::new();
+        session.read_tls(&mut &answer[..]).expect("memory");
+        session.process_new_packets().expect("records");
+        let read = io::Read::read_to_string(&mut session.reader(), &mut plain);
+        read.expect("an orderly end");
+        plain
+    };
+    let talk = async { tokio::join!(lives, ask).1 };
+    let plain = tokio::select! {
+        () = server.clock() => unreachable!("it never ends"),
+        plain = timeout(CEILING, talk) => plain.expect("it ends"),
+    };
+    assert!(plain.starts_with("HTTP/1.1 200 OK\r\n"), "{plain:?}");
+    assert!(plain.contains("connection: close\r\n"), "{plain:?}");
+}
+
 /// What TLS has taken is not sent yet.
 #[tokio::test]
 async fn answers_before_one_that_breaks_off_are_whole() {
