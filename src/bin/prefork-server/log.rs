@@ -56,8 +56,8 @@ impl Write for Stderr {
     }
 }
 
-/// Opened for the first line, not before: a descriptor that somebody forgot to hand in must not
-/// find this one under its number.
+/// Opened for the first line, not before. An option may name a descriptor that was not handed in:
+/// the log must not have that number.
 fn log() -> &'static Log<io::Stderr> {
     static LOG: OnceLock<Log<io::Stderr>> = OnceLock::new();
     LOG.get_or_init(|| Log::on(io::stderr()))

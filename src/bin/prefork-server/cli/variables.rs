@@ -12,7 +12,7 @@ const PREFIX: &str = "PREFORK_";
 /// The library's own, with which a master starts its workers.
 const OF_LIBRARY: &str = "PREFORK_SERVER_";
 
-/// A variable that looks like an option's and is none.
+/// A variable whose name begins like an option's and belongs to no option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unknown {
     pub(crate) name: String,

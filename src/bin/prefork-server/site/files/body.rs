@@ -2,7 +2,7 @@
 //!
 //! HTTP is given one piece, and the next is read when HTTP has dropped it, after its last byte was
 //! written, into the same memory. So a response holds one piece, however much HTTP would keep ahead
-//! of its client. Whoever collects the pieces must copy them.
+//! of its client. A caller that collects the pieces must copy them.
 
 use std::fs::File;
 use std::io;
