@@ -1,10 +1,13 @@
 //! Whose connection it is.
 
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
+
 use std::sync::Arc;
 
-#[cfg(feature = "tls")]
-use super::tls::TlsInfo;
 use crate::address::{Address, Peer};
+#[cfg(feature = "tls")]
+use crate::http::info::tls::TlsInfo;
 use crate::proxy::Forwarded;
 
 /// The two ends of a connection, as the listener saw them, and what was learnt while it opened.
@@ -61,7 +64,7 @@ impl ConnectionInfo {
     }
 
     #[cfg(feature = "tls")]
-    pub(super) fn set_tls(&mut self, tls: TlsInfo) {
+    pub(crate) fn set_tls(&mut self, tls: TlsInfo) {
         let more = Arc::make_mut(self.more.get_or_insert_default());
         more.tls = Some(tls);
     }

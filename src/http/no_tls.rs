@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::options::Http;
-use super::socket::Socket;
 use crate::error::Error;
+use crate::http::conn::socket::Socket;
+use crate::http::options::Http;
 use crate::keyring::Keyring;
 use crate::row::Row;
 

@@ -1,11 +1,13 @@
 //! The HTTP options.
 
+pub(crate) mod refused;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::refused::{OnRefused, Refused};
+use crate::http::options::refused::{OnRefused, Refused};
 
 /// How connections are served: what a client may take, and how long.
 ///
@@ -13,29 +15,29 @@ use super::refused::{OnRefused, Refused};
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Http {
-    pub(super) header_timeout: Duration,
-    pub(super) body_timeout: Duration,
-    pub(super) write_timeout: Duration,
-    pub(super) idle_timeout: Duration,
-    pub(super) linger: Duration,
-    pub(super) max_connection_age: Option<Duration>,
-    pub(super) max_connection_requests: Option<NonZeroU32>,
-    pub(super) upgrade_grace: Duration,
-    pub(super) max_warm: usize,
-    pub(super) max_target_size: usize,
-    pub(super) max_header_size: usize,
-    pub(super) max_body_size: Option<u64>,
-    pub(super) keep_alive: KeepAlive,
-    pub(super) server_header: Option<HeaderValue>,
-    pub(super) date_header: DateHeader,
-    pub(super) on_refused: OnRefused,
+    pub(crate) header_timeout: Duration,
+    pub(crate) body_timeout: Duration,
+    pub(crate) write_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) linger: Duration,
+    pub(crate) max_connection_age: Option<Duration>,
+    pub(crate) max_connection_requests: Option<NonZeroU32>,
+    pub(crate) upgrade_grace: Duration,
+    pub(crate) max_warm: usize,
+    pub(crate) max_target_size: usize,
+    pub(crate) max_header_size: usize,
+    pub(crate) max_body_size: Option<u64>,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) server_header: Option<HeaderValue>,
+    pub(crate) date_header: DateHeader,
+    pub(crate) on_refused: OnRefused,
     #[cfg(feature = "http2")]
-    pub(super) http2: Http2,
+    pub(crate) http2: Http2,
     #[cfg(feature = "http2")]
-    pub(super) max_concurrent_streams: u32,
+    pub(crate) max_concurrent_streams: u32,
     /// So that a test can have hyper serve what is plain too.
     #[cfg(test)]
-    pub(super) by_hyper: bool,
+    pub(crate) by_hyper: bool,
 }
 
 /// Whether a connection may carry more than one request.
@@ -147,7 +149,7 @@ impl Http {
 
 impl Http {
     /// Whether plain requests are served without hyper.
-    pub(super) fn serves_directly(&self) -> bool {
+    pub(crate) fn serves_directly(&self) -> bool {
         #[cfg(test)]
         if self.by_hyper {
             return false;
@@ -180,7 +182,7 @@ impl Http {
     }
 
     /// How long a handler that reads the request's body may wait for the next piece of it; then it
-    /// gets [`BodyError::TimedOut`](super::BodyError::TimedOut), and if it fails the client is
+    /// gets [`BodyError::TimedOut`](crate::BodyError::TimedOut), and if it fails the client is
     /// answered 408. The whole body may take any time, and so may the handler.
     ///
     /// Default: 30 s.
@@ -301,7 +303,7 @@ impl Http {
 
     /// The most bytes that a request's body may have; `None` for no limit. If a longer one is
     /// announced the client is answered 413 and the handler never hears of it. If it turns out to
-    /// be longer the handler gets [`BodyError::TooLarge`](super::BodyError::TooLarge), and if it
+    /// be longer the handler gets [`BodyError::TooLarge`](crate::BodyError::TooLarge), and if it
     /// fails the client is answered 413.
     ///
     /// Default: 4 MiB.

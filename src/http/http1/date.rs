@@ -8,20 +8,20 @@ use httpdate::HttpDate;
 use nix::time::ClockId;
 
 /// The field as it is sent, and the end of the head, as it is the last one.
-pub(super) type Line = [u8; LINE.len()];
+pub(crate) type Line = [u8; LINE.len()];
 
 const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 
 /// The line as of the last [`Date::renew`].
 #[derive(Debug)]
-pub(super) struct Date {
+pub(crate) struct Date {
     line: Cell<Line>,
     /// Since 1970.
     second: Cell<u64>,
 }
 
 impl Date {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let date = Self {
             line: Cell::new([b' '; LINE.len()]),
             second: Cell::new(u64::MAX),
@@ -33,7 +33,7 @@ impl Date {
     /// Asks what time it is. To be called each time that a connection goes on: while its handlers
     /// compute, no clock of ours does.
     #[inline]
-    pub(super) fn renew(&self) {
+    pub(crate) fn renew(&self) {
         // As of the kernel's last tick, some milliseconds ago: nothing has to be measured for it.
         let now = ClockId::CLOCK_REALTIME_COARSE.now();
         let second = now.map_or(0, |now| now.tv_sec().try_into().unwrap_or(0));
@@ -51,7 +51,7 @@ impl Date {
     }
 
     #[inline]
-    pub(super) fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> Line {
         self.line.get()
     }
 }

@@ -17,26 +17,26 @@ use http_body::Body;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use super::super::Request;
-use super::super::body::ResponseBody;
-use super::super::connection::Failure;
-use super::super::exchange::{Author, Exchange, own};
-use super::super::options::DateHeader;
-use super::super::service::Guarded;
-use super::super::socket::Socket;
-use super::super::stream::{READ_AT_ONCE, Stream};
-use super::Ways;
-use super::answer::{self, Plan};
-use super::head::{self, Found, Head};
-use super::known::Known;
-use super::resumed::Resumed;
+use crate::http::conn::protocol::Failure;
+use crate::http::conn::socket::Socket;
+use crate::http::conn::stream::{READ_AT_ONCE, Stream};
+use crate::http::exchange::body::ResponseBody;
+use crate::http::exchange::lifecycle::{Author, Exchange, own};
+use crate::http::exchange::message::Request;
+use crate::http::exchange::service::Guarded;
+use crate::http::http1::head::{self, Found, Head};
+use crate::http::http1::head_cache::Known;
+use crate::http::http1::resumed::Resumed;
+use crate::http::http1::shared::Ways;
+use crate::http::http1::write::{self, Plan};
+use crate::http::options::DateHeader;
 use crate::pool::Buffer;
 
 /// After so many requests in a row others may go first.
 const IN_A_ROW: usize = 16;
 
 /// See the module's head.
-pub(super) struct Direct<I, S, B>
+pub(crate) struct Direct<I, S, B>
 where
     S: Service<Request, Response = Response<B>>,
 {
@@ -80,7 +80,7 @@ pin_project! {
 }
 
 /// What becomes of the connection.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Over(Result<(), Failure>),
     /// It is hyper's now.
     NotPlain,
@@ -103,7 +103,7 @@ where
     B: Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    pub(super) fn new(stream: Stream<I>, guarded: Guarded<S>, ways: Rc<Ways>) -> Self {
+    pub(crate) fn new(stream: Stream<I>, guarded: Guarded<S>, ways: Rc<Ways>) -> Self {
         Self {
             stream,
             exchange: Exchange::new(&guarded.registry, &guarded.activity),
@@ -123,7 +123,7 @@ where
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         if self.guarded.registry.http.date_header == DateHeader::Sent {
             self.ways.date.renew();
         }
@@ -309,7 +309,7 @@ where
             left: plan.length,
         });
         let out = self.stream.held();
-        out.extend_with(|out| answer::write_head(out, &head, plan, self.is_last, date.as_ref()));
+        out.extend_with(|out| write::write_head(out, &head, plan, self.is_last, date.as_ref()));
         self.is_last |= plan.says_close;
         self.ways.rooms.keep_fields(head.headers);
         None
@@ -337,7 +337,7 @@ where
     }
 
     /// What hyper goes on with.
-    pub(super) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
+    pub(crate) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
         let mut stream = self.stream;
         stream.put_back(self.input.freeze());
         if let Head::Taken(head) = self.head {
@@ -351,7 +351,7 @@ where
     }
 
     /// The stream, into which is put back what was read from it and not understood.
-    pub(super) fn into_stream(self) -> Stream<I> {
+    pub(crate) fn into_stream(self) -> Stream<I> {
         let (mut stream, mut input) = (self.stream, self.input);
         if let Head::InInput(len) = self.head {
             input.advance(len);
@@ -379,7 +379,7 @@ where
         match ready!(body.poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Ok(piece) = frame.into_data() {
-                    answer::write_piece(out, piece, left);
+                    write::write_piece(out, piece, left);
                 }
                 continue;
             }

@@ -8,14 +8,15 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderName, HeaderValue, Request, Uri};
+use http::{Request, Uri};
 use httparse::{Header, Status};
 
-use super::super::options::Http;
-use super::super::rules;
-use super::super::stream::READ_AT_ONCE;
-use super::known::{Kept, Known};
-use super::rooms::Rooms;
+use crate::http::conn::stream::READ_AT_ONCE;
+use crate::http::exchange::rules;
+use crate::http::http1::buffers::Rooms;
+use crate::http::http1::field::{Field, Span};
+use crate::http::http1::head_cache::{Kept, Known};
+use crate::http::options::Http;
 
 /// As many fields as a plain head has, at the most; browsers send about fifteen.
 const FIELDS_MAX: usize = 32;
@@ -26,7 +27,7 @@ const PART_MAX: usize = READ_AT_ONCE / 2;
 const START: &[u8] = b"GET /";
 
 /// What has come.
-pub(super) enum Found {
+pub(crate) enum Found {
     /// A request that is plain.
     Plain {
         head: Head,
@@ -40,7 +41,7 @@ pub(super) enum Found {
 }
 
 /// Where a head is, as it was sent.
-pub(super) enum Head {
+pub(crate) enum Head {
     /// Still the first so many bytes of the input.
     InInput(usize),
     /// Parts of it are parts of the request.
@@ -53,59 +54,9 @@ impl Default for Head {
     }
 }
 
-/// Where a field is in its head.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Field {
-    name: Span,
-    value: Span,
-}
-
-impl Field {
-    /// Name and value, with what is between them.
-    #[inline]
-    pub(super) fn line(self, head: &[u8]) -> &[u8] {
-        &head[self.name.start as usize..self.value.end as usize]
-    }
-
-    /// Parses it. The value is a part of the head.
-    pub(super) fn parse(self, head: &Bytes) -> Option<(HeaderName, HeaderValue)> {
-        let name = HeaderName::from_bytes(self.name.of_slice(head)).ok()?;
-        let value = HeaderValue::from_maybe_shared(self.value.of_bytes(head)).ok()?;
-        Some((name, value))
-    }
-}
-
-/// A part of a head.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Span {
-    start: u32,
-    end: u32,
-}
-
-impl Span {
-    #[inline]
-    fn of(part: &[u8], whole: &[u8]) -> Self {
-        let start = part.as_ptr().addr() - whole.as_ptr().addr();
-        Self {
-            start: start as u32,
-            end: (start + part.len()) as u32,
-        }
-    }
-
-    #[inline]
-    pub(super) fn of_bytes(self, head: &Bytes) -> Bytes {
-        head.slice(self.start as usize..self.end as usize)
-    }
-
-    #[inline]
-    pub(super) fn of_slice(self, head: &[u8]) -> &[u8] {
-        &head[self.start as usize..self.end as usize]
-    }
-}
-
 /// The first request of the input, if it is plain: `request`, a new one, becomes that. `known` is
 /// what came before it on its connection.
-pub(super) fn find<B>(
+pub(crate) fn find<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
     known: &mut Known,

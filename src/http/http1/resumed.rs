@@ -1,5 +1,5 @@
 //! The service as hyper gets it, which may have to begin in the middle: with a request that was
-//! served [directly](super::direct) and whose answer is not plain.
+//! served [directly](crate::http::http1::direct) and whose answer is not plain.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -12,19 +12,19 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use super::super::Request;
-use super::super::body::ResponseBody;
-use super::super::service::{Answer, Guarded};
+use crate::http::exchange::body::ResponseBody;
+use crate::http::exchange::message::Request;
+use crate::http::exchange::service::{Answer, Guarded};
 
 /// See the module's head.
-pub(super) struct Resumed<S, B> {
+pub(crate) struct Resumed<S, B> {
     guarded: Guarded<S>,
     /// To the first request that hyper reads.
     answer: Cell<Option<Response<ResponseBody<B>>>>,
 }
 
 impl<S, B> Resumed<S, B> {
-    pub(super) fn new(guarded: Guarded<S>, answer: Option<Response<ResponseBody<B>>>) -> Self {
+    pub(crate) fn new(guarded: Guarded<S>, answer: Option<Response<ResponseBody<B>>>) -> Self {
         Self {
             guarded,
             answer: Cell::new(answer),
@@ -58,7 +58,7 @@ where
 pin_project! {
     /// An answer that is there already, or in the making.
     #[project = ReplyPinned]
-    pub(super) enum Reply<F, B> {
+    pub(crate) enum Reply<F, B> {
         Given { answer: Option<Response<ResponseBody<B>>> },
         Asked { #[pin] answer: Answer<F, B> },
     }

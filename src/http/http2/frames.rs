@@ -9,12 +9,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::super::registry::Registry;
-use super::super::wheel::Tick;
+use crate::http::registry::list::Registry;
+use crate::http::registry::wheel::Tick;
 
 /// How many such frames a client may send on credit: its settings, a tree of priorities, and the
 /// windows and PINGs of a burst are some dozens.
-pub(super) const ON_CREDIT: u32 = 1024;
+pub(crate) const ON_CREDIT: u32 = 1024;
 
 /// Credit for each request, and for each write of a response's data. grpc-go sends a PING and two
 /// WINDOW_UPDATE frames for data that comes, Firefox six PRIORITY frames beside its first request.
@@ -40,7 +40,7 @@ const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
 
 /// See the module's head.
-pub(super) struct Frames {
+pub(crate) struct Frames {
     registry: Rc<Registry>,
     scan: RefCell<Scan>,
     credit: Cell<u32>,
@@ -78,7 +78,7 @@ struct Header {
 }
 
 impl Frames {
-    pub(super) fn new(registry: &Rc<Registry>) -> Self {
+    pub(crate) fn new(registry: &Rc<Registry>) -> Self {
         Self {
             registry: Rc::clone(registry),
             scan: RefCell::new(Scan::new()),
@@ -92,7 +92,7 @@ impl Frames {
     }
 
     /// These bytes were read.
-    pub(super) fn read(&self, bytes: &[u8]) {
+    pub(crate) fn read(&self, bytes: &[u8]) {
         self.heard.set(self.registry.now());
         self.scan
             .borrow_mut()
@@ -100,12 +100,12 @@ impl Frames {
     }
 
     /// When the client was heard of last.
-    pub(super) fn heard(&self) -> Tick {
+    pub(crate) fn heard(&self) -> Tick {
         self.heard.get()
     }
 
     /// So many bytes were written, of whatever frames.
-    pub(super) fn wrote(&self, bytes: usize) {
+    pub(crate) fn wrote(&self, bytes: usize) {
         let written = self.written.get() as usize + bytes;
         let credit = written / BYTES_PER_CREDIT as usize;
         self.written
@@ -114,17 +114,17 @@ impl Frames {
     }
 
     /// Some of a response's data was written.
-    pub(super) fn wrote_data(&self) {
+    pub(crate) fn wrote_data(&self) {
         self.give(PER_MESSAGE);
     }
 
     /// Whether the client has sent more than its credit.
-    pub(super) fn are_too_many(&self) -> bool {
+    pub(crate) fn are_too_many(&self) -> bool {
         self.verdict.get() == Verdict::TooMany
     }
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
-    pub(super) fn goaway(&self, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
+    pub(crate) fn goaway(&self, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
         let mut frame = [0; FRAME_HEADER + 8];
         frame[2] = 8;
         frame[3] = GOAWAY;

@@ -9,14 +9,14 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 
-use super::super::socket::Socket;
-use super::super::stream::Stream;
-use super::frames::Frames;
+use crate::http::conn::socket::Socket;
+use crate::http::conn::stream::Stream;
+use crate::http::http2::frames::Frames;
 
 /// See the module's head. Nobody else reads or writes while hyper has it.
-pub(super) struct Lent<I> {
-    pub(super) stream: Rc<RefCell<Stream<I>>>,
-    pub(super) frames: Rc<Frames>,
+pub(crate) struct Lent<I> {
+    pub(crate) stream: Rc<RefCell<Stream<I>>>,
+    pub(crate) frames: Rc<Frames>,
 }
 
 impl<I> Lent<I> {

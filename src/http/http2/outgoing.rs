@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -15,8 +15,8 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::super::activity::Activity;
-use super::kept::Kept;
+use crate::http::http2::budget::{Kept, Waiting};
+use crate::http::registry::state::Activity;
 
 /// A body is asked for more while no more than this of it waits: small pieces leave together.
 const SMALL: usize = 16 * 1024;
@@ -30,7 +30,7 @@ const OVERHEAD: usize = 256;
 
 pin_project! {
     /// See the module's head.
-    pub(super) struct Outgoing<B> {
+    pub(crate) struct Outgoing<B> {
         #[pin]
         body: B,
         pieces: Rc<Pieces>,
@@ -38,7 +38,7 @@ pin_project! {
 }
 
 /// Those of one response that are not sent yet.
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     /// Their bytes, [`OVERHEAD`] included.
     unsent: Cell<usize>,
     last: Cell<Last>,
@@ -68,7 +68,7 @@ enum Wait {
 }
 
 /// A piece of a body, which notes that it is sent.
-pub(super) struct Piece<D> {
+pub(crate) struct Piece<D> {
     data: D,
     size: usize,
     /// What is not sent of that.
@@ -77,7 +77,7 @@ pub(super) struct Piece<D> {
 }
 
 impl<B> Outgoing<B> {
-    pub(super) fn new(body: B, stream: &Arc<Activity>, kept: &Rc<Kept>) -> Self {
+    pub(crate) fn new(body: B, stream: &Arc<Activity>, kept: &Rc<Kept>) -> Self {
         Self {
             body,
             pieces: Rc::new(Pieces {
@@ -128,7 +128,8 @@ impl Pieces {
         };
         self.waker.set(Some(cx.waker().clone()));
         if self.wait.replace(wait) != wait && wait == Wait::Room {
-            self.kept.wait(self);
+            let response: Weak<Self> = Rc::downgrade(self);
+            self.kept.wait(response);
         }
         Poll::Pending
     }
@@ -137,11 +138,6 @@ impl Pieces {
     fn may_follow(&self) -> bool {
         let unsent = self.unsent.get();
         unsent <= SMALL || (unsent <= LARGE && self.last.get() == Last::Begun)
-    }
-
-    /// There is room on the connection, if that is what it waits for.
-    pub(super) fn wake(&self) {
-        self.wake_if(Wait::Room);
     }
 
     fn wake_if(&self, wait: Wait) {
@@ -177,6 +173,13 @@ impl Pieces {
         if self.may_follow() {
             self.wake_if(Wait::Own);
         }
+    }
+}
+
+impl Waiting for Pieces {
+    /// Does nothing if it waits for something else.
+    fn wake(&self) {
+        self.wake_if(Wait::Room);
     }
 }
 

@@ -14,19 +14,19 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use super::super::Request;
-use super::super::activity::Activity;
-use super::super::body::ResponseBody;
-use super::super::registry::Registry;
-use super::super::service::{Answer, Guarded};
-use super::super::timeouts::Deadline;
-use super::super::wheel::Tick;
-use super::kept::Kept;
-use super::outgoing::Outgoing;
-use super::tasks::{Task, Tasks};
+use crate::http::exchange::body::ResponseBody;
+use crate::http::exchange::message::Request;
+use crate::http::exchange::service::{Answer, Guarded};
+use crate::http::http2::budget::Kept;
+use crate::http::http2::outgoing::Outgoing;
+use crate::http::http2::tasks::{Task, Tasks};
+use crate::http::registry::list::Registry;
+use crate::http::registry::state::Activity;
+use crate::http::registry::timeouts::Deadline;
+use crate::http::registry::wheel::Tick;
 
 /// See the module's head.
-pub(super) struct Streams {
+pub(crate) struct Streams {
     connection: Arc<Activity>,
     /// Those that anybody still works on: a handler, whoever has the request's body, or hyper
     /// with pieces of the response's. The others are removed now and then.
@@ -40,17 +40,17 @@ pub(super) struct Streams {
 
 /// Streams whose client takes too long.
 #[derive(Default)]
-pub(super) struct Overdue {
+pub(crate) struct Overdue {
     /// They wait for more of the request's body.
-    pub(super) bodies: Vec<Arc<Activity>>,
+    pub(crate) bodies: Vec<Arc<Activity>>,
     /// Nothing of their response is taken.
-    pub(super) responses: Vec<Arc<Activity>>,
+    pub(crate) responses: Vec<Arc<Activity>>,
     /// Since when the others have waited, at the most.
-    pub(super) waiting_since: Option<Tick>,
+    pub(crate) waiting_since: Option<Tick>,
 }
 
 impl Streams {
-    pub(super) fn new(connection: &Arc<Activity>) -> Self {
+    pub(crate) fn new(connection: &Arc<Activity>) -> Self {
         Self {
             connection: Arc::clone(connection),
             open: RefCell::default(),
@@ -72,7 +72,7 @@ impl Streams {
     }
 
     /// The client was told GOAWAY.
-    pub(super) fn end(&self, now: Tick) {
+    pub(crate) fn end(&self, now: Tick) {
         self.told.set(Some(now));
     }
 
@@ -85,26 +85,26 @@ impl Streams {
 
     /// hyper calls the service and spawns what becomes of that, and nothing in between. What it
     /// spawns without a call is the task of a tunnel.
-    pub(super) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
+    pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
         let stream = self.called.take();
         self.spawned.borrow_mut().push(Task { future, stream });
     }
 
-    pub(super) fn hand_over(&self, tasks: &mut Tasks) {
+    pub(crate) fn hand_over(&self, tasks: &mut Tasks) {
         for task in self.spawned.borrow_mut().drain(..) {
             tasks.insert(task);
         }
     }
 
     /// Whether any is.
-    pub(super) fn are_open(&self) -> bool {
+    pub(crate) fn are_open(&self) -> bool {
         let mut open = self.open.borrow_mut();
         open.retain(|stream| stream.strong_count() > 0);
         !open.is_empty()
     }
 
     /// Streams that keep what the client does not take, although it was heard of since.
-    pub(super) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<Activity>> {
+    pub(crate) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<Activity>> {
         if self.connection.write_blocked_since().is_some() {
             return Vec::new();
         }
@@ -114,7 +114,7 @@ impl Streams {
             .collect()
     }
 
-    pub(super) fn overdue(&self, registry: &Registry) -> Overdue {
+    pub(crate) fn overdue(&self, registry: &Registry) -> Overdue {
         let mut overdue = Overdue::default();
         let reads_nothing = self.connection.write_blocked_since().is_some();
         for stream in self.open.borrow().iter().filter_map(Weak::upgrade) {
@@ -142,7 +142,7 @@ impl Streams {
 }
 
 /// The service of a connection: each request gets an activity of its own.
-pub(super) struct Served<S> {
+pub(crate) struct Served<S> {
     inner: Rc<S>,
     registry: Rc<Registry>,
     streams: Rc<Streams>,
@@ -150,7 +150,7 @@ pub(super) struct Served<S> {
 }
 
 impl<S> Served<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         inner: &Rc<S>,
         registry: &Rc<Registry>,
         streams: &Rc<Streams>,
@@ -197,7 +197,7 @@ where
 pin_project! {
     /// An answer whose body is watched on its way.
     #[project = AnsweringPinned]
-    pub(super) enum Answering<F, B> {
+    pub(crate) enum Answering<F, B> {
         Given {
             #[pin]
             answer: Answer<F, B>,

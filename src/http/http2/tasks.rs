@@ -2,48 +2,24 @@
 //! with it: no handler outlives its connection.
 
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use hyper::rt::Executor;
 use slab::Slab;
 
-use super::super::activity::Activity;
-use super::streams::Streams;
-
-/// What hyper spawns on. What it is given waits with the streams for the connection's task.
-#[derive(Clone)]
-pub(super) struct Spawner(
-    /// Those that are spawned hold a spawner.
-    Weak<Streams>,
-);
-
-impl Spawner {
-    pub(super) fn new(streams: &Rc<Streams>) -> Self {
-        Self(Rc::downgrade(streams))
-    }
-}
-
-impl<F: Future<Output = ()> + 'static> Executor<F> for Spawner {
-    fn execute(&self, future: F) {
-        if let Some(streams) = self.0.upgrade() {
-            streams.spawn(Box::pin(future));
-        }
-    }
-}
+use crate::http::registry::state::Activity;
 
 /// One handler and its answer, or one end of a tunnel.
-pub(super) struct Task {
-    pub(super) future: Pin<Box<dyn Future<Output = ()>>>,
+pub(crate) struct Task {
+    pub(crate) future: Pin<Box<dyn Future<Output = ()>>>,
     /// `None` is a tunnel.
-    pub(super) stream: Option<Arc<Activity>>,
+    pub(crate) stream: Option<Arc<Activity>>,
 }
 
 /// See the module's head.
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     tasks: Slab<Task>,
     /// By the keys of `tasks`; kept for those that come after.
     bells: Vec<(Arc<Bell>, Waker)>,
@@ -66,7 +42,7 @@ struct Bell {
 }
 
 impl Tasks {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             tasks: Slab::new(),
             bells: Vec::new(),
@@ -75,12 +51,12 @@ impl Tasks {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// Takes one on; it is due at once.
-    pub(super) fn insert(&mut self, task: Task) {
+    pub(crate) fn insert(&mut self, task: Task) {
         let key = self.tasks.insert(task);
         if self.bells.len() <= key {
             let bell = Arc::new(Bell {
@@ -96,7 +72,7 @@ impl Tasks {
 
     /// Polls each that is due, once, and says whether there were any. The next one that is due
     /// wakes this task.
-    pub(super) fn poll_due(&mut self, cx: &Context<'_>) -> bool {
+    pub(crate) fn poll_due(&mut self, cx: &Context<'_>) -> bool {
         {
             let mut due = lock(&self.due);
             match &mut due.connection {
@@ -122,7 +98,7 @@ impl Tasks {
     }
 
     /// Drops the task of this stream, and says whether it had one.
-    pub(super) fn drop_of(&mut self, stream: &Arc<Activity>) -> bool {
+    pub(crate) fn drop_of(&mut self, stream: &Arc<Activity>) -> bool {
         let is_of = |task: &Task| {
             task.stream
                 .as_ref()

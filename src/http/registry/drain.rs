@@ -1,48 +1,19 @@
 //! How the connections of a worker end: drained, handed over, or cut.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Waker;
 
 use tokio::time::sleep;
 
-use super::{Member, Members, Registry};
-use crate::http::activity::{Activity, Stage};
-use crate::http::timeouts::{Draining, Next, Order};
-use crate::http::wheel::Tick;
-
-/// What is to become of the connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Serving,
-    /// Those that may leave go to their heirs, and the others as in `Draining`.
-    HandingOver {
-        since: Tick,
-    },
-    /// They end.
-    Draining {
-        since: Tick,
-    },
-}
-
-/// As many connections are on their way to an heir at a time, at the most. Each costs some hundred
-/// bytes more then, and nobody hears it; the others are served until it is their turn.
-pub(in crate::http) const LEAVING_MAX: usize = 64;
-
-/// Since when connections end, and who is on the way to an heir.
-#[derive(Debug, Default)]
-pub(super) struct Exit {
-    /// When the first phase after `Serving` began, however many follow.
-    begun: Cell<Option<Tick>>,
-    leaving: Cell<usize>,
-    /// The key from which on nobody has been called.
-    next: Cell<usize>,
-    /// So many may go to an heir although there is no drain.
-    shared: Cell<usize>,
-}
+use crate::http::registry::list::{Members, Registry};
+use crate::http::registry::member::Member;
+use crate::http::registry::mode::{LEAVING_MAX, Phase};
+use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::timeouts::{Draining, Next, Order};
+use crate::http::registry::wheel::Tick;
 
 /// One place among those that are on their way.
-pub(in crate::http) struct Leave(Rc<Registry>);
+pub(crate) struct Leave(Rc<Registry>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -54,7 +25,7 @@ impl Drop for Leave {
 
 impl Member {
     /// A place, if the connection is to go to its heir and can now.
-    pub(in crate::http) fn try_leave(&self) -> Option<Leave> {
+    pub(crate) fn try_leave(&self) -> Option<Leave> {
         let Registry { phase, exit, .. } = &*self.registry;
         let is_called = match phase.get() {
             Phase::Serving => exit.shared.get() > 0,
@@ -80,7 +51,7 @@ impl Member {
     }
 
     /// Its heir has given it back. In a drain that is the last word.
-    pub(in crate::http) fn returns(&self) {
+    pub(crate) fn returns(&self) {
         if self.registry.phase.get() != Phase::Serving {
             self.activity.stay();
         }
@@ -89,16 +60,16 @@ impl Member {
 }
 
 impl Registry {
-    pub(in crate::http) fn now(&self) -> Tick {
+    pub(crate) fn now(&self) -> Tick {
         self.clock.now()
     }
 
     /// Whether the connection's next answer is to be its last.
-    pub(in crate::http) fn is_draining(&self, activity: &Activity) -> bool {
+    pub(crate) fn is_draining(&self, activity: &Activity) -> bool {
         self.draining(activity).is_some()
     }
 
-    pub(super) fn draining(&self, activity: &Activity) -> Option<Draining> {
+    pub(crate) fn draining(&self, activity: &Activity) -> Option<Draining> {
         let (since, next) = match self.phase.get() {
             Phase::Serving => return None,
             Phase::HandingOver { since } => (since, Next::Worker),
@@ -116,12 +87,12 @@ impl Registry {
     }
 
     /// From now on so many connections go to their heirs, each as soon as it has been answered.
-    pub(in crate::http) fn share(&self, connections: usize) {
+    pub(crate) fn share(&self, connections: usize) {
         self.exit.shared.set(connections);
     }
 
     /// From now on each answer is its connection's last.
-    pub(in crate::http) fn drain(&self) {
+    pub(crate) fn drain(&self) {
         if !matches!(self.phase.get(), Phase::Draining { .. }) {
             let since = self.now();
             self.begin(Phase::Draining { since });
@@ -130,7 +101,7 @@ impl Registry {
 
     /// From now on idle connections go to their heirs, some at a time. Each sees to that itself
     /// when it becomes idle; those that are idle already are called.
-    pub(in crate::http) fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
         if self.phase.get() == Phase::Serving {
             let since = self.now();
             self.begin(Phase::HandingOver { since });
@@ -139,7 +110,7 @@ impl Registry {
     }
 
     /// Calls those that became idle while too many others were on their way.
-    pub(super) fn call_again(&self) {
+    pub(crate) fn call_again(&self) {
         self.exit.next.set(0);
         self.call(LEAVING_MAX - self.exit.leaving.get());
     }
@@ -186,7 +157,7 @@ impl Registry {
     }
 
     /// Orders every connection to end, and says how many there were.
-    pub(in crate::http) fn cut(&self) -> usize {
+    pub(crate) fn cut(&self) -> usize {
         let (count, wakers) = {
             let mut members = self.members.borrow_mut();
             let mut wakers = Vec::new();
@@ -206,7 +177,7 @@ impl Registry {
 
     /// The moment for which idle connections are left open is shorter than most ticks, and the
     /// whole drain waits for it: it gets a timer of its own.
-    pub(super) async fn close_idle_after_grace(&self) {
+    pub(crate) async fn close_idle_after_grace(&self) {
         loop {
             self.drain_asked.notified().await;
             sleep(self.http.linger).await;

@@ -2,51 +2,51 @@
 
 use std::task::Waker;
 
-use super::super::activity::{Activity, Stage};
-use super::super::timeouts::Deadline;
-use super::super::wheel::Tick;
-use super::Registry;
+use crate::http::registry::list::Registry;
+use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::timeouts::Deadline;
+use crate::http::registry::wheel::Tick;
 
 impl Registry {
     /// Whether the client of this stream has taken too long, and at what.
-    pub(in crate::http) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
+    pub(crate) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
         let (due, deadline) = self.timeouts.stream_deadline(stream)?;
         (due <= self.now()).then_some(deadline)
     }
 
     /// Whether the client of this stream, which was heard of, has not taken enough of it for so
     /// long that it makes room for others.
-    pub(in crate::http) fn is_in_the_way(&self, stream: &Activity, heard: Tick) -> bool {
+    pub(crate) fn is_in_the_way(&self, stream: &Activity, heard: Tick) -> bool {
         self.timeouts
             .in_the_way_from(stream)
             .is_some_and(|due| due <= self.now().min(heard))
     }
 
     /// How many bytes of responses are kept for clients of HTTP/2.
-    pub(in crate::http) fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.kept.get()
     }
 
-    pub(in crate::http) fn keep(&self, bytes: usize) {
+    pub(crate) fn keep(&self, bytes: usize) {
         self.kept.set(self.kept.get() + bytes);
     }
 
-    pub(in crate::http) fn let_go(&self, bytes: usize) {
+    pub(crate) fn let_go(&self, bytes: usize) {
         self.kept.set(self.kept.get() - bytes);
     }
 
     /// Whether a second has passed since then.
-    pub(in crate::http) fn is_second_over(&self, since: Tick) -> bool {
+    pub(crate) fn is_second_over(&self, since: Tick) -> bool {
         self.timeouts.is_second_over(since, self.now())
     }
 
     /// Whether a client that was told something then has heard it.
-    pub(in crate::http) fn is_round_trip_over(&self, since: Tick) -> bool {
+    pub(crate) fn is_round_trip_over(&self, since: Tick) -> bool {
         self.timeouts.is_round_trip_over(since, self.now())
     }
 
     /// Has each look up: a drain has begun, and clients can be told at once, by GOAWAY.
-    pub(super) fn rouse_http2(&self) {
+    pub(crate) fn rouse_http2(&self) {
         let wakers: Vec<_> = {
             let mut members = self.members.borrow_mut();
             let entries = members.entries.iter_mut().map(|(_, entry)| entry);

@@ -8,8 +8,8 @@ use tokio::task::yield_now;
 
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
-use crate::http::Taken;
-use crate::http::registry::LEAVING_MAX;
+use crate::http::conn::handover::Taken;
+use crate::http::registry::mode::LEAVING_MAX;
 
 /// Another server, which takes over, and notes what was read ahead.
 struct Successor {

@@ -47,8 +47,8 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::socket::Version;
-use super::{Closed, ConnectionInfo, DateHeader, Front, Heir, Http, Request, Server, Socket};
+use super::server::Front;
+use super::{Closed, ConnectionInfo, DateHeader, Heir, Http, Request, Server, Socket, Version};
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -12,30 +12,30 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
 
-use super::pem::{Kind, Pem, Source};
-use super::{ClientAuth, Tls};
+use crate::http::tls::config::{ClientAuth, Tls};
+use crate::http::tls::pem::{Kind, Pem, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 
 /// What clients are held to, as bytes: a ticket is worth something only under the same.
-pub(super) type ClientPolicy = [u8; digest::SHA256_OUTPUT_LEN];
+pub(crate) type ClientPolicy = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// See the module's head.
-pub(super) struct Identity {
-    pub(super) certified_key: SingleCertAndKey,
-    pub(super) client_verifier: Arc<dyn ClientCertVerifier>,
+pub(crate) struct Identity {
+    pub(crate) certified_key: SingleCertAndKey,
+    pub(crate) client_verifier: Arc<dyn ClientCertVerifier>,
     policy: ClientPolicy,
     doubts: Vec<String>,
 }
 
 /// The cryptography: ring's.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 impl Identity {
     /// Reads all that `tls` names. An error is one line that says what to do.
-    pub(super) fn read(tls: &Tls) -> Result<Self, String> {
+    pub(crate) fn read(tls: &Tls) -> Result<Self, String> {
         let certificate = Pem::read(
             Kind::Certificate,
             tls.certificate.as_ref().ok_or(
@@ -80,11 +80,11 @@ impl Identity {
     }
 
     /// What would work and is probably not meant.
-    pub(super) fn doubts(&self) -> &[String] {
+    pub(crate) fn doubts(&self) -> &[String] {
         &self.doubts
     }
 
-    pub(super) fn client_policy(&self) -> ClientPolicy {
+    pub(crate) fn client_policy(&self) -> ClientPolicy {
         self.policy
     }
 }

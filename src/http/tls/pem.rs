@@ -22,7 +22,7 @@ const OTHERS: u32 = 0o006;
 
 /// Where something is to be read.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(crate) enum Source {
     File(PathBuf),
     /// A file as it was when it was read.
     Read(PathBuf, Arc<[u8]>),
@@ -31,25 +31,25 @@ pub(super) enum Source {
 
 /// What it is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Certificate,
     Key,
     ClientCa,
 }
 
 /// Something that was read.
-pub(super) struct Pem {
+pub(crate) struct Pem {
     kind: Kind,
     source: Source,
 }
 
 impl Source {
-    pub(super) fn memory(bytes: &[u8]) -> Self {
+    pub(crate) fn memory(bytes: &[u8]) -> Self {
         Self::Memory(bytes.into())
     }
 
     /// The same, with what is in the file now.
-    pub(super) fn read(&self, kind: Kind) -> Result<Self, String> {
+    pub(crate) fn read(&self, kind: Kind) -> Result<Self, String> {
         let Self::File(path) = self else {
             return Ok(self.clone());
         };
@@ -79,13 +79,13 @@ impl fmt::Debug for Source {
 }
 
 impl Pem {
-    pub(super) fn read(kind: Kind, source: &Source) -> Result<Self, String> {
+    pub(crate) fn read(kind: Kind, source: &Source) -> Result<Self, String> {
         let source = source.read(kind)?;
         Ok(Self { kind, source })
     }
 
     /// All certificates in it, of which there is at least one.
-    pub(super) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let certificates = CertificateDer::pem_slice_iter(self.bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| format!("{self} is no well-formed PEM: {error}"))?;
@@ -101,7 +101,7 @@ impl Pem {
     }
 
     /// The first key in it.
-    pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+    pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
         if self.says("BEGIN ENCRYPTED PRIVATE KEY") || self.says("Proc-Type: 4,ENCRYPTED") {
             return Err(format!(
                 "{self} is encrypted, and nobody is there to be asked for its passphrase; \
@@ -119,7 +119,7 @@ impl Pem {
     }
 
     /// Whether others than its owner and its group may read it, or even write it.
-    pub(super) fn is_open_to_others(&self) -> bool {
+    pub(crate) fn is_open_to_others(&self) -> bool {
         let Source::Read(path, _) = &self.source else {
             return false;
         };

@@ -10,9 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::{FallibleAccept, TlsStream};
 
-use super::super::info::ConnectionInfo;
-use super::super::socket::{Closed, Socket, Version};
-use super::{TlsInfo, version};
+use crate::http::conn::socket::{Closed, Socket, Version};
+use crate::http::info::ConnectionInfo;
+use crate::http::info::tls::TlsInfo;
+use crate::http::tls::alpn::version;
 use crate::row::{Count, Row};
 
 /// What a client is told that speaks HTTP where TLS is spoken. Once, and in the open.
@@ -41,7 +42,7 @@ enum State<I: Socket> {
 }
 
 impl<I: Socket> Secure<I> {
-    pub(super) fn new(io: I, config: Arc<ServerConfig>, row: Row) -> Self {
+    pub(crate) fn new(io: I, config: Arc<ServerConfig>, row: Row) -> Self {
         Self {
             state: Box::new(State::Fresh(io, config)),
             row,

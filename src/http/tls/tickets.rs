@@ -14,11 +14,11 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
 
-use super::identity::ClientPolicy;
+use crate::http::tls::identity::ClientPolicy;
 use crate::keyring::{Key, Keyring, NAME};
 
 /// See the module's head.
-pub(super) struct Tickets {
+pub(crate) struct Tickets {
     keys: Box<dyn Fn() -> Option<Keyring> + Send + Sync>,
     lifetime: Duration,
     policy: ClientPolicy,
@@ -27,7 +27,7 @@ pub(super) struct Tickets {
 
 impl Tickets {
     /// `keys` tells the keys as of now; without any there are no tickets.
-    pub(super) fn new(
+    pub(crate) fn new(
         keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
         lifetime: Duration,
         policy: ClientPolicy,

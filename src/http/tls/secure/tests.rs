@@ -17,9 +17,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::super::super::Http;
-use super::super::{Acceptor, ClientAuth, Tls, TlsHandshake, TlsVersion};
 use super::*;
+use crate::http::{Acceptor, ClientAuth, Http, Tls, TlsHandshake, TlsVersion};
 use crate::keyring::{Key, Keyring};
 
 /// Nothing takes so long.

@@ -1,0 +1,182 @@
+//! The stream as hyper has it: reads go into its buffer, and what it writes is held back, put
+//! together, or sent.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf;
+use hyper::rt;
+use tokio::io::ReadBuf;
+
+use crate::http::conn::socket::Socket;
+use crate::http::conn::stream::{HOLD_BACK, LastCall, Stream};
+use crate::http::registry::state::Stage;
+use crate::pool::Buffer;
+
+/// Up to here a head and a body are copied into one piece: send(2) on one piece costs less than
+/// writev(2) on two, by more than the copy.
+const FLATTEN: usize = 2 * 1024;
+
+thread_local! {
+    /// Where small answers are put together.
+    static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl<I: Socket> Stream<I> {
+    /// Whether bytes that hyper writes go with those that are held.
+    fn gathers(&self, len: usize) -> bool {
+        let held = self.held_len();
+        (self.holds_back() || held > 0) && held + len <= HOLD_BACK
+    }
+
+    /// Holds these bytes back too. Sends all, if there is no reason to wait for more; whether they
+    /// could be sent is for the flush to say.
+    fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let held = self.held.get_or_insert_with(Buffer::take);
+        let before = held.remaining();
+        bufs.iter().for_each(|buf| held.extend_from_slice(buf));
+        let len = held.remaining() - before;
+        self.presence.0.set_held_back(held.remaining());
+        if !self.holds_back()
+            && let Poll::Ready(sent) = self.poll_send_held(cx)
+        {
+            sent?;
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_write_flat(
+        &mut self,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut flat = FLAT.take();
+        flat.clear();
+        bufs.iter().for_each(|buf| flat.extend_from_slice(buf));
+        let written = Pin::new(&mut self.io).poll_write(cx, &flat);
+        FLAT.set(flat);
+        written
+    }
+}
+
+impl<I: Socket> Stream<I> {
+    /// Reads, and shows what was read.
+    pub(crate) fn poll_read_seen(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut buf: rt::ReadBufCursor<'_>,
+        mut see: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<()>> {
+        let room = buf.remaining();
+        let put = |bytes: &[u8]| {
+            buf.put_slice(bytes);
+            see(bytes);
+        };
+        let read = |io: &mut I, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>| {
+            Pin::new(io).poll_read(cx, buf)
+        };
+        self.poll_bring(cx, room, put, read).map_ok(drop)
+    }
+}
+
+impl<I: Socket> rt::Read for Stream<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_read_seen(cx, buf, |_| {})
+    }
+}
+
+impl<I: Socket> rt::Write for Stream<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        this.check_cut()?;
+        this.last_call = LastCall::Write;
+        if this.gathers(buf.len()) {
+            return this.poll_gather(cx, &[IoSlice::new(buf)]);
+        }
+        ready!(this.poll_send_held(cx))?;
+        let written = Pin::new(&mut this.io).poll_write(cx, buf);
+        this.note_write(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        this.check_cut()?;
+        this.last_call = LastCall::Write;
+        let len = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+        if this.gathers(len) {
+            return this.poll_gather(cx, bufs);
+        }
+        ready!(this.poll_send_held(cx))?;
+        let written = match len {
+            ..=FLATTEN => this.poll_write_flat(cx, bufs),
+            _ => Pin::new(&mut this.io).poll_write_vectored(cx, bufs),
+        };
+        this.note_write(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.check_cut()?;
+        if this.last_call == LastCall::Write && this.holds_back() {
+            // In a head hyper writes what it says to one that is none: see the shutdown.
+            if this.activity().stage() != Stage::Head {
+                this.last_call = LastCall::Flush;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        this.last_call = LastCall::Flush;
+        ready!(this.poll_send_held(cx))?;
+        let flushed = Pin::new(&mut this.io).poll_flush(cx);
+        // TLS takes more than the kernel does, and sends the rest when it is flushed.
+        if flushed.is_pending() {
+            this.note_blocked(cx);
+        } else if this.activity().write_blocked_since().is_some() {
+            this.activity().has_written_all();
+        }
+        ready!(flushed)?;
+        // Not before: what is on its way has a deadline of its own.
+        if this.activity().is_looked_for() {
+            this.look()?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.check_cut()?;
+        if this.activity().stage() == Stage::Head && this.held_len() > 0 {
+            // hyper has answered a head that is none. The connection looks at that answer before
+            // it sends it and ends the stream.
+            return Poll::Ready(Ok(()));
+        }
+        if !this.io.is_bare() || this.activity().stage() == Stage::Upgraded {
+            ready!(this.poll_send_held(cx))?;
+            return Pin::new(&mut this.io).poll_shutdown(cx);
+        }
+        // A stream is shut down just before we drop it: one system call is enough for that. If
+        // there is more to be said the farewell shuts the socket down itself.
+        this.poll_send_by(cx, I::poll_write_last)
+    }
+}

@@ -1,0 +1,255 @@
+//! The rules of RFC 9112 and RFC 9110 on a request's head that hyper leaves to its users.
+//!
+//! hyper finds where a head ends and answers 400 to what is no head: names, values and lines that
+//! are none, a `Content-Length` that is no number or two numbers, a `Transfer-Encoding` that does
+//! not end in `chunked` or comes with HTTP/1.0. What it lets through and two servers in a row could
+//! read in two ways is refused here, before a handler hears of it. Whoever sends such a head is not
+//! believed about where its body ends either: the connection ends with the refusal.
+
+mod authority;
+#[cfg(test)]
+mod fuzz;
+#[cfg(feature = "http2")]
+mod http2;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::uri::Scheme;
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+
+use crate::http::exchange::rules::authority::Authority;
+#[cfg(feature = "http2")]
+pub(crate) use crate::http::exchange::rules::http2::{check_http2, join_cookies};
+use crate::http::options::Http;
+
+/// Why a request never reaches its handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Beyond [`Http::max_target_size`].
+    LongTarget,
+    /// Beyond [`Http::max_header_size`].
+    LargeHead,
+    /// Not one of the four forms, or not with this method (RFC 9112 3.2).
+    Target,
+    /// HTTP/1.1 without `Host`, or any version with two (RFC 9112 3.2).
+    HostCount,
+    /// HTTP/2 without `:authority` and `Host`, or with two that differ (RFC 9113 8.3.1).
+    #[cfg(feature = "http2")]
+    Authority,
+    /// In HTTP/2, a value that begins or ends with white space (RFC 9113 8.2.1).
+    #[cfg(feature = "http2")]
+    Field,
+    /// `Host` is neither empty nor `uri-host [ ":" port ]` (RFC 9110 7.2).
+    Host,
+    /// `chunked` applied twice, or codings that are none (RFC 9112 6.1, 7).
+    Framing,
+    /// A transfer coding besides `chunked` (RFC 9112 6.1).
+    Coding,
+    /// CONNECT with a body, where the tunnel's first bytes would be (RFC 9110 9.3.6).
+    TunnelBody,
+    /// Something other than `100-continue` is expected (RFC 9110 10.1.1).
+    Expectation,
+}
+
+impl Refusal {
+    pub(crate) fn status(self) -> StatusCode {
+        match self {
+            Self::LongTarget => StatusCode::URI_TOO_LONG,
+            Self::LargeHead => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Coding => StatusCode::NOT_IMPLEMENTED,
+            Self::Expectation => StatusCode::EXPECTATION_FAILED,
+            Self::Target | Self::HostCount | Self::Host | Self::Framing | Self::TunnelBody => {
+                StatusCode::BAD_REQUEST
+            }
+            #[cfg(feature = "http2")]
+            Self::Authority | Self::Field => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LongTarget => "its target is too long",
+            Self::LargeHead => "its head is too large",
+            Self::Target => "its target is none for its method",
+            Self::HostCount => "it has no Host, or several",
+            #[cfg(feature = "http2")]
+            Self::Authority => "it does not say whom it is for, or says two things",
+            #[cfg(feature = "http2")]
+            Self::Field => "the value of a field begins or ends with white space",
+            Self::Host => "its Host is no host",
+            Self::Framing => "its transfer codings contradict each other",
+            Self::Coding => "its transfer coding is not known",
+            Self::TunnelBody => "it asks for a tunnel and has a body",
+            Self::Expectation => "what it expects is not known",
+        })
+    }
+}
+
+/// Whether a handler may see this request.
+///
+/// The head's size is reckoned from what was understood of it, as if each field had been written
+/// `name: value`. hyper bounds the bytes themselves, by [`raw_head_size`].
+pub(crate) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
+    let (method, uri, version) = (request.method(), request.uri(), request.version());
+    let target = target_size(uri);
+    refuse(target > http.max_target_size, Refusal::LongTarget)?;
+    check_target(method, uri)?;
+
+    let mut fields = Fields::default();
+    for (name, value) in request.headers() {
+        fields.note(name, value);
+    }
+    let request_line = method.as_str().len() + target + "  HTTP/1.1\r\n".len();
+    let head = request_line + fields.size + "\r\n".len();
+    refuse(head > http.max_header_size, Refusal::LargeHead)?;
+    let lacks_host = fields.hosts == 0 && version == Version::HTTP_11;
+    refuse(lacks_host || fields.hosts > 1, Refusal::HostCount)?;
+    refuse(fields.bad_host, Refusal::Host)?;
+    let is_contradictory = fields.chunked > 1 || fields.bad_coding;
+    refuse(is_contradictory, Refusal::Framing)?;
+    refuse(fields.other_coding, Refusal::Coding)?;
+    let has_body = fields.chunked > 0 || fields.length;
+    refuse(has_body && *method == Method::CONNECT, Refusal::TunnelBody)?;
+    // An HTTP/1.0 client knows nothing of expectations; one that an old proxy passed on is not its.
+    let hears = version != Version::HTTP_10;
+    refuse(fields.other_expectation && hears, Refusal::Expectation)
+}
+
+/// As many bytes as a head may have on the wire, at the most. It is more than
+/// [`Http::max_header_size`] so that a target which alone breaks that limit is still seen to be the
+/// reason (hyper says 431 of all that is longer, see [`is_target_long`]); and no more than that,
+/// since every client can have so much kept for it.
+pub(crate) fn raw_head_size(http: &Http) -> usize {
+    http.max_header_size.saturating_add(http.max_target_size)
+}
+
+/// Whether a head, of which this much was read before it was found too large, is that for its
+/// target.
+pub(crate) fn is_target_long(head: &[u8], http: &Http) -> bool {
+    let line = head.trim_ascii_start();
+    let end = |bytes: &[u8]| bytes.iter().position(u8::is_ascii_whitespace);
+    let Some(method) = end(line).filter(|&end| line[end] == b' ') else {
+        return false;
+    };
+    let target = &line[method + 1..];
+    end(target).unwrap_or(target.len()) > http.max_target_size
+}
+
+/// Has `Host` say what the target says, where the target names a host: an origin server must go by
+/// the target (RFC 9112 3.2.2), and handlers look at either.
+pub(crate) fn settle_host<B>(request: &mut Request<B>) {
+    if let Some(authority) = request.uri().authority() {
+        let host = HeaderValue::from_str(authority.as_str());
+        let host = host.expect("an authority is visible ASCII");
+        request.headers_mut().insert(HOST, host);
+    }
+}
+
+/// Whether this may stand in `Host`.
+#[inline]
+pub(crate) fn is_host_and_perhaps_port(value: &[u8]) -> bool {
+    Authority::parse(value).is_some()
+}
+
+fn refuse(broken: bool, refusal: Refusal) -> Result<(), Refusal> {
+    if broken { Err(refusal) } else { Ok(()) }
+}
+
+fn target_size(uri: &Uri) -> usize {
+    let scheme = uri.scheme_str().map_or(0, |s| s.len() + "://".len());
+    let authority = uri.authority().map_or(0, |a| a.as_str().len());
+    let path = uri.path_and_query().map_or(0, |p| p.as_str().len());
+    scheme + authority + path
+}
+
+/// The four forms of RFC 9112 3.2.1 to 3.2.4.
+fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
+    let is_tunnel = *method == Method::CONNECT;
+    let fits = match (uri.scheme(), uri.authority()) {
+        (None, None) if uri.path() == "*" => *method == Method::OPTIONS,
+        (None, None) => !is_tunnel,
+        (None, Some(authority)) => is_tunnel && is_host_and_port(authority.as_str()),
+        (Some(scheme), Some(authority)) => {
+            // Of our schemes, neither has userinfo (RFC 9110 4.2.4) nor an empty host (4.2.1).
+            let is_ours = *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
+            !is_tunnel && is_ours && is_host(authority.as_str())
+        }
+        (Some(_), None) => false,
+    };
+    refuse(!fits, Refusal::Target)
+}
+
+fn is_host(authority: &str) -> bool {
+    Authority::parse(authority.as_bytes()).is_some_and(|parts| !parts.host.is_empty())
+}
+
+/// A tunnel has no default port (RFC 9110 9.3.6).
+fn is_host_and_port(authority: &str) -> bool {
+    let is_port = |digits: &[u8]| {
+        let port = std::str::from_utf8(digits).map(str::parse::<u16>);
+        matches!(port, Ok(Ok(1..)))
+    };
+    Authority::parse(authority.as_bytes())
+        .is_some_and(|parts| !parts.host.is_empty() && parts.port.is_some_and(is_port))
+}
+
+/// What one pass over the fields has found.
+#[derive(Default)]
+struct Fields {
+    size: usize,
+    hosts: u8,
+    bad_host: bool,
+    chunked: u8,
+    other_coding: bool,
+    bad_coding: bool,
+    length: bool,
+    other_expectation: bool,
+}
+
+impl Fields {
+    #[inline]
+    fn note(&mut self, name: &HeaderName, field: &HeaderValue) {
+        let value = field.as_bytes();
+        self.size += name.as_str().len() + value.len() + ": \r\n".len();
+        match *name {
+            HOST => {
+                self.hosts = self.hosts.saturating_add(1);
+                self.bad_host |= !is_host_and_perhaps_port(value);
+            }
+            TRANSFER_ENCODING => self.note_codings(value),
+            // hyper has made sure that it is a number.
+            CONTENT_LENGTH => self.length |= value.iter().any(|&digit| digit != b'0'),
+            EXPECT => self.other_expectation |= !is_known_expectation(field),
+            _ => {}
+        }
+    }
+
+    fn note_codings(&mut self, list: &[u8]) {
+        for coding in list.split(|&byte| byte == b',') {
+            let coding = coding.trim_ascii();
+            let name = coding.split(|&byte| byte == b';').next();
+            let name = name.unwrap_or_default().trim_ascii_end();
+            if coding.eq_ignore_ascii_case(b"chunked") {
+                self.chunked = self.chunked.saturating_add(1);
+            } else if !name.is_empty() && name.iter().copied().all(is_token_char) {
+                self.other_coding = true;
+            } else {
+                self.bad_coding = true;
+            }
+        }
+    }
+}
+
+fn is_known_expectation(value: &HeaderValue) -> bool {
+    value.is_empty() || value.as_bytes().eq_ignore_ascii_case(b"100-continue")
+}
+
+/// RFC 9110 5.6.2.
+fn is_token_char(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

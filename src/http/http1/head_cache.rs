@@ -1,0 +1,150 @@
+//! What a client says again with each request: `Host`, `User-Agent`, cookies, perhaps the target.
+//! It is understood once.
+//!
+//! The lines of one head are kept for as long as the connection is busy. A later head that has the
+//! same line in the same place gets the same field: a comparison, where a name would have to be
+//! looked up and a value checked byte by byte, and a name of the client's own be allocated. One
+//! that has all of them, as whoever asks for one target after the other sends, is not taken apart.
+//! HPACK has a table for the same reason (RFC 7541 2.3.2).
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Uri};
+
+use crate::http::http1::field::{Field, Span};
+
+/// A head that is longer is not kept: it would be so for each connection that is busy.
+const HEAD_MAX: usize = 4 * 1024;
+
+/// After so many lines that were new another head is kept: the client says something else now, or
+/// is a proxy for many.
+const NEW_MAX: u32 = 256;
+
+/// See the module's head.
+#[derive(Default)]
+pub(crate) struct Known {
+    heads: Heads,
+    new: u32,
+    kept: Option<Box<Kept>>,
+}
+
+/// How many have come. The first is not kept: it may be the only one.
+#[derive(Clone, Copy, Default)]
+enum Heads {
+    #[default]
+    None,
+    One,
+    Learnt,
+}
+
+/// A head that is kept, and what it means.
+pub(crate) struct Kept {
+    head: Bytes,
+    /// Where its fields begin.
+    section: usize,
+    target: Span,
+    uri: Uri,
+    lines: Vec<Line>,
+}
+
+struct Line {
+    field: Field,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl Known {
+    #[inline]
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_deref()
+    }
+
+    /// Keeps a head whose fields are plain, unless another is kept that has most of its lines. So
+    /// many of them were new.
+    #[inline]
+    pub(crate) fn learn(&mut self, head: &[u8], target: Span, fields: &[Field], new: u32) {
+        self.heads = match self.heads {
+            Heads::Learnt => {
+                self.new += new;
+                if self.new > NEW_MAX {
+                    self.keep(head, target, fields);
+                }
+                return;
+            }
+            Heads::None => Heads::One,
+            Heads::One => {
+                self.keep(head, target, fields);
+                Heads::Learnt
+            }
+        };
+    }
+
+    #[cold]
+    fn keep(&mut self, head: &[u8], target: Span, fields: &[Field]) {
+        self.new = 0;
+        if head.len() <= HEAD_MAX {
+            self.kept = Kept::new(head, target, fields).map(Box::new);
+        }
+    }
+}
+
+impl Kept {
+    fn new(head: &[u8], target: Span, fields: &[Field]) -> Option<Self> {
+        // A copy: the head itself is a part of what was read, which is to be used again.
+        let head = Bytes::copy_from_slice(head);
+        let lines = fields.iter().map(|&field| {
+            let (name, value) = field.parse(&head)?;
+            Some(Line { field, name, value })
+        });
+        Some(Self {
+            section: line_len(&head)?,
+            target,
+            uri: Uri::from_maybe_shared(target.of_bytes(&head)).ok()?,
+            lines: lines.collect::<Option<_>>()?,
+            head,
+        })
+    }
+
+    /// How long the request line is, with its end, if the fields that follow it are all those of
+    /// this head; and what its target is, if the line is this head's too.
+    #[inline]
+    pub(crate) fn line_before_same_fields(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
+        let (line, section) = self.head.split_at(self.section);
+        let (len, uri) = match input.starts_with(line) {
+            true => (line.len(), Some(&self.uri)),
+            false => (line_len(input)?, None),
+        };
+        input[len..].starts_with(section).then_some((len, uri))
+    }
+
+    /// How long that is, with the empty line.
+    #[inline]
+    pub(crate) fn section_len(&self) -> usize {
+        self.head.len() - self.section
+    }
+
+    /// What this target was.
+    #[inline]
+    pub(crate) fn uri(&self, target: &[u8]) -> Option<&Uri> {
+        (self.target.of_slice(&self.head) == target).then_some(&self.uri)
+    }
+
+    /// All fields.
+    #[inline]
+    pub(crate) fn fields(&self) -> impl ExactSizeIterator<Item = (&HeaderName, &HeaderValue)> {
+        self.lines.iter().map(|line| (&line.name, &line.value))
+    }
+
+    /// The field that this line was, when it stood in the same place before.
+    #[inline]
+    pub(crate) fn field(&self, at: usize, line: &[u8]) -> Option<(&HeaderName, &HeaderValue)> {
+        let known = self.lines.get(at)?;
+        let is_same = known.field.line(&self.head) == line;
+        is_same.then_some((&known.name, &known.value))
+    }
+}
+
+/// Of the first line, with its end.
+fn line_len(bytes: &[u8]) -> Option<usize> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    Some(end + 1)
+}

@@ -1,0 +1,333 @@
+//! Begins HTTP/2 on a stream.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::Write;
+use hyper::server::conn::http2::{Builder, Connection};
+use hyper::service::Service;
+
+use crate::http::http2::budget::Kept;
+use crate::http::http2::lent::Lent;
+use crate::http::http2::spawner::Spawner;
+use crate::http::http2::streams::{Overdue, Served, Streams};
+use crate::http::http2::tasks::Tasks;
+
+use crate::http::conn::protocol::{Failure, Protocol};
+use crate::http::conn::socket::Socket;
+use crate::http::conn::stream::Stream;
+use crate::http::exchange::message::Request;
+use crate::http::options::{DateHeader, Http};
+use crate::http::registry::list::Registry;
+use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::timeouts::{Deadline, Order};
+use crate::http::registry::wheel::Tick;
+
+/// What a stream may send ahead of its handler, and what all streams of a connection may. The
+/// first is what one upload has under way in a round trip, the second what a client can make a
+/// worker keep for it.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// What is kept of one stream's response ahead of the client, before its body is asked for more.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Streams that a client opens and resets before they are served, and streams that we reset for
+/// its errors: beyond so many it is told to calm down, and the connection ends. The first is for
+/// a moment (what comes in one read), the second for the connection's life.
+const RESETS_AHEAD: usize = 20;
+const RESETS_FOR_ERRORS: usize = 1024;
+
+/// Serves connections with one service.
+pub(crate) struct Http2<S> {
+    registry: Rc<Registry>,
+    service: Rc<S>,
+}
+
+impl<S> Http2<S> {
+    pub(crate) fn new(registry: &Rc<Registry>, service: &Rc<S>) -> Self {
+        Self {
+            registry: Rc::clone(registry),
+            service: Rc::clone(service),
+        }
+    }
+
+    pub(crate) fn begin<I, B>(
+        &self,
+        stream: Stream<I>,
+        activity: &Arc<Activity>,
+    ) -> Box<dyn Protocol<I>>
+    where
+        I: Socket,
+        S: Service<Request, Response = http::Response<B>> + 'static,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: http_body::Body + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        // The preface is due, be it on its way or to be read once more. It is not for a rest.
+        activity.enter(Stage::Head);
+        let io = Rc::new(RefCell::new(stream));
+        let streams = Rc::new(Streams::new(activity));
+        let spawner = Spawner::new(&streams);
+        let kept = Rc::new(Kept::new(&self.registry));
+        let served = Served::new(&self.service, &self.registry, &streams, &kept);
+        let lent = Lent {
+            stream: Rc::clone(&io),
+            frames: Rc::clone(&kept.frames),
+        };
+        let connection = builder(&self.registry.http, spawner).serve_connection(lent, served);
+        Box::new(Hyper {
+            connection,
+            tasks: Tasks::new(),
+            streams,
+            kept,
+            io,
+            registry: Rc::clone(&self.registry),
+            activity: Arc::clone(activity),
+            course: Course::Goes,
+            looked: self.registry.now(),
+        })
+    }
+}
+
+/// A connection as hyper has it, and what hyper does not keep.
+struct Hyper<I, S>
+where
+    Served<S>: hyper::service::HttpService<hyper::body::Incoming>,
+{
+    connection: Connection<Lent<I>, Served<S>, Spawner>,
+    tasks: Tasks,
+    streams: Rc<Streams>,
+    kept: Rc<Kept>,
+    io: Rc<RefCell<Stream<I>>>,
+    registry: Rc<Registry>,
+    activity: Arc<Activity>,
+    course: Course,
+    /// When streams were last looked for that are in the way of others.
+    looked: Tick,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Course {
+    Goes,
+    /// The client was told GOAWAY: what it has begun is finished.
+    Ends,
+    /// It does not acknowledge that.
+    Over,
+}
+
+impl<I, S, B> Hyper<I, S>
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>> + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Two rounds: what the handlers answer in the first is sent in the second. What is there to
+    /// do after that is done when other connections have had their turn; a handler that wakes
+    /// itself would keep this one going for ever.
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        for _ in 0..2 {
+            if self.is_to_go() {
+                self.go_away();
+            }
+            if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(outcome);
+            }
+            self.streams.hand_over(&mut self.tasks);
+            self.kept.admit();
+            if !self.tasks.poll_due(cx) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn note_stage(&self) {
+        let open = !self.tasks.is_empty() || self.streams.are_open();
+        let stage = match (open, self.course) {
+            (true, _) => Stage::Streams,
+            // The deadline for the first bytes and for the preface.
+            (false, _) if !self.io.borrow().begins_http2() => return,
+            (false, Course::Goes) => Stage::Quiet,
+            (false, Course::Ends | Course::Over) => Stage::Ending,
+        };
+        if !open {
+            self.activity.set_streams_wait(None);
+        }
+        if self.activity.stage() != stage {
+            self.activity.enter(stage);
+        }
+    }
+
+    /// Whether the client is to be told. Before its first request a client may take the end of a
+    /// connection for a failure to connect, and fail the request: Go's does. So in a drain a new
+    /// connection has its first request answered, or ends a while later.
+    fn is_to_go(&self) -> bool {
+        let drains = self.registry.is_draining(&self.activity) && self.activity.has_spoken();
+        drains || self.activity.is_spent()
+    }
+
+    /// GOAWAY with the highest number and a PING; once the client has answered that, the number of
+    /// its last stream (RFC 9113 6.8). So no request is lost that was on its way.
+    fn go_away(&mut self) {
+        if self.course == Course::Goes {
+            self.course = Course::Ends;
+            self.streams.end(self.registry.now());
+            Pin::new(&mut self.connection).graceful_shutdown();
+        }
+    }
+
+    /// The connection ends for a reason of which h2 knows nothing. Where h2 may have written a part
+    /// of a frame no other can follow.
+    fn say_goaway(&self, reason: h2::Reason) {
+        if self.activity.write_blocked_since().is_none() {
+            let mut io = self.io.borrow_mut();
+            io.held()
+                .extend_from_slice(&self.kept.frames.goaway(reason));
+            io.note_held();
+        }
+    }
+
+    /// Resets streams that take the room of others and are not taken. One whose handler is done and
+    /// whose rest is hyper's stays: see below.
+    fn relieve(&mut self, cx: &Context<'_>) {
+        let now = self.registry.now();
+        if self.looked == now || !self.kept.is_full() {
+            return;
+        }
+        self.looked = now;
+        let heard = self.kept.frames.heard();
+        for stream in self.streams.in_the_way(&self.registry, heard) {
+            if self.tasks.drop_of(&stream) {
+                let peer = self.activity.info().client();
+                tracing::debug!(?peer, "stream reset: others wait for its client");
+                self.registry.counters.timeout(Deadline::Write);
+                cx.waker().wake_by_ref();
+            }
+        }
+    }
+
+    /// Looks for streams whose client takes too long.
+    fn look_after_streams(&mut self, cx: &mut Context<'_>) -> Option<Order> {
+        let Overdue {
+            bodies,
+            responses,
+            waiting_since,
+        } = self.streams.overdue(&self.registry);
+        self.activity.set_streams_wait(waiting_since);
+        for stream in bodies {
+            self.registry.counters.timeout(Deadline::Body);
+            stream.expire_body().into_iter().for_each(Waker::wake);
+        }
+        for stream in responses {
+            if self.tasks.drop_of(&stream) {
+                // Which resets it.
+                let peer = self.activity.info().client();
+                tracing::debug!(?peer, "stream reset: nobody reads it");
+                self.registry.counters.timeout(Deadline::Write);
+            } else {
+                // Its handler is done and the rest of the response is hyper's: there is nothing
+                // to reset it by.
+                self.go_away();
+                let _: Poll<_> = Pin::new(&mut self.connection).poll(cx);
+                return Some(Order::Expire(Deadline::Write));
+            }
+        }
+        None
+    }
+}
+
+impl<I, S, B> Protocol<I> for Hyper<I, S>
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>> + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if self.course == Course::Over {
+            // Within TLS the end has a word of its own.
+            let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
+            return ended.map(|_| Ok(()));
+        }
+        let Poll::Ready(outcome) = self.poll_rounds(cx) else {
+            self.relieve(cx);
+            self.note_stage();
+            return Poll::Pending;
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
+        }
+        if self.kept.frames.are_too_many() {
+            self.say_goaway(h2::Reason::ENHANCE_YOUR_CALM);
+        }
+        // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
+        // still, and a reset would take our last frames from it.
+        self.activity.leave_body_unread();
+        Poll::Ready(Ok(()))
+    }
+
+    fn follow(&mut self, order: Order, cx: &mut Context<'_>) -> Option<Order> {
+        match order {
+            Order::Streams => self.look_after_streams(cx),
+            Order::Expire(Deadline::Idle) => {
+                if !self.registry.is_draining(&self.activity) {
+                    self.registry.counters.timeout(Deadline::Idle);
+                }
+                self.go_away();
+                self.note_stage();
+                None
+            }
+            Order::Expire(Deadline::Header) if self.course == Course::Ends => {
+                self.course = Course::Over;
+                None
+            }
+            Order::MakeRoom => {
+                let is_idle = self.tasks.is_empty() && !self.streams.are_open();
+                // What has come is to be read first.
+                let goes = is_idle && !self.io.borrow().has_unread();
+                goes.then(|| {
+                    self.say_goaway(h2::Reason::NO_ERROR);
+                    order
+                })
+            }
+            // They are about what the connection was before.
+            Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
+            Order::Cut | Order::Expire(_) => Some(order),
+        }
+    }
+
+    fn into_stream(self: Box<Self>) -> Option<Stream<I>> {
+        let Self {
+            connection,
+            tasks,
+            streams,
+            io,
+            ..
+        } = *self;
+        drop((tasks, streams, connection));
+        Rc::into_inner(io).map(RefCell::into_inner)
+    }
+}
+
+fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
+    let mut builder = Builder::new(spawner);
+    builder
+        .max_concurrent_streams(http.max_concurrent_streams)
+        .max_header_list_size(u32::try_from(http.max_header_size).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(RESETS_AHEAD)
+        .max_local_error_reset_streams(RESETS_FOR_ERRORS)
+        .auto_date_header(http.date_header == DateHeader::Sent);
+    builder
+}

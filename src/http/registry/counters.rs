@@ -1,0 +1,124 @@
+//! What a worker counts while it serves: words of its row.
+
+use http::StatusCode;
+
+use crate::http::registry::timeouts::Deadline;
+use crate::http::registry::wheel::Tick;
+use crate::row::{Count, Row, Stopwatch, Timing};
+
+/// The figures so far; they only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Requests whose head was complete and well-formed.
+    pub(crate) requests: u64,
+    /// Panics of handlers and of response bodies.
+    pub(crate) panics: u64,
+    /// Responses whose body failed midway, so that the connection was aborted.
+    pub(crate) broken_responses: u64,
+    /// Heads that did not come in time, or connections that never said a word.
+    pub(crate) header_timeouts: u64,
+    /// Request bodies that stopped coming.
+    pub(crate) body_timeouts: u64,
+    /// Clients that stopped reading.
+    pub(crate) write_timeouts: u64,
+    /// Connections closed for having nothing to say.
+    pub(crate) idle_timeouts: u64,
+    /// Connections that were still live when time was up.
+    pub(crate) cut: u64,
+    /// Connections that were ended for their age, or for the number of their requests.
+    pub(crate) spent: u64,
+    /// Upgraded connections that a drain has ended after their grace.
+    pub(crate) upgrades_cut: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Counters {
+    row: Row,
+    stopwatch: Stopwatch,
+}
+
+impl Counters {
+    pub(crate) fn new(row: Row) -> Self {
+        Self {
+            row,
+            stopwatch: Stopwatch::new(),
+        }
+    }
+
+    pub(crate) fn row(&self) -> Row {
+        self.row.clone()
+    }
+
+    pub(crate) fn get(&self) -> Counts {
+        let count = |count| self.row.count(count);
+        Counts {
+            requests: count(Count::Requests),
+            panics: count(Count::Panics),
+            broken_responses: count(Count::BrokenResponses),
+            header_timeouts: count(Count::HeaderTimeouts),
+            body_timeouts: count(Count::BodyTimeouts),
+            write_timeouts: count(Count::WriteTimeouts),
+            idle_timeouts: count(Count::IdleTimeouts),
+            cut: count(Count::Cut),
+            spent: count(Count::Spent),
+            upgrades_cut: count(Count::UpgradesCut),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn request_begins(&self, now: Tick) -> Timing {
+        self.row.request_begins();
+        self.stopwatch.start(now.0)
+    }
+
+    /// The handler has answered, or we have for it.
+    #[inline]
+    pub(crate) fn answer(&self, status: StatusCode) {
+        let class = match status.as_u16() / 100 {
+            1 => Count::Informational,
+            2 => Count::Success,
+            3 => Count::Redirection,
+            4 => Count::ClientError,
+            5 => Count::ServerError,
+            // A number from 600 on is nothing that a client could understand (RFC 9110 15).
+            _ => return,
+        };
+        self.row.add(class, 1);
+    }
+
+    /// The answer has been given to its end, or the client has left.
+    #[inline]
+    pub(crate) fn request_ends(&self, timing: Timing) {
+        self.row.request_ends(timing);
+    }
+
+    pub(crate) fn panic(&self) {
+        self.row.add(Count::Panics, 1);
+    }
+
+    pub(crate) fn broken_response(&self) {
+        self.row.add(Count::BrokenResponses, 1);
+    }
+
+    pub(crate) fn timeout(&self, deadline: Deadline) {
+        let count = match deadline {
+            Deadline::Header => Count::HeaderTimeouts,
+            Deadline::Body => Count::BodyTimeouts,
+            Deadline::Write => Count::WriteTimeouts,
+            Deadline::Idle => Count::IdleTimeouts,
+        };
+        self.row.add(count, 1);
+    }
+
+    pub(crate) fn spent(&self) {
+        self.row.add(Count::Spent, 1);
+    }
+
+    pub(crate) fn upgrade_cut(&self) {
+        self.row.add(Count::UpgradesCut, 1);
+    }
+
+    pub(crate) fn cut(&self, connections: usize) {
+        self.row.add(Count::Cut, connections as u64);
+    }
+}

@@ -1,0 +1,62 @@
+//! A stream that is no longer hyper's: it is in the hands of whoever asked for the upgrade.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Waker;
+
+use crate::http::registry::state::{Activity, Stage, store, wakers};
+
+/// After an upgrade.
+impl Activity {
+    /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
+    pub(crate) fn cut(&self) {
+        self.cut.store(true, Relaxed);
+        let parked = match &mut *self.wakers() {
+            Some(wakers) => [wakers.upgraded_read.take(), wakers.upgraded_write.take()],
+            None => [None, None],
+        };
+        parked.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Relaxed)
+    }
+
+    /// The task that reads the upgraded stream is to hear of [`Activity::cut`].
+    pub(crate) fn park_read(&self, waker: &Waker) {
+        if self.stage() == Stage::Upgraded {
+            store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
+        }
+    }
+
+    /// As [`Activity::park_read`], for the task that writes.
+    pub(crate) fn park_write(&self, waker: &Waker) {
+        if self.stage() == Stage::Upgraded {
+            store(&mut wakers(&mut self.wakers()).upgraded_write, waker);
+        }
+    }
+
+    /// There is a stream, again.
+    pub(crate) fn begin_stream(&self) {
+        self.stream_gone.store(false, Relaxed);
+    }
+
+    /// The stream was dropped.
+    pub(crate) fn end_stream(&self) {
+        self.stream_gone.store(true, Relaxed);
+        let waker = self
+            .wakers()
+            .as_mut()
+            .and_then(|wakers| wakers.stream_gone.take());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Whether the stream was dropped; if not, `waker` hears of it.
+    pub(crate) fn is_stream_gone(&self, waker: &Waker) -> bool {
+        // Under the lock: the stream may be dropped on another thread.
+        let mut guard = self.wakers();
+        store(&mut wakers(&mut guard).stream_gone, waker);
+        self.stream_gone.load(Relaxed)
+    }
+}

@@ -1,0 +1,147 @@
+//! The server: takes sockets, serves them, drains, hands over.
+
+mod protocols;
+
+use std::error::Error;
+use std::rc::Rc;
+
+use hyper::service::Service;
+
+use self::protocols::Versions;
+use crate::http::conn::handover::{Heir, Means};
+use crate::http::conn::socket::Socket;
+use crate::http::conn::task::Life;
+use crate::http::exchange::message::Request;
+use crate::http::options::Http;
+use crate::http::registry::counters::Counts;
+use crate::http::registry::list::Registry;
+use crate::row::Row;
+
+/// Serves any number of connections, on the thread it is on. Clones are the same server.
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) registry: Rc<Registry>,
+}
+
+/// A server's service at work on one kind of stream. Clones are the same.
+pub(crate) struct Front<I> {
+    pub(crate) registry: Rc<Registry>,
+    means: Rc<Means<I>>,
+}
+
+impl<I: Socket> Front<I> {
+    /// Serves one connection to its end. It counts as live from this call on; the future is to be
+    /// spawned on this thread, and [`Server::clock`] is to run beside it.
+    pub(crate) fn serve(&self, io: I) -> impl Future<Output = ()> + use<I> {
+        Life::new(self.registry.join(), Rc::clone(&self.means), io)
+    }
+
+    /// With somebody who takes these streams over, in [`Server::hand_over`] and
+    /// [`Server::share`]. Without, they stay.
+    pub(crate) fn with_heir(mut self, heir: Rc<dyn Heir<I>>) -> Self {
+        self.means = Rc::new(Means {
+            http: Rc::clone(&self.means.http),
+            heir: Some(heir),
+        });
+        self
+    }
+}
+
+impl<I> Clone for Front<I> {
+    fn clone(&self) -> Self {
+        Self {
+            registry: Rc::clone(&self.registry),
+            means: Rc::clone(&self.means),
+        }
+    }
+}
+
+impl Server {
+    /// `row` is where it counts.
+    pub(crate) fn new(http: Http, row: Row) -> Self {
+        Self {
+            registry: Registry::new(http, row),
+        }
+    }
+
+    /// Serves with this service.
+    pub(crate) fn front<I, S, B>(&self, service: S) -> Front<I>
+    where
+        I: Socket,
+        S: Service<Request, Response = http::Response<B>> + 'static,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: http_body::Body + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let means = Means {
+            http: Rc::new(Versions::new(&self.registry, service)),
+            heir: None,
+        };
+        Front {
+            registry: Rc::clone(&self.registry),
+            means: Rc::new(means),
+        }
+    }
+
+    /// Drives every deadline; never ends. Run it once, beside the connections, and do not go on
+    /// without it: if it panics, no client is timed out any more.
+    pub(crate) fn clock(&self) -> impl Future<Output = ()> + use<> {
+        let registry = Rc::clone(&self.registry);
+        async move { registry.run_clock().await }
+    }
+
+    /// From now on each answer is its connection's last. Idle connections stay for
+    /// [`Http::linger`], in which one more request is answered; then they are closed. Requests that
+    /// are being served are finished, half-read heads keep their deadline.
+    pub(crate) fn drain(&self) {
+        self.registry.drain();
+    }
+
+    /// From now on each connection goes to its heir as soon as it is idle, at once or when it has
+    /// answered what it is about. Those that cannot are drained, and so are the ones that an heir
+    /// gives back. A [`Server::drain`] ends it.
+    pub(crate) fn hand_over(&self) {
+        self.registry.hand_over();
+    }
+
+    /// From now on so many connections go to their heirs, those that are busy: each as soon as it
+    /// has been answered. What an heir gives back stays and is served.
+    pub(crate) fn share(&self, connections: usize) {
+        self.registry.share(connections);
+    }
+
+    /// Ends the connection that has been idle longest, if any is, with a GOAWAY in HTTP/2. A busy
+    /// one is never ended.
+    pub(crate) fn make_room(&self) {
+        self.registry.make_room();
+    }
+
+    /// Resolves when no connection is left, upgraded ones included.
+    pub(crate) fn drained(&self) -> impl Future<Output = ()> + use<> {
+        let registry = Rc::clone(&self.registry);
+        async move { registry.emptied().await }
+    }
+
+    /// Ends every connection, whatever it is doing, and says how many there were. They are gone
+    /// when [`Server::drained`] resolves.
+    pub(crate) fn cut(&self) -> usize {
+        self.registry.cut()
+    }
+
+    /// How many connections are live.
+    #[cfg(test)]
+    pub(crate) fn connections(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// How many connections are served, being not at rest.
+    #[cfg(test)]
+    pub(crate) fn served(&self) -> usize {
+        self.registry.served()
+    }
+
+    /// What has happened so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.registry.counters.get()
+    }
+}

@@ -1,0 +1,60 @@
+//! The versions of HTTP that a server speaks, with one service.
+
+use std::error::Error;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hyper::service::Service;
+
+use crate::http::conn::protocol::{Begin, Protocol};
+use crate::http::conn::socket::{Socket, Version};
+use crate::http::conn::stream::Stream;
+use crate::http::exchange::message::Request;
+use crate::http::http1::protocol::Http1;
+#[cfg(feature = "http2")]
+use crate::http::http2::protocol::Http2;
+use crate::http::registry::list::Registry;
+use crate::http::registry::state::Activity;
+
+/// See the module's head.
+pub(crate) struct Versions<S> {
+    http1: Http1<S>,
+    #[cfg(feature = "http2")]
+    http2: Http2<S>,
+}
+
+impl<S> Versions<S> {
+    pub(crate) fn new(registry: &Rc<Registry>, service: S) -> Self {
+        let service = Rc::new(service);
+        Self {
+            #[cfg(feature = "http2")]
+            http2: Http2::new(registry, &service),
+            http1: Http1::new(registry, &service),
+        }
+    }
+}
+
+impl<I, S, B> Begin<I> for Versions<S>
+where
+    I: Socket,
+    S: Service<Request, Response = http::Response<B>> + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: http_body::Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn begin(
+        &self,
+        version: Version,
+        stream: Stream<I>,
+        activity: &Arc<Activity>,
+    ) -> Box<dyn Protocol<I>> {
+        match version {
+            Version::Http1 => self.http1.begin(stream, activity),
+            #[cfg(feature = "http2")]
+            Version::Http2 => self.http2.begin(stream, activity),
+            // Nobody is told that it is spoken. Whoever speaks it is told that it is not HTTP/1.
+            #[cfg(not(feature = "http2"))]
+            Version::Http2 => self.http1.begin(stream, activity),
+        }
+    }
+}
