@@ -110,7 +110,7 @@ fn options() -> Http {
 /// Serves one connection to its end, and tells what was answered.
 fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
     let server = Server::new(options, Row::own());
-    let front = server.front(service_fn(answer));
+    let front = server.endpoint(service_fn(answer));
     let (wire, answers) = Wire::new(bytes, pieces);
 
     let alarm = Arc::new(Alarm::default());

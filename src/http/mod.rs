@@ -19,7 +19,7 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub(crate) use conn::handover::Heir;
+pub(crate) use conn::handover::HandoverTarget;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
 pub use exchange::message::{Request, Response};

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use hyper::service::Service;
 
-use self::protocols::Versions;
-use crate::http::conn::handover::{Heir, Means};
+use self::protocols::Protocols;
+use crate::http::conn::handover::{HandoverTarget, Shared};
 use crate::http::conn::socket::Socket;
-use crate::http::conn::task::Life;
+use crate::http::conn::task::ConnectionTask;
 use crate::http::exchange::message::Request;
 use crate::http::options::Http;
 use crate::http::registry::counters::Counts;
@@ -24,34 +24,34 @@ pub(crate) struct Server {
 }
 
 /// A server's service at work on one kind of stream. Clones are the same.
-pub(crate) struct Front<I> {
+pub(crate) struct Endpoint<I> {
     pub(crate) registry: Rc<Registry>,
-    means: Rc<Means<I>>,
+    shared: Rc<Shared<I>>,
 }
 
-impl<I: Socket> Front<I> {
+impl<I: Socket> Endpoint<I> {
     /// Serves one connection to its end. It counts as live from this call on; the future is to be
     /// spawned on this thread, and [`Server::clock`] is to run beside it.
     pub(crate) fn serve(&self, io: I) -> impl Future<Output = ()> + use<I> {
-        Life::new(self.registry.join(), Rc::clone(&self.means), io)
+        ConnectionTask::new(self.registry.join(), Rc::clone(&self.shared), io)
     }
 
     /// With somebody who takes these streams over, in [`Server::hand_over`] and
     /// [`Server::share`]. Without, they stay.
-    pub(crate) fn with_heir(mut self, heir: Rc<dyn Heir<I>>) -> Self {
-        self.means = Rc::new(Means {
-            http: Rc::clone(&self.means.http),
-            heir: Some(heir),
+    pub(crate) fn with_handover_target(mut self, target: Rc<dyn HandoverTarget<I>>) -> Self {
+        self.shared = Rc::new(Shared {
+            http: Rc::clone(&self.shared.http),
+            target: Some(target),
         });
         self
     }
 }
 
-impl<I> Clone for Front<I> {
+impl<I> Clone for Endpoint<I> {
     fn clone(&self) -> Self {
         Self {
             registry: Rc::clone(&self.registry),
-            means: Rc::clone(&self.means),
+            shared: Rc::clone(&self.shared),
         }
     }
 }
@@ -65,7 +65,7 @@ impl Server {
     }
 
     /// Serves with this service.
-    pub(crate) fn front<I, S, B>(&self, service: S) -> Front<I>
+    pub(crate) fn endpoint<I, S, B>(&self, service: S) -> Endpoint<I>
     where
         I: Socket,
         S: Service<Request, Response = http::Response<B>> + 'static,
@@ -73,13 +73,13 @@ impl Server {
         B: http_body::Body + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let means = Means {
-            http: Rc::new(Versions::new(&self.registry, service)),
-            heir: None,
+        let shared = Shared {
+            http: Rc::new(Protocols::new(&self.registry, service)),
+            target: None,
         };
-        Front {
+        Endpoint {
             registry: Rc::clone(&self.registry),
-            means: Rc::new(means),
+            shared: Rc::new(shared),
         }
     }
 
@@ -112,8 +112,8 @@ impl Server {
 
     /// Ends the connection that has been idle longest, if any is, with a GOAWAY in HTTP/2. A busy
     /// one is never ended.
-    pub(crate) fn make_room(&self) {
-        self.registry.make_room();
+    pub(crate) fn evict_idle(&self) {
+        self.registry.evict_idle();
     }
 
     /// Resolves when no connection is left, upgraded ones included.

@@ -7,7 +7,7 @@ use std::io;
 
 use bytes::{Buf, Bytes};
 
-pub(crate) use self::spare::Spare;
+pub(crate) use self::spare::FreeList;
 
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;
@@ -20,7 +20,7 @@ const CAPACITY_MAX: usize = 64 * 1024;
 const CAPACITY_MIN: usize = 1024;
 
 thread_local! {
-    static KEPT: Spare<Vec<u8>> = const { Spare::new(KEPT_MAX) };
+    static KEPT: FreeList<Vec<u8>> = const { FreeList::new(KEPT_MAX) };
 }
 
 /// A buffer from this thread's pool. It goes back when it is dropped: as a response's body, when
@@ -60,7 +60,7 @@ impl Buffer {
     /// An empty buffer, which may have been used before.
     #[must_use]
     pub fn take() -> Self {
-        let kept = KEPT.try_with(Spare::take).ok().flatten();
+        let kept = KEPT.try_with(FreeList::take).ok().flatten();
         let bytes = kept.unwrap_or_else(|| Vec::with_capacity(CAPACITY_MIN));
         Self(Content::Pooled(bytes, 0))
     }
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     fn kept() -> usize {
-        KEPT.with(Spare::len)
+        KEPT.with(FreeList::len)
     }
 
     #[test]

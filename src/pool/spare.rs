@@ -5,12 +5,12 @@ use std::cell::RefCell;
 /// Things of one kind that wait for their next use. What came last goes first: it is still in the
 /// cache.
 #[derive(Debug)]
-pub(crate) struct Spare<T> {
+pub(crate) struct FreeList<T> {
     kept: RefCell<Vec<T>>,
     max: usize,
 }
 
-impl<T> Spare<T> {
+impl<T> FreeList<T> {
     /// Keeps so many at the most.
     pub(crate) const fn new(max: usize) -> Self {
         Self {

@@ -24,14 +24,14 @@ pub struct Connection {
     stream: Stream,
     local: Arc<Address>,
     /// Boxed, as hardly any connection has it.
-    luggage: Option<Box<Luggage>>,
+    prefix: Option<Box<Prefix>>,
     admission: Admission,
 }
 
 /// What a connection may bring along, until it is read from.
 #[derive(Debug, Default)]
-struct Luggage {
-    past: Past,
+struct Prefix {
+    origin: Origin,
     /// If it comes from a balancer.
     proxied: Option<Box<Proxied>>,
     /// Read before by whoever had it then.
@@ -40,7 +40,7 @@ struct Luggage {
 
 /// What was before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Past {
+enum Origin {
     /// The client has just connected.
     #[default]
     None,
@@ -53,29 +53,29 @@ impl Connection {
         Self {
             stream,
             local,
-            luggage: None,
+            prefix: None,
             admission,
         }
     }
 
     /// A PROXY header comes before anything else, unless it was read elsewhere.
     pub(crate) fn expect_header(&mut self) {
-        let luggage = self.luggage();
-        if luggage.past == Past::None {
-            luggage.proxied = Some(Box::default());
+        let prefix = self.prefix();
+        if prefix.origin == Origin::None {
+            prefix.proxied = Some(Box::default());
         }
     }
 
     /// What a balancer has said of the client.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
-        self.luggage.as_deref()?.proxied.as_ref()?.forwarded()
+        self.prefix.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
     /// It comes from another worker, with what that one knew.
     pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
-        let luggage = self.luggage();
-        luggage.past = Past::Elsewhere;
-        luggage.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
+        let prefix = self.prefix();
+        prefix.origin = Origin::Elsewhere;
+        prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
         self.put_back(read_ahead);
     }
 
@@ -89,36 +89,36 @@ impl Connection {
             true => bytes,
             false => [bytes, later].concat().into(),
         };
-        self.luggage().read_ahead = bytes;
+        self.prefix().read_ahead = bytes;
     }
 
     /// What was put back and not read again.
     pub(crate) fn take_read_ahead(&mut self) -> Bytes {
-        match &mut self.luggage {
-            Some(luggage) => std::mem::take(&mut luggage.read_ahead),
+        match &mut self.prefix {
+            Some(prefix) => std::mem::take(&mut prefix.read_ahead),
             None => Bytes::new(),
         }
     }
 
-    fn luggage(&mut self) -> &mut Luggage {
-        self.luggage.get_or_insert_default()
+    fn prefix(&mut self) -> &mut Prefix {
+        self.prefix.get_or_insert_default()
     }
 
     fn has_read_ahead(&self) -> bool {
-        let luggage = self.luggage.as_deref();
-        luggage.is_some_and(|luggage| !luggage.read_ahead.is_empty())
+        let prefix = self.prefix.as_deref();
+        prefix.is_some_and(|prefix| !prefix.read_ahead.is_empty())
     }
 
     /// What was put back, as far as it fits.
     fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
-        let Some(luggage) = &mut self.luggage else {
+        let Some(prefix) = &mut self.prefix else {
             return 0;
         };
-        let bytes = &mut luggage.read_ahead;
+        let bytes = &mut prefix.read_ahead;
         let len = bytes.len().min(buf.remaining());
         buf.put_slice(&bytes.split_to(len));
-        if bytes.is_empty() && luggage.proxied.is_none() {
-            self.luggage = None;
+        if bytes.is_empty() && prefix.proxied.is_none() {
+            self.prefix = None;
         }
         len
     }
@@ -168,8 +168,8 @@ impl Socket for Connection {
     }
 
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
-        if let Some(luggage) = &mut self.luggage
-            && let Some(proxied) = &mut luggage.proxied
+        if let Some(prefix) = &mut self.prefix
+            && let Some(proxied) = &mut prefix.proxied
         {
             ready!(proxied.poll_header(&mut self.stream, cx))?;
         }
@@ -185,8 +185,8 @@ impl Socket for Connection {
     }
 
     fn was_idle(&self) -> bool {
-        let luggage = self.luggage.as_deref();
-        luggage.is_some_and(|luggage| luggage.past == Past::Elsewhere)
+        let prefix = self.prefix.as_deref();
+        prefix.is_some_and(|prefix| prefix.origin == Origin::Elsewhere)
     }
 
     fn is_bare(&self) -> bool {
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
-        let front = server.front::<Connection, _, _>(service_fn(async |_: Request| {
+        let endpoint = server.endpoint::<Connection, _, _>(service_fn(async |_: Request| {
             Ok::<Response<Empty<Bytes>>, Infallible>(Response::default())
         }));
-        let size = size_of_output(|connection| front.serve(connection));
+        let size = size_of_output(|connection| endpoint.serve(connection));
         assert!(size <= 144, "{size} bytes");
     }
 
@@ -304,7 +304,7 @@ mod tests {
             .expect("it is open");
         let more = client.try_clone().expect("descriptors are left");
         let server = Server::new(Http::new(), Row::own());
-        let front = server.front(service_fn(move |_: Request| {
+        let front = server.endpoint(service_fn(move |_: Request| {
             let said = (&more).write_all(b"more");
             ready(said.map(|()| Response::<Empty<Bytes>>::default()))
         }));

@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::http::Heir;
+use crate::http::HandoverTarget;
 use crate::protocol::inbox::{Note, Sender};
 use crate::row::{Count, Row};
 use crate::worker::connection::Connection;
@@ -35,7 +35,7 @@ pub(crate) struct Outgoing {
     patience: Duration,
     row: Row,
     /// Who has it sends; the others wait in the order in which they came.
-    turn: Mutex<Heirs>,
+    turn: Mutex<Receiver>,
     /// Made for the first connection that finds no room.
     room: OnceCell<AsyncFd<Arc<OwnedFd>>>,
     /// When the first connection was to be handed over: `patience` runs from then on.
@@ -50,7 +50,7 @@ pub(crate) fn patience(drain_timeout: Duration) -> Duration {
 
 /// Whether there is anybody who takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heirs {
+enum Receiver {
     Some,
     /// For nobody has made room in time, or the whole server ends.
     None,
@@ -64,7 +64,7 @@ impl Outgoing {
             drain,
             patience,
             row,
-            turn: Mutex::new(Heirs::Some),
+            turn: Mutex::new(Receiver::Some),
             room: OnceCell::new(),
             begun: OnceCell::new(),
             siblings: Siblings::default(),
@@ -79,17 +79,17 @@ impl Outgoing {
     /// A sibling that has no room is not waited for. There is no hurry.
     async fn send(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         if self.drain.is_asked() {
-            return self.bequeath(connection, note).await;
+            return self.send_connection(connection, note).await;
         }
         let inbox = self.siblings.next().ok_or(io::ErrorKind::NotFound)?;
         inbox.send(connection, note)
     }
 
-    async fn bequeath(&self, connection: &Connection, note: &Note) -> io::Result<()> {
+    async fn send_connection(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         let begun = *self.begun.get_or_init(Instant::now);
-        let mut heirs = self.turn.lock().await;
+        let mut receiver = self.turn.lock().await;
         loop {
-            if *heirs == Heirs::None || self.drain.is_closing() {
+            if *receiver == Receiver::None || self.drain.is_closing() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match self.sender.send(connection, note) {
@@ -97,12 +97,12 @@ impl Outgoing {
                 result => return result,
             }
             let left = self.patience.saturating_sub(begun.elapsed());
-            *heirs = self.room_within(left).await?;
+            *receiver = self.room_within(left).await?;
         }
     }
 
     /// Waits until it is worth another try, or none is.
-    async fn room_within(&self, left: Duration) -> io::Result<Heirs> {
+    async fn room_within(&self, left: Duration) -> io::Result<Receiver> {
         let room = match self.room.get() {
             Some(room) => room,
             None => {
@@ -114,20 +114,20 @@ impl Outgoing {
         let mut too_late = pin!(sleep(left));
         poll_fn(|cx| {
             if closing.as_mut().poll(cx).is_ready() || too_late.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(Heirs::None));
+                return Poll::Ready(Ok(Receiver::None));
             }
             // It was full a moment ago: what was known before that does not count.
             room.poll_write_ready(cx).map_ok(|mut writable| {
                 writable.clear_ready();
-                Heirs::Some
+                Receiver::Some
             })
         })
         .await
     }
 }
 
-impl Heir<Connection> for Outgoing {
-    fn take(
+impl HandoverTarget<Connection> for Outgoing {
+    fn hand_over(
         self: Rc<Self>,
         mut connection: Connection,
         read_ahead: Bytes,
@@ -217,7 +217,7 @@ mod tests {
             let mut clients = Vec::new();
             for _ in 0..count {
                 let (client, connection) = self.connection().await;
-                let take = Rc::clone(&self.outgoing).take(connection, Bytes::new());
+                let take = Rc::clone(&self.outgoing).hand_over(connection, Bytes::new());
                 spawn_local(take);
                 clients.push(client);
             }
@@ -249,7 +249,7 @@ mod tests {
             connection.put_back(Bytes::from_static(b" HTTP"));
             let outgoing = Rc::clone(&bench.outgoing);
             let taken = outgoing
-                .take(connection, Bytes::from_static(b"GET /"))
+                .hand_over(connection, Bytes::from_static(b"GET /"))
                 .await;
             assert!(taken.is_ok());
             let (_, note) = bench.receiver.take().expect("no error").expect("one");
@@ -258,7 +258,7 @@ mod tests {
             let (_client, connection) = bench.connection().await;
             let outgoing = Rc::clone(&bench.outgoing);
             let taken = outgoing
-                .take(connection, Bytes::from_static(b"GET /"))
+                .hand_over(connection, Bytes::from_static(b"GET /"))
                 .await;
             let mut back = taken.expect_err("nobody comes after");
             assert_eq!(back.take_read_ahead(), b"GET /"[..]);
@@ -291,12 +291,12 @@ mod tests {
             let _clients = bench.hand_over(400).await;
             let begun = Instant::now();
             let (_client, connection) = bench.connection().await;
-            let last = Rc::clone(&bench.outgoing).take(connection, Bytes::new());
+            let last = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
             assert!(last.await.is_err());
             let waited = begun.elapsed();
             assert!(waited > TIMEOUT / 4 && waited < TIMEOUT, "{waited:?}");
             let (_client, connection) = bench.connection().await;
-            let another = Rc::clone(&bench.outgoing).take(connection, Bytes::new());
+            let another = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
             assert!(another.await.is_err(), "and then not at all");
         });
     }
@@ -307,7 +307,7 @@ mod tests {
             let mut bench = Bench::new();
             let _clients = bench.hand_over(400).await;
             let (_client, connection) = bench.connection().await;
-            let last = Rc::clone(&bench.outgoing).take(connection, Bytes::new());
+            let last = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
             let switch = bench.switch.clone();
             spawn_local(async move { switch.turn(Idle::Close) });
             assert!(last.await.is_err());

@@ -117,7 +117,7 @@ async fn serve_incoming<S, B>(
     let mut tasks = JoinSet::new();
     tasks.spawn_local(server.clock());
     let _tally = Tally(server.clone());
-    tasks.spawn_local(make_room(server.clone(), connections.incoming.crowd()));
+    tasks.spawn_local(evict_idle(server.clone(), connections.incoming.crowd()));
     let (draining, asked, closing) = (server.clone(), worker.drain_asked(), worker.closing());
     tasks.spawn_local(async move {
         if asked.asked().await == Idle::HandOver {
@@ -128,17 +128,17 @@ async fn serve_incoming<S, B>(
     });
     let serve = async move {
         if let Some(acceptor) = connections.acceptor.take() {
-            let front = server.front(service);
+            let front = server.endpoint(service);
             let begin = |connection| {
                 spawn_local(front.serve(acceptor.accept(connection)));
             };
             connections.each(begin).await;
         } else {
-            let mut front = server.front(service);
+            let mut front = server.endpoint(service);
             if let Some(outgoing) = worker.outgoing() {
                 let outgoing = Rc::new(outgoing);
                 spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
-                front = front.with_heir(outgoing);
+                front = front.with_handover_target(outgoing);
             }
             let begin = |connection| {
                 spawn_local(front.serve(connection));
@@ -151,11 +151,11 @@ async fn serve_incoming<S, B>(
 }
 
 /// Ends idle connections for new ones that wait at the cap.
-async fn make_room(server: Server, crowd: Crowd) {
+async fn evict_idle(server: Server, crowd: Crowd) {
     loop {
         crowd.waits().await;
         while crowd.is_waiting() {
-            server.make_room();
+            server.evict_idle();
             // Another waits, or all were busy. An idle one may have become busy after all.
             let _: Result<(), _> = timeout(ROOM_TERM, crowd.waits()).await;
         }

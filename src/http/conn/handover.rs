@@ -5,20 +5,20 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::http::conn::protocol::Begin;
+use crate::http::conn::protocol::StartProtocol;
 
 /// What the connections of a front have in common.
-pub(crate) struct Means<I> {
-    pub(crate) http: Rc<dyn Begin<I>>,
-    pub(crate) heir: Option<Rc<dyn Heir<I>>>,
+pub(crate) struct Shared<I> {
+    pub(crate) http: Rc<dyn StartProtocol<I>>,
+    pub(crate) target: Option<Rc<dyn HandoverTarget<I>>>,
 }
 
 /// Takes connections over when a server hands over, or shares.
-pub(crate) trait Heir<I> {
+pub(crate) trait HandoverTarget<I> {
     /// Takes a connection, with what was read from it and not answered. If it cannot, or not any
     /// more, it gives the connection back, from which these bytes are read again.
-    fn take(self: Rc<Self>, io: I, read_ahead: Bytes) -> Taken<I>;
+    fn hand_over(self: Rc<Self>, io: I, read_ahead: Bytes) -> HandoverFuture<I>;
 }
 
-/// A connection on its way to an [`Heir`], which may be long.
-pub(crate) type Taken<I> = Pin<Box<dyn Future<Output = Result<(), I>>>>;
+/// A connection on its way to a [`HandoverTarget`]. It may take long.
+pub(crate) type HandoverFuture<I> = Pin<Box<dyn Future<Output = Result<(), I>>>>;

@@ -2,7 +2,7 @@
 //! preface that comes in one piece; so a part of one is kept here until it is whole, or none.
 
 use crate::http::options::Http;
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 
 /// What an HTTP/2 client says first. No HTTP/1 request begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -23,9 +23,9 @@ impl Preface {
 
     /// It is heard as the first thing on a connection only. Of one that was idle elsewhere, or on
     /// its way there, nobody knows whether its client had said anything.
-    pub(crate) fn expected(http: &Http, activity: &Activity) -> Self {
-        match activity.stage() {
-            Stage::Fresh | Stage::Idle if http.speaks_http2() && !activity.has_spoken() => {
+    pub(crate) fn expected(http: &Http, state: &ConnState) -> Self {
+        match state.stage() {
+            Stage::Fresh | Stage::Idle if http.speaks_http2() && !state.has_requested() => {
                 Self::AWAITED
             }
             _ => Self::Absent,

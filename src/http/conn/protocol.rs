@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use crate::http::conn::socket::Version;
 use crate::http::conn::stream::Stream;
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Order;
 
 /// What serves the requests of a connection.
@@ -66,11 +66,11 @@ impl fmt::Display for Failure {
 }
 
 /// Begins to serve a connection, anew after each rest.
-pub(crate) trait Begin<I> {
-    fn begin(
+pub(crate) trait StartProtocol<I> {
+    fn start(
         &self,
         version: Version,
         stream: Stream<I>,
-        activity: &Arc<Activity>,
+        state: &Arc<ConnState>,
     ) -> Box<dyn Protocol<I>>;
 }

@@ -10,7 +10,7 @@
 //! Here written bytes are held back only if hyper's last read brought some, so that more requests
 //! may be waiting in its buffer. They leave with the first write or flush after a read that brought
 //! nothing, with a flush after no write, or when they are many. Should hyper do none of that, the
-//! connection's task sees to it before it sleeps, by [`Activity::holds_back`].
+//! connection's task sees to it before it sleeps, by [`ConnState::holds_back`].
 //!
 //! All that is about hyper. Plain requests are answered into the held bytes, and whoever does that
 //! flushes them.
@@ -30,7 +30,7 @@ use tokio::io::ReadBuf;
 use crate::http::conn::preface::Preface;
 use crate::http::conn::socket::{Closed, Socket};
 use crate::http::registry::member::Member;
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::pool::Buffer;
 use crate::row::{Count, Row};
 
@@ -50,7 +50,7 @@ thread_local! {
 /// See the module's head.
 pub(crate) struct Stream<I> {
     io: I,
-    presence: Presence,
+    drop_notice: DropNotice,
     row: Row,
     preface: Preface,
     /// Read before, and not understood yet.
@@ -79,17 +79,17 @@ impl<I> Stream<I> {
     /// What hyper sees of this connection's socket.
     pub(crate) fn of_member(member: &Member, io: I) -> Self {
         let Member {
-            registry, activity, ..
+            registry, state, ..
         } = member;
-        let preface = Preface::expected(&registry.http, activity);
-        Self::new(io, Arc::clone(activity), registry.counters.row(), preface)
+        let preface = Preface::expected(&registry.http, state);
+        Self::new(io, Arc::clone(state), registry.counters.row(), preface)
     }
 
-    pub(crate) fn new(io: I, activity: Arc<Activity>, row: Row, preface: Preface) -> Self {
-        activity.begin_stream();
+    pub(crate) fn new(io: I, state: Arc<ConnState>, row: Row, preface: Preface) -> Self {
+        state.begin_stream();
         Self {
             io,
-            presence: Presence(activity),
+            drop_notice: DropNotice(state),
             row,
             preface,
             ahead: Bytes::new(),
@@ -123,8 +123,8 @@ impl<I> Stream<I> {
         self.preface == Preface::Whole
     }
 
-    fn activity(&self) -> &Activity {
-        &self.presence.0
+    fn state(&self) -> &ConnState {
+        &self.drop_notice.0
     }
 
     /// The socket itself, for our own last words.
@@ -141,7 +141,7 @@ impl<I> Stream<I> {
     }
 
     fn holds_back(&self) -> bool {
-        self.last_read == LastRead::Bytes && self.activity().may_hold()
+        self.last_read == LastRead::Bytes && self.state().may_hold()
     }
 
     #[inline]
@@ -159,7 +159,7 @@ impl<I> Stream<I> {
     /// To be called when one was.
     #[inline]
     pub(crate) fn note_held(&self) {
-        self.presence.0.set_held_back(self.held_len());
+        self.drop_notice.0.set_held_back(self.held_len());
     }
 
     /// Replaces `from` by `to` where it stands last in what is held back, if it does.
@@ -190,7 +190,7 @@ impl<I> Stream<I> {
     /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
     /// on.
     fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
-        if self.activity().may_hold() {
+        if self.state().may_hold() {
             self.row.add(direct, bytes as u64);
         } else {
             self.row.add_shared(after_upgrade, bytes as u64);
@@ -198,7 +198,7 @@ impl<I> Stream<I> {
     }
 
     fn check_cut(&self) -> io::Result<()> {
-        match self.activity().is_cut() {
+        match self.state().is_cut() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
@@ -215,7 +215,7 @@ impl<I> Stream<I> {
             Closed::Nothing => false,
             // It may still read, but most have left, and only bytes that are refused would tell.
             Closed::Sending => {
-                matches!(self.activity().stage(), Stage::Handling | Stage::Answering)
+                matches!(self.state().stage(), Stage::Handling | Stage::Responding)
             }
             Closed::Everything => true,
         };
@@ -241,7 +241,7 @@ impl<I: Socket> Stream<I> {
             let written = write(&mut self.io, cx, held.as_slice());
             if let Poll::Ready(Ok(count)) = written {
                 held.advance(count);
-                self.presence.0.set_held_back(held.remaining());
+                self.drop_notice.0.set_held_back(held.remaining());
             }
             if ready!(self.note_write(cx, written))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -278,7 +278,7 @@ impl<I: Socket> Stream<I> {
         match written {
             Poll::Pending => self.note_blocked(cx),
             Poll::Ready(Ok(bytes @ 1..)) => {
-                self.activity().has_written(bytes);
+                self.state().has_written(bytes);
                 self.count(bytes, Count::BytesOut, Count::TunnelBytesOut);
             }
             Poll::Ready(_) => {}
@@ -290,10 +290,10 @@ impl<I: Socket> Stream<I> {
     fn note_blocked(&mut self, cx: &Context<'_>) {
         let sent = self.io.take_sent();
         if sent > 0 {
-            self.activity().has_written(sent);
+            self.state().has_written(sent);
         }
-        self.activity().write_blocked();
-        self.activity().park_write(cx.waker());
+        self.state().write_blocked();
+        self.state().park_write(cx.waker());
     }
 }
 
@@ -312,7 +312,7 @@ impl<I: Socket> Stream<I> {
             let len = self.ahead.len().min(room);
             put(&self.ahead.split_to(len));
             self.last_read = LastRead::Bytes;
-            self.activity().has_read();
+            self.state().has_read();
             return Poll::Ready(Ok(len));
         }
         let mut landing = LANDING.take();
@@ -336,13 +336,13 @@ impl<I: Socket> Stream<I> {
         };
         match read {
             Poll::Ready(Ok(bytes @ 1..)) => {
-                self.activity().has_read();
+                self.state().has_read();
                 self.count(bytes, Count::BytesIn, Count::TunnelBytesIn);
             }
             Poll::Pending => {
-                self.activity().park_read(cx.waker());
+                self.state().park_read(cx.waker());
                 if self.io.has_part() {
-                    self.activity().has_read();
+                    self.state().has_read();
                 }
             }
             Poll::Ready(_) => {}
@@ -364,7 +364,7 @@ impl<I: Socket> Stream<I> {
 
     /// As [`Socket::poll_readable`].
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.ahead.is_empty() && !self.activity().is_cut() {
+        if self.ahead.is_empty() && !self.state().is_cut() {
             ready!(self.io.poll_readable(cx));
         }
         Poll::Ready(())
@@ -385,9 +385,9 @@ impl<I: Socket> Stream<I> {
 }
 
 /// The stream's end, for whoever waits for it after an upgrade.
-struct Presence(Arc<Activity>);
+struct DropNotice(Arc<ConnState>);
 
-impl Drop for Presence {
+impl Drop for DropNotice {
     fn drop(&mut self) {
         self.0.end_stream();
     }

@@ -1,7 +1,5 @@
-//! The life of one connection. It opens, and then it is either at rest, which is a socket and
-//! nothing else, or in the hands of a protocol. At last somebody takes leave: see [`farewell`].
-//!
-//! [`farewell`]: crate::http::conn::lingering_close
+//! The task of one connection. The connection opens; then it rests, which is a socket and nothing
+//! else, or a protocol serves it; at the end [`LingeringClose`] closes it.
 
 use std::mem;
 use std::pin::Pin;
@@ -11,30 +9,30 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::StatusCode;
 
-use crate::http::conn::handover::{Means, Taken};
+use crate::http::conn::handover::{HandoverFuture, Shared};
 use crate::http::conn::lingering_close::{
-    Farewell, HEAD_TOO_LARGE, Manner, TARGET_TOO_LONG, TOO_SLOW,
+    CloseMode, HEAD_TOO_LARGE, LingeringClose, TARGET_TOO_LONG, TOO_SLOW,
 };
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::{Socket, Version};
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::rules;
-use crate::http::registry::drain::Leave;
+use crate::http::registry::drain::HandoverPermit;
 use crate::http::registry::member::Member;
 use crate::http::registry::state::Stage;
 use crate::http::registry::timeouts::{Deadline, Order};
 
 /// Serves one connection to its end.
-pub(crate) enum Life<I> {
-    Lives(Connection<I>),
-    Leaves(Pin<Box<dyn Future<Output = ()>>>),
-    Over,
+pub(crate) enum ConnectionTask<I> {
+    Open(OpenConnection<I>),
+    Closing(Pin<Box<dyn Future<Output = ()>>>),
+    Done,
 }
 
-/// A connection before its farewell.
-pub(crate) struct Connection<I> {
+/// A connection that is not closing yet.
+pub(crate) struct OpenConnection<I> {
     member: Member,
-    means: Rc<Means<I>>,
+    shared: Rc<Shared<I>>,
     phase: Phase<I>,
 }
 
@@ -42,68 +40,68 @@ enum Phase<I> {
     /// Something comes before HTTP.
     Opening(I),
     /// Not one byte has come since the last answer, or at all.
-    AtRest(I),
-    Served(Box<dyn Protocol<I>>),
-    /// On its way to the heir.
-    HandedOver {
-        taken: Taken<I>,
-        _leave: Leave,
+    Resting(I),
+    Serving(Box<dyn Protocol<I>>),
+    /// On its way to another server.
+    HandingOver {
+        future: HandoverFuture<I>,
+        _permit: HandoverPermit,
     },
     /// In between.
     Moving,
 }
 
-/// What comes after a connection's life: nothing, or a farewell.
-type Last<I> = Option<Farewell<I>>;
+/// How a connection ends: at once, or by a lingering close.
+type Ending<I> = Option<LingeringClose<I>>;
 
-impl<I: Socket> Life<I> {
-    pub(crate) fn new(member: Member, means: Rc<Means<I>>, io: I) -> Self {
-        if means.heir.is_some() {
-            member.activity.let_leave();
+impl<I: Socket> ConnectionTask<I> {
+    pub(crate) fn new(member: Member, shared: Rc<Shared<I>>, io: I) -> Self {
+        if shared.target.is_some() {
+            member.state.allow_handover();
         }
-        Self::Lives(Connection {
+        Self::Open(OpenConnection {
             member,
-            means,
+            shared,
             phase: Phase::Opening(io),
         })
     }
 }
 
-impl<I: Socket> Future for Life<I> {
+impl<I: Socket> Future for ConnectionTask<I> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         loop {
             let last = match this {
-                Self::Lives(connection) => match connection.poll(cx) {
+                Self::Open(connection) => match connection.poll(cx) {
                     Poll::Ready(last) => last,
                     Poll::Pending => return Poll::Pending,
                 },
-                Self::Leaves(farewell) => match farewell.as_mut().poll(cx) {
+                Self::Closing(lingering_close) => match lingering_close.as_mut().poll(cx) {
                     Poll::Ready(()) => None,
                     Poll::Pending => return Poll::Pending,
                 },
-                Self::Over => return Poll::Ready(()),
+                Self::Done => return Poll::Ready(()),
             };
-            let Self::Lives(connection) = mem::replace(this, Self::Over) else {
+            let Self::Open(connection) = mem::replace(this, Self::Done) else {
                 return Poll::Ready(());
             };
             if let Some(last) = last {
-                *this = Self::Leaves(Box::pin(last.say(connection.member)));
+                *this = Self::Closing(Box::pin(last.run(connection.member)));
             }
         }
     }
 }
 
-impl<I: Socket> Connection<I> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last<I>> {
+impl<I: Socket> OpenConnection<I> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ending<I>> {
         loop {
             let outcome = match &mut self.phase {
                 Phase::Opening(_) => self.poll_open(cx),
-                Phase::AtRest(_) => self.poll_rest(cx),
-                Phase::Served(_) => self.poll_served(cx),
-                Phase::HandedOver { .. } => self.poll_handed_over(cx),
+                Phase::Resting(_) => self.poll_rest(cx),
+                Phase::Serving(_) => self.poll_served(cx),
+                Phase::HandingOver { .. } => self.poll_hand_over(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
             };
             match outcome {
@@ -115,19 +113,19 @@ impl<I: Socket> Connection<I> {
     }
 
     /// `None` is "go on, in another phase"; as with the next two.
-    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
+    fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
         let Phase::Opening(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
         match io.poll_open(cx) {
             Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
-                    self.member.activity.introduce(io.info());
-                    self.member.activity.enter(match io.was_idle() {
+                    self.member.state.set_info(io.info());
+                    self.member.state.enter(match io.was_idle() {
                         true => Stage::Idle,
                         false => Stage::Fresh,
                     });
-                    self.phase = Phase::AtRest(io);
+                    self.phase = Phase::Resting(io);
                 }
                 if version == Version::Http2 {
                     // The server has something to say before the client has.
@@ -150,12 +148,12 @@ impl<I: Socket> Connection<I> {
         }
     }
 
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        if let Some(leave) = self.member.try_leave() {
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
+        if let Some(leave) = self.member.try_hand_over() {
             self.hand_over(leave);
             return Poll::Ready(None);
         }
-        let Phase::AtRest(io) = &mut self.phase else {
+        let Phase::Resting(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
         if io.poll_readable(cx).is_ready() {
@@ -173,34 +171,34 @@ impl<I: Socket> Connection<I> {
         let last = match order {
             Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
             Order::Cut => None,
-            Order::CloseIdle | Order::MakeRoom | Order::Expire(_) => {
-                self.take_stream().map(Farewell::silent)
+            Order::CloseIdle | Order::Evict | Order::Expire(_) => {
+                self.take_stream().map(LingeringClose::silent)
             }
         };
         self.member.note(order);
         Poll::Ready(Some(last))
     }
 
-    fn poll_served(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        let Phase::Served(protocol) = &mut self.phase else {
+    fn poll_served(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
+        let Phase::Serving(protocol) = &mut self.phase else {
             return Poll::Ready(None);
         };
-        self.member.activity.settle();
+        self.member.state.clear_leftover();
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(self.end(outcome));
         }
-        if let Some(leave) = self.member.try_leave() {
+        if let Some(leave) = self.member.try_hand_over() {
             self.hand_over(leave);
             return Poll::Ready(None);
         }
-        let activity = &self.member.activity;
-        if activity.holds_back() && activity.write_blocked_since().is_none() {
+        let state = &self.member.state;
+        if state.holds_back() && state.write_blocked_since().is_none() {
             // hyper stopped without telling the stream, as it does if the handler of the second of
             // three pipelined requests is pending. A poll with nothing to write flushes; others may
             // go first.
             cx.waker().wake_by_ref();
         }
-        if activity.is_idle() && !activity.is_settled() {
+        if state.is_idle() && !state.has_no_leftover() {
             // Nobody else may take the rest of a body for a request.
             cx.waker().wake_by_ref();
         }
@@ -209,24 +207,24 @@ impl<I: Socket> Connection<I> {
             return Poll::Pending;
         };
         Poll::Ready(match protocol.follow(order, cx) {
-            Some(order) => self.obey(order),
+            Some(order) => self.apply(order),
             None => None,
         })
     }
 
     /// Whatever comes while it is on its way, waits.
-    fn poll_handed_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Last<I>>> {
-        let Phase::HandedOver { taken, .. } = &mut self.phase else {
+    fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
+        let Phase::HandingOver { future, .. } = &mut self.phase else {
             return Poll::Ready(None);
         };
-        match taken.as_mut().poll(cx) {
+        match future.as_mut().poll(cx) {
             Poll::Ready(Ok(())) => {
                 tracing::debug!(peer = ?self.member.peer(), "connection handed over");
                 Poll::Ready(Some(None))
             }
             Poll::Ready(Err(io)) => {
-                self.member.returns();
-                self.phase = Phase::AtRest(io);
+                self.member.handover_failed();
+                self.phase = Phase::Resting(io);
                 Poll::Ready(None)
             }
             Poll::Pending => match self.member.take_order(cx) {
@@ -239,11 +237,11 @@ impl<I: Socket> Connection<I> {
         }
     }
 
-    /// Gives the idle connection to its heir.
-    fn hand_over(&mut self, leave: Leave) {
+    /// Gives the idle connection to the other server.
+    fn hand_over(&mut self, leave: HandoverPermit) {
         let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
-            Phase::AtRest(io) => (io, Bytes::new()),
-            Phase::Served(protocol) => match protocol.into_stream() {
+            Phase::Resting(io) => (io, Bytes::new()),
+            Phase::Serving(protocol) => match protocol.into_stream() {
                 Some(stream) => stream.into_parts(),
                 None => return,
             },
@@ -252,12 +250,12 @@ impl<I: Socket> Connection<I> {
                 return;
             }
         };
-        if let Some(heir) = &self.means.heir {
+        if let Some(target) = &self.shared.target {
             self.member.rest();
-            self.member.activity.enter(Stage::HandedOver);
-            self.phase = Phase::HandedOver {
-                taken: Rc::clone(heir).take(io, read_ahead),
-                _leave: leave,
+            self.member.state.enter(Stage::HandedOver);
+            self.phase = Phase::HandingOver {
+                future: Rc::clone(target).hand_over(io, read_ahead),
+                _permit: leave,
             };
         }
     }
@@ -270,26 +268,26 @@ impl<I: Socket> Connection<I> {
     }
 
     fn serve_stream(&mut self, version: Version, stream: Stream<I>) {
-        self.member.warm_up();
-        let activity = &self.member.activity;
+        self.member.activate();
+        let state = &self.member.state;
         if version == Version::Http2 {
             // Half of its state is the client's: nobody could take it over.
-            activity.stay();
+            state.forbid_handover();
         }
-        let protocol = self.means.http.begin(version, stream, activity);
-        self.phase = Phase::Served(protocol);
+        let protocol = self.shared.http.start(version, stream, state);
+        self.phase = Phase::Serving(protocol);
     }
 
     fn take_stream(&mut self) -> Option<Stream<I>> {
         match mem::replace(&mut self.phase, Phase::Moving) {
-            Phase::AtRest(io) => Some(Stream::of_member(&self.member, io)),
-            Phase::Served(protocol) => protocol.into_stream(),
-            Phase::Opening(_) | Phase::HandedOver { .. } | Phase::Moving => None,
+            Phase::Resting(io) => Some(Stream::of_member(&self.member, io)),
+            Phase::Serving(protocol) => protocol.into_stream(),
+            Phase::Opening(_) | Phase::HandingOver { .. } | Phase::Moving => None,
         }
     }
 
     /// Does what the registry wants of a connection that is served; `None` if it lives on.
-    fn obey(&mut self, order: Order) -> Option<Last<I>> {
+    fn apply(&mut self, order: Order) -> Option<Ending<I>> {
         if matches!(order, Order::Cut | Order::Expire(Deadline::Write)) {
             // Somebody who does not read will not read our last words either.
             self.member.note(order);
@@ -303,7 +301,7 @@ impl<I: Socket> Connection<I> {
         if order == Order::Rest {
             if is_silent {
                 self.member.rest();
-                self.phase = Phase::AtRest(stream.into_parts().0);
+                self.phase = Phase::Resting(stream.into_parts().0);
             } else {
                 self.serve_stream(Version::Http1, stream);
             }
@@ -315,18 +313,22 @@ impl<I: Socket> Connection<I> {
         }
         self.member.note(order);
         if is_silent {
-            return Some(Some(Farewell::silent(stream)));
+            return Some(Some(LingeringClose::silent(stream)));
         }
         self.refuse(StatusCode::REQUEST_TIMEOUT);
-        Some(Some(Farewell::new(stream, TOO_SLOW, Manner::HearOut)))
+        Some(Some(LingeringClose::new(
+            stream,
+            TOO_SLOW,
+            CloseMode::Linger,
+        )))
     }
 
     /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
-    fn end(&mut self, outcome: Result<(), Failure>) -> Option<Last<I>> {
+    fn end(&mut self, outcome: Result<(), Failure>) -> Option<Ending<I>> {
         let peer = self.member.peer();
-        let activity = &self.member.activity;
+        let state = &self.member.state;
         // Where an upgrade was on offer nothing is held back; the stream may be somebody else's.
-        let is_over = activity.may_hold() && !activity.is_body_unread() && !activity.holds_back();
+        let is_over = state.may_hold() && !state.is_body_unread() && !state.holds_back();
         if outcome.is_ok() && is_over {
             // All is said: the stream ends together with what was built around it.
             tracing::debug!(?peer, "connection ended");
@@ -336,15 +338,19 @@ impl<I: Socket> Connection<I> {
         Some(match (outcome, stream) {
             (Ok(()), None) => {
                 tracing::debug!(?peer, "connection upgraded");
-                Some(Farewell::Upgraded)
+                Some(LingeringClose::Upgraded)
             }
             (Ok(()), Some(stream)) => {
                 tracing::debug!(?peer, "connection ended");
-                let manner = match self.member.activity.is_body_unread() {
-                    true => Some(Manner::HearOut),
-                    false => self.member.activity.holds_back().then_some(Manner::Finish),
+                let mode = match self.member.state.is_body_unread() {
+                    true => Some(CloseMode::Linger),
+                    false => self
+                        .member
+                        .state
+                        .holds_back()
+                        .then_some(CloseMode::SendAndShutdown),
                 };
-                manner.map(|manner| Farewell::new(stream, b"", manner))
+                mode.map(|mode| LingeringClose::new(stream, b"", mode))
             }
             (Err(error), Some(stream)) if error.is_parse_version_h2() && stream.begins_http2() => {
                 self.serve_stream(Version::Http2, stream);
@@ -365,12 +371,12 @@ impl<I: Socket> Connection<I> {
                 if error.is_parse() && !error.is_parse_version_h2() {
                     self.refuse(status);
                 }
-                let manner = match error.is_parse() {
-                    true => Manner::HearOut,
+                let mode = match error.is_parse() {
+                    true => CloseMode::Linger,
                     // No end of file: a response may have broken off. Those before it are whole.
-                    false => Manner::Send,
+                    false => CloseMode::SendOnly,
                 };
-                Some(Farewell::new(stream, b"", manner))
+                Some(LingeringClose::new(stream, b"", mode))
             }
         })
     }
@@ -378,10 +384,10 @@ impl<I: Socket> Connection<I> {
     /// Counts and tells an answer to what is no request, so that no service has seen it.
     fn refuse(&self, status: StatusCode) {
         let Member {
-            registry, activity, ..
+            registry, state, ..
         } = &self.member;
         registry.counters.answer(status);
-        registry.http.on_refused.tell(status, activity.info(), None);
+        registry.http.on_refused.tell(status, state.info(), None);
     }
 }
 

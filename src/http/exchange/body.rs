@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 
 use crate::http::exchange::lifecycle::Exchange;
 use crate::http::info::ConnectionInfo;
-use crate::http::registry::state::{Activity, BodyFailure};
+use crate::http::registry::state::{BodyFailure, ConnState};
 use crate::id::ConnectionId;
 
 /// A request's body, read from the connection as the handler asks for it.
@@ -29,7 +29,7 @@ use crate::id::ConnectionId;
 /// none is ever sent, since hyper has no way to send one: clients send the body after a wait of
 /// their own (curl: one second).
 pub struct Body {
-    activity: Arc<Activity>,
+    state: Arc<ConnState>,
     /// `None` once it has ended, or if there is none. On the heap: a request is moved often on its
     /// way, and most have none.
     unread: Option<Arc<Mutex<Unread>>>,
@@ -57,20 +57,20 @@ pub(crate) struct Expected(Weak<Mutex<Unread>>);
 
 impl Body {
     /// That of a request that has none.
-    pub(crate) fn empty(activity: Arc<Activity>) -> Self {
+    pub(crate) fn empty(state: Arc<ConnState>) -> Self {
         Self {
-            activity,
+            state,
             unread: None,
         }
     }
 
-    pub(crate) fn new(incoming: Incoming, activity: Arc<Activity>, limit: u64) -> Self {
+    pub(crate) fn new(incoming: Incoming, state: Arc<ConnState>, limit: u64) -> Self {
         if incoming.is_end_stream() {
-            return Self::empty(activity);
+            return Self::empty(state);
         }
-        activity.open_body();
+        state.open_body();
         Self {
-            activity,
+            state,
             unread: Some(Arc::new(Mutex::new(Unread {
                 incoming,
                 limit,
@@ -88,20 +88,20 @@ impl Body {
     /// The connection that the request came on: whose it is and where it was accepted.
     #[must_use]
     pub fn connection(&self) -> &ConnectionInfo {
-        self.activity.info()
+        self.state.info()
     }
 
     /// Tells the connection from the others that the worker has open. Requests of one connection
     /// of HTTP/2 have the same: for what is to be limited by connection.
     #[must_use]
     pub fn connection_id(&self) -> ConnectionId {
-        // Each open connection has an activity, in a place of its own.
-        ConnectionId(std::ptr::from_ref(self.activity.of_connection()).addr())
+        // Each open connection has a state of its own, at its own address.
+        ConnectionId(std::ptr::from_ref(self.state.of_connection()).addr())
     }
 
     fn end(&mut self) {
         self.unread = None;
-        self.activity.close_body();
+        self.state.close_body();
     }
 }
 
@@ -161,8 +161,8 @@ fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
 }
 
 /// What is known already to be wrong with a body.
-fn failure(activity: &Activity, limit: u64) -> Option<BodyError> {
-    match activity.body_failure()? {
+fn failure(state: &ConnState, limit: u64) -> Option<BodyError> {
+    match state.body_failure()? {
         BodyFailure::TooLarge => Some(BodyError::TooLarge { limit }),
         BodyFailure::TimedOut => Some(BodyError::TimedOut),
         // hyper tells each cause once; the first call passed it on.
@@ -183,14 +183,14 @@ impl http_body::Body for Body {
             return Poll::Ready(None);
         };
         let mut unread = lock(shared);
-        if let Some(failure) = failure(&this.activity, unread.limit) {
+        if let Some(failure) = failure(&this.state, unread.limit) {
             return Poll::Ready(Some(Err(failure)));
         }
         let Poll::Ready(item) = unread.poll_next(cx) else {
-            this.activity.await_body(cx.waker());
+            this.state.await_body(cx.waker());
             return Poll::Pending;
         };
-        this.activity.end_await_body();
+        this.state.end_await_body();
         let counted = item.map(|frame| match frame {
             Ok(frame) => unread.count(&frame).map(|()| frame),
             Err(error) => Err(BodyError::Broken(error)),
@@ -198,7 +198,7 @@ impl http_body::Body for Body {
         let is_over = match &counted {
             Some(Ok(_)) => unread.incoming.is_end_stream(),
             Some(Err(error)) => {
-                this.activity.fail_body(error.failure());
+                this.state.fail_body(error.failure());
                 false
             }
             None => true,
@@ -226,7 +226,7 @@ impl Drop for Body {
     fn drop(&mut self) {
         // A body read to its end may outlive its exchange, and the next one's facts are not its.
         if self.unread.is_some() {
-            self.activity.leave_body_unread();
+            self.state.leave_body_unread();
         }
     }
 }

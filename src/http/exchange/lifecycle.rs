@@ -10,12 +10,12 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::{Activity, BodyFailure, Stage};
+use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::row::Timing;
 
 /// Who made an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Author {
+pub(crate) enum ResponseSource {
     Handler,
     Server,
 }
@@ -26,7 +26,7 @@ pub(crate) enum Author {
 /// requests, which come one after the other, have one that begins anew.
 pub(crate) struct Exchange {
     registry: Rc<Registry>,
-    activity: Arc<Activity>,
+    state: Arc<ConnState>,
     /// Of the request that is under way.
     timing: Option<Timing>,
     /// What the client speaks.
@@ -37,10 +37,10 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// One that has not begun.
-    pub(crate) fn new(registry: &Rc<Registry>, activity: &Arc<Activity>) -> Self {
+    pub(crate) fn new(registry: &Rc<Registry>, state: &Arc<ConnState>) -> Self {
         Self {
             registry: Rc::clone(registry),
-            activity: Arc::clone(activity),
+            state: Arc::clone(state),
             timing: None,
             version: Version::HTTP_11,
             tunnel: false,
@@ -50,8 +50,8 @@ impl Exchange {
     /// A request has come.
     #[inline]
     pub(crate) fn begin(&mut self, version: Version, tunnel: bool) {
-        self.activity.begin_request();
-        self.timing = Some(self.registry.request_begins(&self.activity));
+        self.state.begin_request();
+        self.timing = Some(self.registry.request_begins(&self.state));
         self.version = version;
         self.tunnel = tunnel;
     }
@@ -64,14 +64,14 @@ impl Exchange {
     #[inline]
     pub(crate) fn end(&mut self) {
         if let Some(timing) = self.timing.take() {
-            self.activity.enter(Stage::Idle);
+            self.state.enter(Stage::Idle);
             self.registry.counters.request_ends(timing);
         }
     }
 
     /// Puts on the head of a response what is ours to add.
-    pub(crate) fn sign(&self, head: &mut Parts, author: Author) {
-        self.activity.enter(Stage::Answering);
+    pub(crate) fn complete_head(&self, head: &mut Parts, source: ResponseSource) {
+        self.state.enter(Stage::Responding);
         if let Some(server) = &self.registry.http.server_header
             && !head.headers.contains_key(SERVER)
         {
@@ -81,8 +81,8 @@ impl Exchange {
             || (self.tunnel && head.status.is_success());
         if is_upgrade {
             // The bytes that follow are not ours to schedule, so the head must not wait for them.
-            self.activity.hold_nothing();
-        } else if self.is_last(author) {
+            self.state.hold_nothing();
+        } else if self.is_last(source) {
             let close = HeaderValue::from_static("close");
             head.headers.insert(CONNECTION, close);
         }
@@ -95,25 +95,25 @@ impl Exchange {
 
     /// The client is to be told this. Once for each request.
     #[inline]
-    pub(crate) fn count_answer(&self, status: StatusCode) {
+    pub(crate) fn count_response(&self, status: StatusCode) {
         self.registry.counters.answer(status);
     }
 
     /// Whether the connection ends with this response.
-    fn is_last(&self, author: Author) -> bool {
+    fn is_last(&self, source: ResponseSource) -> bool {
         // A stream of HTTP/2 ends by itself, and the connection's end is for GOAWAY to tell.
-        if self.activity.is_of_stream() {
+        if self.state.is_of_stream() {
             return false;
         }
-        self.registry.is_draining(&self.activity)
-            || self.activity.is_spent()
-            || self.activity.body_failure().is_some()
-            || (author == Author::Server && self.activity.is_body_unread())
+        self.registry.is_draining(&self.state)
+            || self.state.ends_after_response()
+            || self.state.body_failure().is_some()
+            || (source == ResponseSource::Server && self.state.is_body_unread())
     }
 
     /// The handler returned an error: the status it means.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
-        let status = match self.activity.body_failure() {
+        let status = match self.state.body_failure() {
             Some(BodyFailure::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             Some(BodyFailure::TimedOut) => StatusCode::REQUEST_TIMEOUT,
             Some(BodyFailure::Broken) => StatusCode::BAD_REQUEST,
@@ -146,11 +146,11 @@ impl Exchange {
 }
 
 /// An answer of ours, without a body.
-pub(crate) fn own<B>(status: StatusCode) -> (Parts, Option<B>, Author) {
+pub(crate) fn own<B>(status: StatusCode) -> (Parts, Option<B>, ResponseSource) {
     let mut response = Response::new(None);
     *response.status_mut() = status;
     let (head, body) = response.into_parts();
-    (head, body, Author::Server)
+    (head, body, ResponseSource::Server)
 }
 
 /// RFC 9112 9.6.

@@ -19,23 +19,23 @@ use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
-use crate::http::exchange::lifecycle::{Author, Exchange, own};
+use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::rules;
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 
 /// See the module's head.
 pub(crate) struct Guarded<S> {
     pub(crate) inner: Rc<S>,
     pub(crate) registry: Rc<Registry>,
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) state: Arc<ConnState>,
 }
 
 impl<S> Guarded<S> {
     /// The body of a request that has none.
     pub(crate) fn empty_body(&self) -> Body {
-        Body::empty(Arc::clone(&self.activity))
+        Body::empty(Arc::clone(&self.state))
     }
 
     /// Answers in the handler's place.
@@ -44,14 +44,14 @@ impl<S> Guarded<S> {
         status: StatusCode,
         request: http::Request<R>,
         exchange: Exchange,
-    ) -> Answer<F, B> {
+    ) -> ResponseFuture<F, B> {
         let (head, _unread) = request.into_parts();
         let on_refused = &self.registry.http.on_refused;
-        on_refused.tell(status, self.activity.info(), Some(&head));
-        Answer::own(status, exchange)
+        on_refused.tell(status, self.state.info(), Some(&head));
+        ResponseFuture::own(status, exchange)
     }
 
-    fn handle<B>(&self, request: Request, exchange: Exchange) -> Answer<S::Future, B>
+    fn handle<B>(&self, request: Request, exchange: Exchange) -> ResponseFuture<S::Future, B>
     where
         S: Service<Request, Response = Response<B>>,
     {
@@ -60,14 +60,14 @@ impl<S> Guarded<S> {
             && request.headers().contains_key(EXPECT);
         let expected = waits.then(|| request.body().expected()).flatten();
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
-            Ok(handler) => Answer {
-                work: Work::Handler { handler },
+            Ok(handler) => ResponseFuture {
+                work: HandlerState::Handler { handler },
                 exchange: Some(exchange),
                 expected,
             },
             Err(payload) => {
                 exchange.panicked(&*payload);
-                Answer::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
+                ResponseFuture::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
             }
         }
     }
@@ -82,22 +82,22 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = Infallible;
-    type Future = Answer<S::Future, B>;
+    type Future = ResponseFuture<S::Future, B>;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         let tunnel = request.method() == Method::CONNECT;
-        let mut exchange = Exchange::new(&self.registry, &self.activity);
+        let mut exchange = Exchange::new(&self.registry, &self.state);
         exchange.begin(request.version(), tunnel);
         if request.extensions().get::<OnUpgrade>().is_some() {
             // Granted or not, hyper gives the stream away when this connection ends, without a
             // flush: an answer that is held back then would be lost.
-            self.activity.hold_nothing();
+            self.state.hold_nothing();
         }
         if request.version() < Version::HTTP_2 {
             if let Err(refusal) = rules::check(&request, &self.registry.http) {
                 tracing::debug!(%refusal, "request refused");
                 // Whatever follows is taken for its body, so that the connection ends here.
-                self.activity.leave_body_unread();
+                self.state.leave_body_unread();
                 return self.refuse(refusal.status(), request, exchange);
             }
             rules::settle_host(&mut request);
@@ -109,7 +109,7 @@ where
             not(feature = "http2"),
             expect(unused_mut, reason = "HTTP/1 has one Cookie")
         )]
-        let mut request = request.map(|body| Body::new(body, Arc::clone(&self.activity), limit));
+        let mut request = request.map(|body| Body::new(body, Arc::clone(&self.state), limit));
         if announced > limit {
             tracing::debug!(announced, limit, "request refused: its body is too large");
             return self.refuse(StatusCode::PAYLOAD_TOO_LARGE, request, exchange);
@@ -129,9 +129,9 @@ where
 pin_project! {
     /// The answer to one request, in the making. hyper keeps it in one place for the life of the
     /// connection, so that a request costs no allocation for it.
-    pub(crate) struct Answer<F, B> {
+    pub(crate) struct ResponseFuture<F, B> {
         #[pin]
-        work: Work<F, B>,
+        work: HandlerState<F, B>,
         // Here until the response carries it away.
         exchange: Option<Exchange>,
         // If the client waits for `100 Continue`.
@@ -141,7 +141,7 @@ pin_project! {
 
 pin_project! {
     #[project = WorkPinned]
-    enum Work<F, B> {
+    enum HandlerState<F, B> {
         Handler { #[pin] handler: F },
         // The handler's response: hyper sends `100 Continue` first.
         Held { response: Option<Box<Response<B>>> },
@@ -150,23 +150,26 @@ pin_project! {
     }
 }
 
-impl<F, B> Answer<F, B> {
+impl<F, B> ResponseFuture<F, B> {
     fn own(status: StatusCode, exchange: Exchange) -> Self {
         Self {
-            work: Work::Own { status },
+            work: HandlerState::Own { status },
             exchange: Some(exchange),
             expected: None,
         }
     }
 }
 
-impl<F, B, E> Answer<F, B>
+impl<F, B, E> ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     /// What the handler has come to, or what the server says in its place.
-    fn poll_work(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Parts, Option<B>, Author)> {
+    fn poll_work(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<(Parts, Option<B>, ResponseSource)> {
         let mut this = self.project();
         let response = match this.work.as_mut().project() {
             WorkPinned::Own { status } => return Poll::Ready(own(*status)),
@@ -176,7 +179,7 @@ where
                 let exchange = this.exchange.as_ref().expect(POLLED_AFTER_END);
                 // What the handler held goes now: a body it left unread decides whether the
                 // connection can be kept, and whether the client is to send the body at all.
-                this.work.set(Work::Own {
+                this.work.set(HandlerState::Own {
                     status: StatusCode::INTERNAL_SERVER_ERROR,
                 });
                 let response = match outcome {
@@ -188,7 +191,7 @@ where
                     // After the head of a response hyper sends no `100 Continue` any more. It
                     // looks at the body before it polls this again.
                     let response = Some(Box::new(response));
-                    this.work.set(Work::Held { response });
+                    this.work.set(HandlerState::Held { response });
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -196,11 +199,11 @@ where
             }
         };
         let (head, body) = response.into_parts();
-        Poll::Ready((head, Some(body), Author::Handler))
+        Poll::Ready((head, Some(body), ResponseSource::Handler))
     }
 }
 
-impl<F, B, E> Future for Answer<F, B>
+impl<F, B, E> Future for ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
@@ -208,10 +211,10 @@ where
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (mut head, body, author) = ready!(self.as_mut().poll_work(cx));
+        let (mut head, body, source) = ready!(self.as_mut().poll_work(cx));
         let exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
-        exchange.sign(&mut head, author);
-        exchange.count_answer(head.status);
+        exchange.complete_head(&mut head, source);
+        exchange.count_response(head.status);
         let body = ResponseBody::new(body, exchange);
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }

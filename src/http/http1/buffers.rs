@@ -1,11 +1,11 @@
 //! Room for what is read, and for the fields of requests and answers. A connection has some while
 //! it has something to understand or to answer, and no longer: what serves thousands that are busy
-//! now and then is a few rooms, which stay in the cache.
+//! now and then is a few buffers, which stay in the CPU's cache.
 
 use bytes::BytesMut;
 use http::HeaderMap;
 
-use crate::pool::Spare;
+use crate::pool::FreeList;
 
 /// As many of each are kept for later.
 const KEPT_MAX: usize = 32;
@@ -17,16 +17,16 @@ const INPUT_MIN: usize = 1024;
 const FIELDS_MAX: usize = 64;
 
 /// See the module's head.
-pub(crate) struct Rooms {
-    inputs: Spare<BytesMut>,
-    fields: Spare<HeaderMap>,
+pub(crate) struct Buffers {
+    inputs: FreeList<BytesMut>,
+    fields: FreeList<HeaderMap>,
 }
 
-impl Rooms {
+impl Buffers {
     pub(crate) fn new() -> Self {
         Self {
-            inputs: Spare::new(KEPT_MAX),
-            fields: Spare::new(KEPT_MAX),
+            inputs: FreeList::new(KEPT_MAX),
+            fields: FreeList::new(KEPT_MAX),
         }
     }
 
@@ -80,19 +80,19 @@ mod tests {
 
     #[test]
     fn room_comes_back_empty() {
-        let rooms = Rooms::new();
+        let buffers = Buffers::new();
         let fields = with_fields(8);
         let capacity = fields.capacity();
-        rooms.keep_fields(fields);
-        let again = rooms.fields();
+        buffers.keep_fields(fields);
+        let again = buffers.fields();
         assert!(again.is_empty());
         assert_eq!(again.capacity(), capacity);
-        assert_eq!(rooms.fields().capacity(), 0, "there was one");
+        assert_eq!(buffers.fields().capacity(), 0, "there was one");
     }
 
     #[test]
     fn room_for_a_rare_request_is_not_kept() {
-        let rooms = Rooms::new();
+        let buffers = Buffers::new();
         let repeated = iter::repeat_with(|| with_fields(1)).take(FIELDS_MAX + 1);
         let mut of_one_name = HeaderMap::new();
         for (name, value) in repeated.flatten() {
@@ -100,15 +100,15 @@ mod tests {
         }
         for fields in [with_fields(0), with_fields(FIELDS_MAX + 1), of_one_name] {
             let count = fields.len();
-            rooms.keep_fields(fields);
-            assert_eq!(rooms.fields().capacity(), 0, "{count} fields");
+            buffers.keep_fields(fields);
+            assert_eq!(buffers.fields().capacity(), 0, "{count} fields");
         }
     }
 
     #[test]
     fn there_is_an_end_to_it() {
-        let rooms = Rooms::new();
-        (0..=KEPT_MAX).for_each(|_| rooms.keep_fields(with_fields(1)));
-        assert_eq!(rooms.kept(), (0, KEPT_MAX));
+        let buffers = Buffers::new();
+        (0..=KEPT_MAX).for_each(|_| buffers.keep_fields(with_fields(1)));
+        assert_eq!(buffers.kept(), (0, KEPT_MAX));
     }
 }

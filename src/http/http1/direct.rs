@@ -21,13 +21,13 @@ use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::lifecycle::{Author, Exchange, own};
+use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::service::Guarded;
 use crate::http::http1::head::{self, Found, Head};
-use crate::http::http1::head_cache::Known;
+use crate::http::http1::head_cache::HeadCache;
 use crate::http::http1::resumed::Resumed;
-use crate::http::http1::shared::Ways;
+use crate::http::http1::shared::Shared;
 use crate::http::http1::write::{self, Plan};
 use crate::http::options::DateHeader;
 use crate::pool::Buffer;
@@ -44,7 +44,7 @@ where
     guarded: Guarded<S>,
     /// The one after the other.
     exchange: Exchange,
-    ways: Rc<Ways>,
+    shared: Rc<Shared>,
     /// Read and not answered; perhaps the head that is being answered comes first.
     input: BytesMut,
     /// Whether that has room of its own.
@@ -54,7 +54,7 @@ where
     /// That of the request that is being answered, for hyper if the answer is not plain.
     head: Head,
     /// That answer.
-    given: Option<Box<Response<Option<B>>>>,
+    response_for_hyper: Option<Box<Response<Option<B>>>>,
     /// Whether the answer to it ends the connection.
     is_last: bool,
     /// Whether answers may not have left.
@@ -64,14 +64,14 @@ where
     has_emptied: bool,
     /// How much was held before that answer, if nothing of it has been sent.
     held_before: Option<usize>,
-    known: Known,
+    cache: HeadCache,
     /// In one place for the life of the connection, so that a request costs no allocation for it.
-    work: Pin<Box<Work<S::Future, B>>>,
+    current: Pin<Box<Current<S::Future, B>>>,
 }
 
 pin_project! {
-    #[project = WorkPinned]
-    enum Work<F, B> {
+    #[project = CurrentPinned]
+    enum Current<F, B> {
         Vacant,
         Handler { #[pin] handler: F },
         // `None` is the empty body.
@@ -103,29 +103,29 @@ where
     B: Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    pub(crate) fn new(stream: Stream<I>, guarded: Guarded<S>, ways: Rc<Ways>) -> Self {
+    pub(crate) fn new(stream: Stream<I>, guarded: Guarded<S>, shared: Rc<Shared>) -> Self {
         Self {
             stream,
-            exchange: Exchange::new(&guarded.registry, &guarded.activity),
+            exchange: Exchange::new(&guarded.registry, &guarded.state),
             guarded,
-            ways,
+            shared,
             input: BytesMut::new(),
             has_room: false,
             part: 0,
             head: Head::default(),
-            given: None,
+            response_for_hyper: None,
             is_last: false,
             is_unflushed: false,
             has_emptied: false,
             held_before: None,
-            known: Known::default(),
-            work: Box::pin(Work::Vacant),
+            cache: HeadCache::default(),
+            current: Box::pin(Current::Vacant),
         }
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         if self.guarded.registry.http.date_header == DateHeader::Sent {
-            self.ways.date.renew();
+            self.shared.date.renew();
         }
         let mut served = 0;
         // Since then something may have come.
@@ -140,7 +140,7 @@ where
                     return self.poll_meanwhile(cx);
                 }
                 Ok(polled) => return polled,
-                Err(payload) => self.unwound(payload),
+                Err(payload) => self.on_panic(payload),
             };
             if let Some(outcome) = step {
                 return Poll::Ready(outcome);
@@ -150,19 +150,19 @@ where
 
     fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome> {
         loop {
-            let step = match self.work.as_mut().project() {
-                WorkPinned::Vacant => ready!(self.poll_vacant(cx, served)),
-                WorkPinned::Handler { handler } => match ready!(handler.poll(cx)) {
+            let step = match self.current.as_mut().project() {
+                CurrentPinned::Vacant => ready!(self.poll_vacant(cx, served)),
+                CurrentPinned::Handler { handler } => match ready!(handler.poll(cx)) {
                     Ok(response) => {
                         let (head, body) = response.into_parts();
-                        self.answer(head, Some(body), Author::Handler)
+                        self.answer(head, Some(body), ResponseSource::Handler)
                     }
                     Err(error) => {
-                        let (head, body, author) = own(self.exchange.failed(&*error.into()));
-                        self.answer(head, body, author)
+                        let (head, body, source) = own(self.exchange.failed(&*error.into()));
+                        self.answer(head, body, source)
                     }
                 },
-                WorkPinned::Body { body, left } => {
+                CurrentPinned::Body { body, left } => {
                     let out = self.stream.held();
                     let outcome = ready!(poll_body(body, left, out, &self.exchange, cx));
                     self.end_answer(outcome)
@@ -175,16 +175,16 @@ where
     }
 
     /// A handler has panicked, or the body of its answer.
-    fn unwound(&mut self, payload: Box<dyn Any + Send>) -> Step {
+    fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step {
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
         }
         let status = self.exchange.panicked(&*payload);
-        if let WorkPinned::Body { .. } = self.work.as_mut().project() {
+        if let CurrentPinned::Body { .. } = self.current.as_mut().project() {
             return self.end_answer(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        let (head, body, author) = own(status);
-        self.answer(head, body, author)
+        let (head, body, source) = own(status);
+        self.answer(head, body, source)
     }
 
     /// Looks for the next request.
@@ -210,8 +210,14 @@ where
         *served += 1;
         let http = &self.guarded.registry.http;
         let mut request = Request::new(self.guarded.empty_body());
-        let rooms = &self.ways.rooms;
-        match head::find(&mut self.input, &mut request, &mut self.known, rooms, http) {
+        let buffers = &self.shared.buffers;
+        match head::find(
+            &mut self.input,
+            &mut request,
+            &mut self.cache,
+            buffers,
+            http,
+        ) {
             Found::Plain { head, is_last } => {
                 self.part = 0;
                 self.head = head;
@@ -219,14 +225,14 @@ where
                 self.exchange.begin(Version::HTTP_11, false);
                 // Should it panic, that is caught around all steps.
                 let handler = self.guarded.inner.call(request);
-                self.work.set(Work::Handler { handler });
+                self.current.set(Current::Handler { handler });
             }
             // Whoever sends a head in more than two pieces is served by somebody who does not
             // begin it anew with each.
             Found::Part if self.part > 0 => return Poll::Ready(Some(Outcome::NotPlain)),
             Found::Part => self.part = self.input.len(),
             Found::Other(taken) => {
-                self.head = Head::Taken(taken);
+                self.head = Head::HandoverFuture(taken);
                 return Poll::Ready(Some(Outcome::NotPlain));
             }
         }
@@ -246,7 +252,7 @@ where
         }
         if !self.has_room {
             self.has_room = true;
-            self.input = self.ways.rooms.input();
+            self.input = self.shared.buffers.input();
         }
         let read = self.stream.poll_fill(cx, &mut self.input);
         self.give_room_back();
@@ -266,7 +272,7 @@ where
     fn give_room_back(&mut self) {
         if self.has_room && self.input.is_empty() {
             self.has_room = false;
-            self.ways.rooms.keep_input(mem::take(&mut self.input));
+            self.shared.buffers.keep_input(mem::take(&mut self.input));
         }
     }
 
@@ -289,29 +295,29 @@ where
     }
 
     #[inline]
-    fn answer(&mut self, mut head: Parts, body: Option<B>, author: Author) -> Step {
-        self.exchange.sign(&mut head, author);
+    fn answer(&mut self, mut head: Parts, body: Option<B>, source: ResponseSource) -> Step {
+        self.exchange.complete_head(&mut head, source);
         let plan = Plan::of(&head, body.as_ref());
-        self.exchange.count_answer(head.status);
+        self.exchange.count_response(head.status);
         let Some(plan) = plan else {
-            self.given = Some(Box::new(Response::from_parts(head, body)));
+            self.response_for_hyper = Some(Box::new(Response::from_parts(head, body)));
             return Some(Outcome::NotPlain);
         };
         let registry = &self.guarded.registry;
         let date = match registry.http.date_header {
-            DateHeader::Sent => Some(self.ways.date.line()),
+            DateHeader::Sent => Some(self.shared.date.line()),
             DateHeader::Omitted => None,
         };
         self.held_before = Some(self.stream.held().remaining());
         // Before a byte is written: nothing that panics now is answered for.
-        self.work.set(Work::Body {
+        self.current.set(Current::Body {
             body,
             left: plan.length,
         });
         let out = self.stream.held();
         out.extend_with(|out| write::write_head(out, &head, plan, self.is_last, date.as_ref()));
         self.is_last |= plan.says_close;
-        self.ways.rooms.keep_fields(head.headers);
+        self.shared.buffers.keep_fields(head.headers);
         None
     }
 
@@ -324,7 +330,7 @@ where
         self.stream.note_held();
         self.is_unflushed = true;
         self.exchange.end();
-        let dropped = catch_unwind(AssertUnwindSafe(|| self.work.set(Work::Vacant)));
+        let dropped = catch_unwind(AssertUnwindSafe(|| self.current.set(Current::Vacant)));
         if let Err(payload) = dropped {
             // What is written is whole, and leaves; whoever did this is not called again.
             self.exchange.panicked(&*payload);
@@ -337,17 +343,20 @@ where
     }
 
     /// What hyper goes on with.
-    pub(crate) fn resign(self) -> (Stream<I>, Resumed<S, B>, Rc<Ways>) {
+    pub(crate) fn into_hyper(self) -> (Stream<I>, Resumed<S, B>, Rc<Shared>) {
         let mut stream = self.stream;
         stream.put_back(self.input.freeze());
-        if let Head::Taken(head) = self.head {
+        if let Head::HandoverFuture(head) = self.head {
             stream.put_back(head);
         }
         let exchange = self.exchange;
-        let given =
+        let response_for_hyper =
             |answer: Box<_>| Response::map(*answer, |body| ResponseBody::new(body, exchange));
-        let resumed = Resumed::new(self.guarded, self.given.map(given));
-        (stream, resumed, self.ways)
+        let resumed = Resumed::new(
+            self.guarded,
+            self.response_for_hyper.map(response_for_hyper),
+        );
+        (stream, resumed, self.shared)
     }
 
     /// The stream, into which is put back what was read from it and not understood.

@@ -13,9 +13,9 @@ use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
-use crate::http::http1::buffers::Rooms;
+use crate::http::http1::buffers::Buffers;
 use crate::http::http1::field::{Field, Span};
-use crate::http::http1::head_cache::{Kept, Known};
+use crate::http::http1::head_cache::{CachedHead, HeadCache};
 use crate::http::options::Http;
 
 /// As many fields as a plain head has, at the most; browsers send about fifteen.
@@ -45,7 +45,7 @@ pub(crate) enum Head {
     /// Still the first so many bytes of the input.
     InInput(usize),
     /// Parts of it are parts of the request.
-    Taken(Bytes),
+    HandoverFuture(Bytes),
 }
 
 impl Default for Head {
@@ -54,22 +54,22 @@ impl Default for Head {
     }
 }
 
-/// The first request of the input, if it is plain: `request`, a new one, becomes that. `known` is
-/// what came before it on its connection.
+/// Finds the first request of the input, if it is plain, and puts it into `request`, which is new.
+/// `cache` has a head that came before on this connection.
 pub(crate) fn find<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
-    known: &mut Known,
-    rooms: &Rooms,
+    cache: &mut HeadCache,
+    buffers: &Buffers,
     http: &Http,
 ) -> Found {
     let begun = input.len().min(START.len());
     if input[..begun] != START[..begun] {
         return Found::Other(Bytes::new());
     }
-    if let Some(kept) = known.kept()
-        && let Some((line, uri)) = kept.line_before_same_fields(input)
-        && let Some(found) = again(input, line, uri, request, kept, rooms, http)
+    if let Some(cached) = cache.cached()
+        && let Some((line, uri)) = cached.line_before_same_fields(input)
+        && let Some(found) = again(input, line, uri, request, cached, buffers, http)
     {
         return found;
     }
@@ -98,15 +98,15 @@ pub(crate) fn find<B>(
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    make_room(request, rooms);
-    match understand(&head, target, fields, request, known.kept()) {
+    evict_idle(request, buffers);
+    match understand(&head, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
-            // A head that is like one that is kept says nothing of an end.
+            // A head that equals the cached one does not end the connection.
             if !is_last {
-                known.learn(&head, target, fields, new);
+                cache.learn(&head, target, fields, new);
             }
             Found::Plain {
-                head: Head::Taken(head),
+                head: Head::HandoverFuture(head),
                 is_last,
             }
         }
@@ -123,32 +123,32 @@ fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
     target_len <= http.max_target_size && reckoned <= http.max_header_size
 }
 
-/// A request whose fields are all known, behind a request line of this length, and perhaps its
-/// target. `None` is for the parser of whole heads to judge.
+/// A request whose fields are all in the cache, behind a request line of this length, and perhaps
+/// its target. `None` is for the parser of whole heads to judge.
 fn again<B>(
     input: &mut BytesMut,
     line: usize,
     known_uri: Option<&Uri>,
     request: &mut Request<B>,
-    known: &Kept,
-    rooms: &Rooms,
+    cache: &CachedHead,
+    buffers: &Buffers,
     http: &Http,
 ) -> Option<Found> {
-    let len = line + known.section_len();
-    let fields = known.fields();
+    let len = line + cache.section_len();
+    let fields = cache.fields();
     let (uri, head) = match known_uri {
         Some(uri) => (uri.clone(), Head::InInput(len)),
         None => {
             let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
             let head = input.split_to(len).freeze();
             match Uri::from_maybe_shared(target.of_bytes(&head)) {
-                Ok(uri) => (uri, Head::Taken(head)),
+                Ok(uri) => (uri, Head::HandoverFuture(head)),
                 Err(_) => return Some(Found::Other(head)),
             }
         }
     };
     *request.uri_mut() = uri;
-    make_room(request, rooms);
+    evict_idle(request, buffers);
     let headers = request.headers_mut();
     headers.reserve(fields.len());
     for (name, value) in fields {
@@ -163,9 +163,9 @@ fn again<B>(
 /// Gives a new request room for fields. It has none, and so nothing that would have to be dropped,
 /// which is sixty instructions to find out.
 #[inline]
-fn make_room<B>(request: &mut Request<B>, rooms: &Rooms) {
+fn evict_idle<B>(request: &mut Request<B>, buffers: &Buffers) {
     debug_assert_eq!(request.headers().capacity(), 0);
-    mem::forget(mem::replace(request.headers_mut(), rooms.fields()));
+    mem::forget(mem::replace(request.headers_mut(), buffers.fields()));
 }
 
 /// Where the target is in a request line that is plain.
@@ -182,15 +182,15 @@ fn target(line: &[u8]) -> Option<Span> {
 }
 
 /// Gives the request its target and its fields, and says whether it is the last and how many of
-/// them were not known. `None` is "not plain".
+/// them were not in the cache. `None` is "not plain".
 fn understand<B>(
     head: &Bytes,
     target: Span,
     fields: &[Field],
     request: &mut Request<B>,
-    known: Option<&Kept>,
+    cache: Option<&CachedHead>,
 ) -> Option<(bool, u32)> {
-    *request.uri_mut() = match known.and_then(|known| known.uri(target.of_slice(head))) {
+    *request.uri_mut() = match cache.and_then(|cache| cache.uri(target.of_slice(head))) {
         Some(uri) => uri.clone(),
         None => Uri::from_maybe_shared(target.of_bytes(head)).ok()?,
     };
@@ -200,7 +200,7 @@ fn understand<B>(
     let mut new = 0;
     headers.reserve(fields.len());
     for (at, field) in fields.iter().enumerate() {
-        let repeated = known.and_then(|known| known.field(at, field.line(head)));
+        let repeated = cache.and_then(|cache| cache.field(at, field.line(head)));
         let is_known = repeated.is_some();
         let (name, value) = match repeated {
             Some((name, value)) => (name.clone(), value.clone()),

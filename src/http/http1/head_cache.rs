@@ -1,33 +1,32 @@
-//! What a client says again with each request: `Host`, `User-Agent`, cookies, perhaps the target.
-//! It is understood once.
+//! The cache of one request head per connection, so that repeated fields are parsed once.
 //!
-//! The lines of one head are kept for as long as the connection is busy. A later head that has the
-//! same line in the same place gets the same field: a comparison, where a name would have to be
-//! looked up and a value checked byte by byte, and a name of the client's own be allocated. One
-//! that has all of them, as whoever asks for one target after the other sends, is not taken apart.
-//! HPACK has a table for the same reason (RFC 7541 2.3.2).
+//! A client repeats most of its head with each request: `Host`, `User-Agent`, cookies, perhaps the
+//! target. The cache lives as long as the connection is busy. If a later head has the same line at
+//! the same place, the request gets the cached field: the server compares the line instead of
+//! looking up the name and checking the value byte by byte. A head whose lines are all the same is
+//! not parsed at all. HPACK has a table for the same reason (RFC 7541 2.3.2).
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 
 use crate::http::http1::field::{Field, Span};
 
-/// A head that is longer is not kept: it would be so for each connection that is busy.
+/// A longer head is not cached, because each busy connection has a cache.
 const HEAD_MAX: usize = 4 * 1024;
 
-/// After so many lines that were new another head is kept: the client says something else now, or
+/// After so many lines that were new another head is cached: the client says something else now, or
 /// is a proxy for many.
 const NEW_MAX: u32 = 256;
 
 /// See the module's head.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct HeadCache {
     heads: Heads,
     new: u32,
-    kept: Option<Box<Kept>>,
+    cached: Option<Box<CachedHead>>,
 }
 
-/// How many have come. The first is not kept: it may be the only one.
+/// How many heads have come. The first one is not cached: there may be no other.
 #[derive(Clone, Copy, Default)]
 enum Heads {
     #[default]
@@ -36,30 +35,30 @@ enum Heads {
     Learnt,
 }
 
-/// A head that is kept, and what it means.
-pub(crate) struct Kept {
+/// A cached head, parsed.
+pub(crate) struct CachedHead {
     head: Bytes,
     /// Where its fields begin.
     section: usize,
     target: Span,
     uri: Uri,
-    lines: Vec<Line>,
+    lines: Vec<CachedField>,
 }
 
-struct Line {
+struct CachedField {
     field: Field,
     name: HeaderName,
     value: HeaderValue,
 }
 
-impl Known {
+impl HeadCache {
     #[inline]
-    pub(crate) fn kept(&self) -> Option<&Kept> {
-        self.kept.as_deref()
+    pub(crate) fn cached(&self) -> Option<&CachedHead> {
+        self.cached.as_deref()
     }
 
-    /// Keeps a head whose fields are plain, unless another is kept that has most of its lines. So
-    /// many of them were new.
+    /// Caches a head whose fields are plain, unless the cached head has most of its lines. `new` is
+    /// the number of lines that were new.
     #[inline]
     pub(crate) fn learn(&mut self, head: &[u8], target: Span, fields: &[Field], new: u32) {
         self.heads = match self.heads {
@@ -82,18 +81,18 @@ impl Known {
     fn keep(&mut self, head: &[u8], target: Span, fields: &[Field]) {
         self.new = 0;
         if head.len() <= HEAD_MAX {
-            self.kept = Kept::new(head, target, fields).map(Box::new);
+            self.cached = CachedHead::new(head, target, fields).map(Box::new);
         }
     }
 }
 
-impl Kept {
+impl CachedHead {
     fn new(head: &[u8], target: Span, fields: &[Field]) -> Option<Self> {
         // A copy: the head itself is a part of what was read, which is to be used again.
         let head = Bytes::copy_from_slice(head);
         let lines = fields.iter().map(|&field| {
             let (name, value) = field.parse(&head)?;
-            Some(Line { field, name, value })
+            Some(CachedField { field, name, value })
         });
         Some(Self {
             section: line_len(&head)?,
@@ -137,9 +136,9 @@ impl Kept {
     /// The field that this line was, when it stood in the same place before.
     #[inline]
     pub(crate) fn field(&self, at: usize, line: &[u8]) -> Option<(&HeaderName, &HeaderValue)> {
-        let known = self.lines.get(at)?;
-        let is_same = known.field.line(&self.head) == line;
-        is_same.then_some((&known.name, &known.value))
+        let cache = self.lines.get(at)?;
+        let is_same = cache.field.line(&self.head) == line;
+        is_same.then_some((&cache.name, &cache.value))
     }
 }
 

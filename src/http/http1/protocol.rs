@@ -15,15 +15,15 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::message::Request;
 use crate::http::exchange::service::Guarded;
-use crate::http::http1::direct::{Direct, Outcome};
+use crate::http::http1::direct::{Direct as DirectConnection, Outcome};
 use crate::http::http1::resumed::Resumed;
-use crate::http::http1::shared::Ways;
+use crate::http::http1::shared::Shared;
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 
 /// Serves connections with one service.
 pub(crate) struct Http1<S> {
-    ways: Rc<Ways>,
+    shared: Rc<Shared>,
     registry: Rc<Registry>,
     service: Rc<S>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Http1<S> {
 impl<S> Http1<S> {
     pub(crate) fn new(registry: &Rc<Registry>, service: &Rc<S>) -> Self {
         Self {
-            ways: Rc::new(Ways::new(&registry.http)),
+            shared: Rc::new(Shared::new(&registry.http)),
             registry: Rc::clone(registry),
             service: Rc::clone(service),
         }
@@ -40,7 +40,7 @@ impl<S> Http1<S> {
     pub(crate) fn begin<I, B>(
         &self,
         stream: Stream<I>,
-        activity: &Arc<Activity>,
+        state: &Arc<ConnState>,
     ) -> Box<dyn Protocol<I>>
     where
         I: Socket,
@@ -52,14 +52,16 @@ impl<S> Http1<S> {
         let guarded = Guarded {
             inner: Rc::clone(&self.service),
             registry: Rc::clone(&self.registry),
-            activity: Arc::clone(activity),
+            state: Arc::clone(state),
         };
         if !self.registry.http.serves_directly() {
             let service = Resumed::new(guarded, None);
-            return Box::new(Served::by_hyper(&self.ways, stream, service));
+            return Box::new(Http1Connection::by_hyper(&self.shared, stream, service));
         }
-        let ways = Rc::clone(&self.ways);
-        Box::new(Served::Directly(Direct::new(stream, guarded, ways)))
+        let shared = Rc::clone(&self.shared);
+        Box::new(Http1Connection::Direct(DirectConnection::new(
+            stream, guarded, shared,
+        )))
     }
 }
 
@@ -68,18 +70,18 @@ impl<S> Http1<S> {
     clippy::large_enum_variant,
     reason = "most connections are served directly to their end"
 )]
-enum Served<I, S, B>
+enum Http1Connection<I, S, B>
 where
     S: Service<Request, Response = http::Response<B>>,
     Resumed<S, B>: hyper::service::HttpService<hyper::body::Incoming>,
 {
-    Directly(Direct<I, S, B>),
-    ByHyper(Box<UpgradeableConnection<Stream<I>, Resumed<S, B>>>),
+    Direct(DirectConnection<I, S, B>),
+    Hyper(Box<UpgradeableConnection<Stream<I>, Resumed<S, B>>>),
     /// On its way from one to the other.
     Moving,
 }
 
-impl<I, S, B> Served<I, S, B>
+impl<I, S, B> Http1Connection<I, S, B>
 where
     I: Socket,
     S: Service<Request, Response = http::Response<B>>,
@@ -87,13 +89,13 @@ where
     B: http_body::Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    fn by_hyper(ways: &Ways, stream: Stream<I>, service: Resumed<S, B>) -> Self {
-        let connection = ways.builder.serve_connection(stream, service);
-        Self::ByHyper(Box::new(connection.with_upgrades()))
+    fn by_hyper(shared: &Shared, stream: Stream<I>, service: Resumed<S, B>) -> Self {
+        let connection = shared.builder.serve_connection(stream, service);
+        Self::Hyper(Box::new(connection.with_upgrades()))
     }
 }
 
-impl<I, S, B> Protocol<I> for Served<I, S, B>
+impl<I, S, B> Protocol<I> for Http1Connection<I, S, B>
 where
     I: Socket,
     S: Service<Request, Response = http::Response<B>>,
@@ -104,26 +106,26 @@ where
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {
             match self {
-                Self::Directly(direct) => match ready!(direct.poll(cx)) {
+                Self::Direct(direct) => match ready!(direct.poll(cx)) {
                     Outcome::Over(result) => return Poll::Ready(result),
                     Outcome::NotPlain => {}
                 },
-                Self::ByHyper(connection) => {
+                Self::Hyper(connection) => {
                     return Pin::new(connection).poll(cx).map_err(Failure::Hyper);
                 }
                 Self::Moving => return Poll::Ready(Ok(())),
             }
-            if let Self::Directly(direct) = mem::replace(self, Self::Moving) {
-                let (stream, service, ways) = direct.resign();
-                *self = Self::by_hyper(&ways, stream, service);
+            if let Self::Direct(direct) = mem::replace(self, Self::Moving) {
+                let (stream, service, shared) = direct.into_hyper();
+                *self = Self::by_hyper(&shared, stream, service);
             }
         }
     }
 
     fn into_stream(self: Box<Self>) -> Option<Stream<I>> {
         match *self {
-            Self::Directly(direct) => Some(direct.into_stream()),
-            Self::ByHyper(connection) => {
+            Self::Direct(direct) => Some(direct.into_stream()),
+            Self::Hyper(connection) => {
                 let mut parts = connection.into_parts()?;
                 parts.io.put_back(parts.read_buf);
                 Some(parts.io)

@@ -14,7 +14,7 @@ use pin_project_lite::pin_project;
 
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::message::Request;
-use crate::http::exchange::service::{Answer, Guarded};
+use crate::http::exchange::service::{Guarded, ResponseFuture};
 
 /// See the module's head.
 pub(crate) struct Resumed<S, B> {
@@ -41,14 +41,14 @@ where
 {
     type Response = Response<ResponseBody<B>>;
     type Error = Infallible;
-    type Future = Reply<S::Future, B>;
+    type Future = ResponseOrHandler<S::Future, B>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         match self.answer.take() {
-            Some(answer) => Reply::Given {
+            Some(answer) => ResponseOrHandler::Given {
                 answer: Some(answer),
             },
-            None => Reply::Asked {
+            None => ResponseOrHandler::Asked {
                 answer: self.guarded.call(request),
             },
         }
@@ -58,13 +58,13 @@ where
 pin_project! {
     /// An answer that is there already, or in the making.
     #[project = ReplyPinned]
-    pub(crate) enum Reply<F, B> {
+    pub(crate) enum ResponseOrHandler<F, B> {
         Given { answer: Option<Response<ResponseBody<B>>> },
-        Asked { #[pin] answer: Answer<F, B> },
+        Asked { #[pin] answer: ResponseFuture<F, B> },
     }
 }
 
-impl<F, B, E> Future for Reply<F, B>
+impl<F, B, E> Future for ResponseOrHandler<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,

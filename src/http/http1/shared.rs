@@ -4,23 +4,23 @@ use hyper::server::conn::http1::Builder;
 
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
-use crate::http::http1::buffers::Rooms;
+use crate::http::http1::buffers::Buffers;
 use crate::http::http1::date::Date;
 use crate::http::options::{DateHeader, Http, KeepAlive};
 
 /// What the connections have in common, whatever their service is.
-pub(crate) struct Ways {
+pub(crate) struct Shared {
     pub(crate) builder: Builder,
     pub(crate) date: Date,
-    pub(crate) rooms: Rooms,
+    pub(crate) buffers: Buffers,
 }
 
-impl Ways {
+impl Shared {
     pub(crate) fn new(http: &Http) -> Self {
         Self {
             builder: builder(http),
             date: Date::new(),
-            rooms: Rooms::new(),
+            buffers: Buffers::new(),
         }
     }
 }

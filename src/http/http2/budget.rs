@@ -30,14 +30,14 @@ pub(crate) trait Waiting {
 }
 
 /// See the module's head. That of one connection.
-pub(crate) struct Kept {
+pub(crate) struct ResponseBudget {
     registry: Rc<Registry>,
     pub(crate) frames: Rc<Frames>,
     bytes: Cell<usize>,
     waiting: RefCell<VecDeque<Weak<dyn Waiting>>>,
 }
 
-impl Kept {
+impl ResponseBudget {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
         Self {
             registry: Rc::clone(registry),

@@ -11,10 +11,10 @@ use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
 use hyper::service::Service;
 
-use crate::http::http2::budget::Kept;
-use crate::http::http2::lent::Lent;
+use crate::http::http2::budget::ResponseBudget;
+use crate::http::http2::hyper_stream::HyperStream;
 use crate::http::http2::spawner::Spawner;
-use crate::http::http2::streams::{Overdue, Served, Streams};
+use crate::http::http2::streams::{Overdue, StreamService, Streams};
 use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::{Failure, Protocol};
@@ -23,7 +23,7 @@ use crate::http::conn::stream::Stream;
 use crate::http::exchange::message::Request;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 use crate::http::registry::wheel::Tick;
 
@@ -33,7 +33,8 @@ use crate::http::registry::wheel::Tick;
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// What is kept of one stream's response ahead of the client, before its body is asked for more.
+/// How many bytes of one stream's response are kept ahead of the client before its body is asked
+/// for more.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Streams that a client opens and resets before they are served, and streams that we reset for
@@ -59,7 +60,7 @@ impl<S> Http2<S> {
     pub(crate) fn begin<I, B>(
         &self,
         stream: Stream<I>,
-        activity: &Arc<Activity>,
+        state: &Arc<ConnState>,
     ) -> Box<dyn Protocol<I>>
     where
         I: Socket,
@@ -69,58 +70,58 @@ impl<S> Http2<S> {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         // The preface is due, be it on its way or to be read once more. It is not for a rest.
-        activity.enter(Stage::Head);
+        state.enter(Stage::Head);
         let io = Rc::new(RefCell::new(stream));
-        let streams = Rc::new(Streams::new(activity));
+        let streams = Rc::new(Streams::new(state));
         let spawner = Spawner::new(&streams);
-        let kept = Rc::new(Kept::new(&self.registry));
-        let served = Served::new(&self.service, &self.registry, &streams, &kept);
-        let lent = Lent {
+        let budget = Rc::new(ResponseBudget::new(&self.registry));
+        let served = StreamService::new(&self.service, &self.registry, &streams, &budget);
+        let lent = HyperStream {
             stream: Rc::clone(&io),
-            frames: Rc::clone(&kept.frames),
+            frames: Rc::clone(&budget.frames),
         };
         let connection = builder(&self.registry.http, spawner).serve_connection(lent, served);
-        Box::new(Hyper {
+        Box::new(HyperConnection {
             connection,
             tasks: Tasks::new(),
             streams,
-            kept,
+            budget,
             io,
             registry: Rc::clone(&self.registry),
-            activity: Arc::clone(activity),
-            course: Course::Goes,
-            looked: self.registry.now(),
+            state: Arc::clone(state),
+            shutdown: Shutdown::NotBegun,
+            last_look: self.registry.now(),
         })
     }
 }
 
 /// A connection as hyper has it, and what hyper does not keep.
-struct Hyper<I, S>
+struct HyperConnection<I, S>
 where
-    Served<S>: hyper::service::HttpService<hyper::body::Incoming>,
+    StreamService<S>: hyper::service::HttpService<hyper::body::Incoming>,
 {
-    connection: Connection<Lent<I>, Served<S>, Spawner>,
+    connection: Connection<HyperStream<I>, StreamService<S>, Spawner>,
     tasks: Tasks,
     streams: Rc<Streams>,
-    kept: Rc<Kept>,
+    budget: Rc<ResponseBudget>,
     io: Rc<RefCell<Stream<I>>>,
     registry: Rc<Registry>,
-    activity: Arc<Activity>,
-    course: Course,
-    /// When streams were last looked for that are in the way of others.
-    looked: Tick,
+    state: Arc<ConnState>,
+    shutdown: Shutdown,
+    /// When it last looked for streams that are in the way of others.
+    last_look: Tick,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Course {
-    Goes,
+enum Shutdown {
+    NotBegun,
     /// The client was told GOAWAY: what it has begun is finished.
-    Ends,
+    GoAwaySent,
     /// It does not acknowledge that.
-    Over,
+    Unacknowledged,
 }
 
-impl<I, S, B> Hyper<I, S>
+impl<I, S, B> HyperConnection<I, S>
 where
     I: Socket,
     S: Service<Request, Response = http::Response<B>> + 'static,
@@ -140,7 +141,7 @@ where
                 return Poll::Ready(outcome);
             }
             self.streams.hand_over(&mut self.tasks);
-            self.kept.admit();
+            self.budget.admit();
             if !self.tasks.poll_due(cx) {
                 return Poll::Pending;
             }
@@ -151,18 +152,18 @@ where
 
     fn note_stage(&self) {
         let open = !self.tasks.is_empty() || self.streams.are_open();
-        let stage = match (open, self.course) {
+        let stage = match (open, self.shutdown) {
             (true, _) => Stage::Streams,
             // The deadline for the first bytes and for the preface.
             (false, _) if !self.io.borrow().begins_http2() => return,
-            (false, Course::Goes) => Stage::Quiet,
-            (false, Course::Ends | Course::Over) => Stage::Ending,
+            (false, Shutdown::NotBegun) => Stage::Quiet,
+            (false, Shutdown::GoAwaySent | Shutdown::Unacknowledged) => Stage::Ending,
         };
         if !open {
-            self.activity.set_streams_wait(None);
+            self.state.set_streams_wait(None);
         }
-        if self.activity.stage() != stage {
-            self.activity.enter(stage);
+        if self.state.stage() != stage {
+            self.state.enter(stage);
         }
     }
 
@@ -170,15 +171,15 @@ where
     /// connection for a failure to connect, and fail the request: Go's does. So in a drain a new
     /// connection has its first request answered, or ends a while later.
     fn is_to_go(&self) -> bool {
-        let drains = self.registry.is_draining(&self.activity) && self.activity.has_spoken();
-        drains || self.activity.is_spent()
+        let drains = self.registry.is_draining(&self.state) && self.state.has_requested();
+        drains || self.state.ends_after_response()
     }
 
     /// GOAWAY with the highest number and a PING; once the client has answered that, the number of
     /// its last stream (RFC 9113 6.8). So no request is lost that was on its way.
     fn go_away(&mut self) {
-        if self.course == Course::Goes {
-            self.course = Course::Ends;
+        if self.shutdown == Shutdown::NotBegun {
+            self.shutdown = Shutdown::GoAwaySent;
             self.streams.end(self.registry.now());
             Pin::new(&mut self.connection).graceful_shutdown();
         }
@@ -187,10 +188,10 @@ where
     /// The connection ends for a reason of which h2 knows nothing. Where h2 may have written a part
     /// of a frame no other can follow.
     fn say_goaway(&self, reason: h2::Reason) {
-        if self.activity.write_blocked_since().is_none() {
+        if self.state.write_blocked_since().is_none() {
             let mut io = self.io.borrow_mut();
             io.held()
-                .extend_from_slice(&self.kept.frames.goaway(reason));
+                .extend_from_slice(&self.budget.frames.goaway(reason));
             io.note_held();
         }
     }
@@ -199,14 +200,14 @@ where
     /// whose rest is hyper's stays: see below.
     fn relieve(&mut self, cx: &Context<'_>) {
         let now = self.registry.now();
-        if self.looked == now || !self.kept.is_full() {
+        if self.last_look == now || !self.budget.is_full() {
             return;
         }
-        self.looked = now;
-        let heard = self.kept.frames.heard();
+        self.last_look = now;
+        let heard = self.budget.frames.heard();
         for stream in self.streams.in_the_way(&self.registry, heard) {
             if self.tasks.drop_of(&stream) {
-                let peer = self.activity.info().client();
+                let peer = self.state.info().client();
                 tracing::debug!(?peer, "stream reset: others wait for its client");
                 self.registry.counters.timeout(Deadline::Write);
                 cx.waker().wake_by_ref();
@@ -221,7 +222,7 @@ where
             responses,
             waiting_since,
         } = self.streams.overdue(&self.registry);
-        self.activity.set_streams_wait(waiting_since);
+        self.state.set_streams_wait(waiting_since);
         for stream in bodies {
             self.registry.counters.timeout(Deadline::Body);
             stream.expire_body().into_iter().for_each(Waker::wake);
@@ -229,7 +230,7 @@ where
         for stream in responses {
             if self.tasks.drop_of(&stream) {
                 // Which resets it.
-                let peer = self.activity.info().client();
+                let peer = self.state.info().client();
                 tracing::debug!(?peer, "stream reset: nobody reads it");
                 self.registry.counters.timeout(Deadline::Write);
             } else {
@@ -244,7 +245,7 @@ where
     }
 }
 
-impl<I, S, B> Protocol<I> for Hyper<I, S>
+impl<I, S, B> Protocol<I> for HyperConnection<I, S>
 where
     I: Socket,
     S: Service<Request, Response = http::Response<B>> + 'static,
@@ -253,7 +254,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if self.course == Course::Over {
+        if self.shutdown == Shutdown::Unacknowledged {
             // Within TLS the end has a word of its own.
             let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
             return ended.map(|_| Ok(()));
@@ -264,14 +265,14 @@ where
             return Poll::Pending;
         };
         if let Err(error) = outcome {
-            tracing::debug!(peer = ?self.activity.info().client(), %error, "HTTP/2 failed");
+            tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
         }
-        if self.kept.frames.are_too_many() {
+        if self.budget.frames.are_too_many() {
             self.say_goaway(h2::Reason::ENHANCE_YOUR_CALM);
         }
         // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
         // still, and a reset would take our last frames from it.
-        self.activity.leave_body_unread();
+        self.state.leave_body_unread();
         Poll::Ready(Ok(()))
     }
 
@@ -279,18 +280,18 @@ where
         match order {
             Order::Streams => self.look_after_streams(cx),
             Order::Expire(Deadline::Idle) => {
-                if !self.registry.is_draining(&self.activity) {
+                if !self.registry.is_draining(&self.state) {
                     self.registry.counters.timeout(Deadline::Idle);
                 }
                 self.go_away();
                 self.note_stage();
                 None
             }
-            Order::Expire(Deadline::Header) if self.course == Course::Ends => {
-                self.course = Course::Over;
+            Order::Expire(Deadline::Header) if self.shutdown == Shutdown::GoAwaySent => {
+                self.shutdown = Shutdown::Unacknowledged;
                 None
             }
-            Order::MakeRoom => {
+            Order::Evict => {
                 let is_idle = self.tasks.is_empty() && !self.streams.are_open();
                 // What has come is to be read first.
                 let goes = is_idle && !self.io.borrow().has_unread();

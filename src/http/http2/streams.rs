@@ -16,23 +16,23 @@ use pin_project_lite::pin_project;
 
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::message::Request;
-use crate::http::exchange::service::{Answer, Guarded};
-use crate::http::http2::budget::Kept;
-use crate::http::http2::outgoing::Outgoing;
+use crate::http::exchange::service::{Guarded, ResponseFuture};
+use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::tasks::{Task, Tasks};
+use crate::http::http2::tracked_body::TrackedBody;
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 
 /// See the module's head.
 pub(crate) struct Streams {
-    connection: Arc<Activity>,
+    connection: Arc<ConnState>,
     /// Those that anybody still works on: a handler, whoever has the request's body, or hyper
     /// with pieces of the response's. The others are removed now and then.
-    open: RefCell<Vec<Weak<Activity>>>,
+    open: RefCell<Vec<Weak<ConnState>>>,
     /// The one whose request was passed on last: what hyper spawns next is its task.
-    called: Cell<Option<Arc<Activity>>>,
+    called: Cell<Option<Arc<ConnState>>>,
     spawned: RefCell<Vec<Task>>,
     /// When the client was told GOAWAY.
     told: Cell<Option<Tick>>,
@@ -42,15 +42,15 @@ pub(crate) struct Streams {
 #[derive(Default)]
 pub(crate) struct Overdue {
     /// They wait for more of the request's body.
-    pub(crate) bodies: Vec<Arc<Activity>>,
+    pub(crate) bodies: Vec<Arc<ConnState>>,
     /// Nothing of their response is taken.
-    pub(crate) responses: Vec<Arc<Activity>>,
+    pub(crate) responses: Vec<Arc<ConnState>>,
     /// Since when the others have waited, at the most.
     pub(crate) waiting_since: Option<Tick>,
 }
 
 impl Streams {
-    pub(crate) fn new(connection: &Arc<Activity>) -> Self {
+    pub(crate) fn new(connection: &Arc<ConnState>) -> Self {
         Self {
             connection: Arc::clone(connection),
             open: RefCell::default(),
@@ -60,8 +60,8 @@ impl Streams {
         }
     }
 
-    fn begin(&self) -> Arc<Activity> {
-        let stream = Arc::new(Activity::of_stream(&self.connection));
+    fn begin(&self) -> Arc<ConnState> {
+        let stream = Arc::new(ConnState::of_stream(&self.connection));
         let mut open = self.open.borrow_mut();
         if open.len() == open.capacity() {
             open.retain(|stream| stream.strong_count() > 0);
@@ -104,7 +104,7 @@ impl Streams {
     }
 
     /// Streams that keep what the client does not take, although it was heard of since.
-    pub(crate) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<Activity>> {
+    pub(crate) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<ConnState>> {
         if self.connection.write_blocked_since().is_some() {
             return Vec::new();
         }
@@ -141,38 +141,38 @@ impl Streams {
     }
 }
 
-/// The service of a connection: each request gets an activity of its own.
-pub(crate) struct Served<S> {
+/// The service of a connection: each request gets a state of its own.
+pub(crate) struct StreamService<S> {
     inner: Rc<S>,
     registry: Rc<Registry>,
     streams: Rc<Streams>,
-    kept: Rc<Kept>,
+    budget: Rc<ResponseBudget>,
 }
 
-impl<S> Served<S> {
+impl<S> StreamService<S> {
     pub(crate) fn new(
         inner: &Rc<S>,
         registry: &Rc<Registry>,
         streams: &Rc<Streams>,
-        kept: &Rc<Kept>,
+        budget: &Rc<ResponseBudget>,
     ) -> Self {
         Self {
             inner: Rc::clone(inner),
             registry: Rc::clone(registry),
             streams: Rc::clone(streams),
-            kept: Rc::clone(kept),
+            budget: Rc::clone(budget),
         }
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for Served<S>
+impl<S, B> Service<http::Request<Incoming>> for StreamService<S>
 where
     S: Service<Request, Response = Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: http_body::Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Response = Response<Outgoing<ResponseBody<B>>>;
+    type Response = Response<TrackedBody<ResponseBody<B>>>;
     type Error = h2::Error;
     type Future = Answering<S::Future, B>;
 
@@ -184,12 +184,12 @@ where
         let service = Guarded {
             inner: Rc::clone(&self.inner),
             registry: Rc::clone(&self.registry),
-            activity: Arc::clone(&stream),
+            state: Arc::clone(&stream),
         };
         Answering::Given {
             answer: service.call(request),
             stream,
-            kept: Rc::clone(&self.kept),
+            budget: Rc::clone(&self.budget),
         }
     }
 }
@@ -200,9 +200,9 @@ pin_project! {
     pub(crate) enum Answering<F, B> {
         Given {
             #[pin]
-            answer: Answer<F, B>,
-            stream: Arc<Activity>,
-            kept: Rc<Kept>,
+            answer: ResponseFuture<F, B>,
+            stream: Arc<ConnState>,
+            budget: Rc<ResponseBudget>,
         },
         // The client may ask again elsewhere (RFC 9113 8.7).
         Refused,
@@ -211,21 +211,23 @@ pin_project! {
 
 impl<F, B> Future for Answering<F, B>
 where
-    Answer<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
+    ResponseFuture<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
 {
     /// hyper resets the stream with the reason that is in the error.
-    type Output = Result<Response<Outgoing<ResponseBody<B>>>, h2::Error>;
+    type Output = Result<Response<TrackedBody<ResponseBody<B>>>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let AnsweringPinned::Given {
             answer,
             stream,
-            kept,
+            budget,
         } = self.project()
         else {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
         let Ok(response) = ready!(answer.poll(cx));
-        Poll::Ready(Ok(response.map(|body| Outgoing::new(body, stream, kept))))
+        Poll::Ready(Ok(
+            response.map(|body| TrackedBody::new(body, stream, budget))
+        ))
     }
 }

@@ -9,20 +9,20 @@ use std::task::{Context, Wake, Waker};
 
 use slab::Slab;
 
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 
 /// One handler and its answer, or one end of a tunnel.
 pub(crate) struct Task {
     pub(crate) future: Pin<Box<dyn Future<Output = ()>>>,
     /// `None` is a tunnel.
-    pub(crate) stream: Option<Arc<Activity>>,
+    pub(crate) stream: Option<Arc<ConnState>>,
 }
 
 /// See the module's head.
 pub(crate) struct Tasks {
     tasks: Slab<Task>,
     /// By the keys of `tasks`; kept for those that come after.
-    bells: Vec<(Arc<Bell>, Waker)>,
+    wakers: Vec<(Arc<TaskWaker>, Waker)>,
     due: Arc<Mutex<Due>>,
     turn: Vec<usize>,
 }
@@ -35,9 +35,9 @@ struct Due {
 }
 
 /// Puts one task down as due.
-struct Bell {
+struct TaskWaker {
     key: usize,
-    rung: AtomicBool,
+    is_marked: AtomicBool,
     due: Arc<Mutex<Due>>,
 }
 
@@ -45,7 +45,7 @@ impl Tasks {
     pub(crate) fn new() -> Self {
         Self {
             tasks: Slab::new(),
-            bells: Vec::new(),
+            wakers: Vec::new(),
             due: Arc::default(),
             turn: Vec::new(),
         }
@@ -58,16 +58,16 @@ impl Tasks {
     /// Takes one on; it is due at once.
     pub(crate) fn insert(&mut self, task: Task) {
         let key = self.tasks.insert(task);
-        if self.bells.len() <= key {
-            let bell = Arc::new(Bell {
+        if self.wakers.len() <= key {
+            let task_waker = Arc::new(TaskWaker {
                 key,
-                rung: AtomicBool::new(false),
+                is_marked: AtomicBool::new(false),
                 due: Arc::clone(&self.due),
             });
-            let waker = Waker::from(Arc::clone(&bell));
-            self.bells.push((bell, waker));
+            let waker = Waker::from(Arc::clone(&task_waker));
+            self.wakers.push((task_waker, waker));
         }
-        self.bells[key].0.ring();
+        self.wakers[key].0.mark_due();
     }
 
     /// Polls each that is due, once, and says whether there were any. The next one that is due
@@ -83,8 +83,8 @@ impl Tasks {
         }
         let any = !self.turn.is_empty();
         for key in self.turn.drain(..) {
-            let (bell, waker) = &self.bells[key];
-            bell.rung.store(false, Release);
+            let (task_waker, waker) = &self.wakers[key];
+            task_waker.is_marked.store(false, Release);
             // It may be gone, and another in its place: that one is polled in vain.
             let Some(task) = self.tasks.get_mut(key) else {
                 continue;
@@ -98,7 +98,7 @@ impl Tasks {
     }
 
     /// Drops the task of this stream, and says whether it had one.
-    pub(crate) fn drop_of(&mut self, stream: &Arc<Activity>) -> bool {
+    pub(crate) fn drop_of(&mut self, stream: &Arc<ConnState>) -> bool {
         let is_of = |task: &Task| {
             task.stream
                 .as_ref()
@@ -113,10 +113,10 @@ impl Tasks {
     }
 }
 
-impl Bell {
+impl TaskWaker {
     /// Who is to be woken for it.
-    fn ring(&self) -> Option<Waker> {
-        if self.rung.swap(true, Acquire) {
+    fn mark_due(&self) -> Option<Waker> {
+        if self.is_marked.swap(true, Acquire) {
             return None;
         }
         let mut due = lock(&self.due);
@@ -125,13 +125,13 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(connection) = self.ring() {
+        if let Some(connection) = self.mark_due() {
             connection.wake();
         }
     }

@@ -8,8 +8,10 @@ use http::request::Parts;
 
 use crate::http::info::ConnectionInfo;
 
-/// A request that no handler has seen: the server refused it, by the limits and timeouts of
-/// [`Http`](crate::Http) or by the rules of HTTP. See [`Http::on_refused`](crate::Http::on_refused).
+/// A request that the server refused, so that no handler has seen it: it broke a limit or a timeout
+/// of [`Http`](crate::Http), or a rule of HTTP.
+///
+/// See [`Http::on_refused`](crate::Http::on_refused).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {

@@ -14,29 +14,29 @@ const NONE: u32 = u32::MAX;
 
 /// A connection's place among the served ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(u32);
+pub(crate) struct Index(u32);
 
-impl Place {
-    pub(crate) const NOWHERE: Self = Self(NONE);
+impl Index {
+    pub(crate) const ABSENT: Self = Self(NONE);
 
-    pub(crate) fn is_somewhere(self) -> bool {
+    pub(crate) fn is_present(self) -> bool {
         self.0 != NONE
     }
 }
 
 /// How good a connection is as the next to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum EvictionScore {
     /// It works.
     None,
     /// It is idle, but was active a moment ago.
-    Weak,
-    Strong,
+    Low,
+    High,
 }
 
 /// The keys of those that are served.
 #[derive(Debug)]
-pub(crate) struct Warm {
+pub(crate) struct ActiveSet {
     keys: Vec<u32>,
     hand: usize,
     max: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Warm {
     row: Row,
 }
 
-impl Warm {
+impl ActiveSet {
     pub(crate) fn new(max: usize, row: Row) -> Self {
         Self {
             keys: Vec::new(),
@@ -58,18 +58,18 @@ impl Warm {
         self.keys.len()
     }
 
-    pub(crate) fn enter(&mut self, key: usize) -> Place {
+    pub(crate) fn enter(&mut self, key: usize) -> Index {
         self.keys.push(narrow(key));
         self.tell();
-        Place(narrow(self.keys.len() - 1))
+        Index(narrow(self.keys.len() - 1))
     }
 
     /// Says who is at that place now.
     #[must_use]
-    pub(crate) fn leave(&mut self, place: Place) -> Option<usize> {
-        self.keys.swap_remove(place.0 as usize);
+    pub(crate) fn leave(&mut self, index: Index) -> Option<usize> {
+        self.keys.swap_remove(index.0 as usize);
         self.tell();
-        self.keys.get(place.0 as usize).map(|&key| key as usize)
+        self.keys.get(index.0 as usize).map(|&key| key as usize)
     }
 
     fn tell(&self) {
@@ -77,7 +77,7 @@ impl Warm {
     }
 
     /// Who is to rest, if there are too many.
-    pub(crate) fn surplus(&mut self, claim: impl Fn(usize) -> Claim) -> Option<usize> {
+    pub(crate) fn surplus(&mut self, claim: impl Fn(usize) -> EvictionScore) -> Option<usize> {
         if self.keys.len() <= self.max {
             return None;
         }
@@ -86,9 +86,9 @@ impl Warm {
             self.hand = (self.hand + 1) % self.keys.len();
             let key = self.keys[self.hand] as usize;
             match claim(key) {
-                Claim::Strong => return Some(key),
-                Claim::Weak => second_best = second_best.or(Some(key)),
-                Claim::None => {}
+                EvictionScore::High => return Some(key),
+                EvictionScore::Low => second_best = second_best.or(Some(key)),
+                EvictionScore::None => {}
             }
         }
         second_best
@@ -105,45 +105,55 @@ mod tests {
 
     #[test]
     fn who_leaves_is_replaced_by_the_last() {
-        let mut warm = Warm::new(2, Row::own());
-        let places = [7, 8, 9].map(|key| warm.enter(key));
-        assert_eq!(warm.leave(places[0]), Some(9));
-        assert_eq!(warm.leave(places[1]), None, "9 is where 7 was");
-        assert_eq!(warm.leave(places[0]), None);
+        let mut active = ActiveSet::new(2, Row::own());
+        let places = [7, 8, 9].map(|key| active.enter(key));
+        assert_eq!(active.leave(places[0]), Some(9));
+        assert_eq!(active.leave(places[1]), None, "9 is where 7 was");
+        assert_eq!(active.leave(places[0]), None);
     }
 
     #[test]
     fn only_a_surplus_rests_and_rather_the_older() {
-        let mut warm = Warm::new(2, Row::own());
+        let mut active = ActiveSet::new(2, Row::own());
         for key in 0..2 {
-            warm.enter(key);
+            active.enter(key);
         }
-        assert_eq!(warm.surplus(|_| Claim::Strong), None, "there is room");
-        warm.enter(2);
-        assert_eq!(warm.surplus(|_| Claim::None), None, "all work");
+        assert_eq!(
+            active.surplus(|_| EvictionScore::High),
+            None,
+            "there is room"
+        );
+        active.enter(2);
+        assert_eq!(active.surplus(|_| EvictionScore::None), None, "all work");
         let one = |best| {
             move |key| {
                 if key == best {
-                    Claim::Strong
+                    EvictionScore::High
                 } else {
-                    Claim::Weak
+                    EvictionScore::Low
                 }
             }
         };
-        assert_eq!(warm.surplus(one(1)), Some(1));
-        assert_eq!(warm.surplus(one(0)), Some(0));
-        let weak = |key| if key == 2 { Claim::Weak } else { Claim::None };
-        assert_eq!(warm.surplus(weak), Some(2));
+        assert_eq!(active.surplus(one(1)), Some(1));
+        assert_eq!(active.surplus(one(0)), Some(0));
+        let weak = |key| {
+            if key == 2 {
+                EvictionScore::Low
+            } else {
+                EvictionScore::None
+            }
+        };
+        assert_eq!(active.surplus(weak), Some(2));
     }
 
     #[test]
     fn the_hand_goes_round() {
-        let mut warm = Warm::new(1, Row::own());
+        let mut active = ActiveSet::new(1, Row::own());
         for key in 0..100 {
-            warm.enter(key);
+            active.enter(key);
         }
         let mut seen: Vec<_> = (0..100)
-            .filter_map(|_| warm.surplus(|_| Claim::Strong))
+            .filter_map(|_| active.surplus(|_| EvictionScore::High))
             .collect();
         seen.sort_unstable();
         seen.dedup();

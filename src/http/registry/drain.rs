@@ -7,55 +7,59 @@ use tokio::time::sleep;
 
 use crate::http::registry::list::{Members, Registry};
 use crate::http::registry::member::Member;
-use crate::http::registry::mode::{LEAVING_MAX, Phase};
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::mode::{HANDOVERS_MAX, Mode};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Draining, Next, Order};
 use crate::http::registry::wheel::Tick;
 
 /// One place among those that are on their way.
-pub(crate) struct Leave(Rc<Registry>);
+pub(crate) struct HandoverPermit(Rc<Registry>);
 
-impl Drop for Leave {
+impl Drop for HandoverPermit {
     fn drop(&mut self) {
-        let leaving = &self.0.exit.leaving;
-        leaving.set(leaving.get() - 1);
+        let in_progress = &self.0.handovers.in_progress;
+        in_progress.set(in_progress.get() - 1);
         self.0.call(1);
     }
 }
 
 impl Member {
     /// A place, if the connection is to go to its heir and can now.
-    pub(crate) fn try_leave(&self) -> Option<Leave> {
-        let Registry { phase, exit, .. } = &*self.registry;
-        let is_called = match phase.get() {
-            Phase::Serving => exit.shared.get() > 0,
-            Phase::HandingOver { .. } => true,
-            Phase::Draining { .. } => false,
+    pub(crate) fn try_hand_over(&self) -> Option<HandoverPermit> {
+        let Registry {
+            mode, handovers, ..
+        } = &*self.registry;
+        let is_called = match mode.get() {
+            Mode::Serving => handovers.shared.get() > 0,
+            Mode::HandingOver { .. } => true,
+            Mode::Draining { .. } => false,
         };
         let leaves = is_called
-            && self.activity.may_leave()
-            && self.activity.is_idle()
-            && self.activity.is_settled();
+            && self.state.may_hand_over()
+            && self.state.is_idle()
+            && self.state.has_no_leftover();
         if !leaves {
             return None;
         }
-        let is_full = exit.leaving.get() >= LEAVING_MAX;
-        if is_full && matches!(phase.get(), Phase::HandingOver { .. }) {
+        let is_full = handovers.in_progress.get() >= HANDOVERS_MAX;
+        if is_full && matches!(mode.get(), Mode::HandingOver { .. }) {
             // It may have been called, and is not passed over for that.
-            exit.next.set(exit.next.get().min(self.key));
+            handovers.next.set(handovers.next.get().min(self.key));
             return None;
         }
-        exit.shared.set(exit.shared.get().saturating_sub(1));
-        exit.leaving.set(exit.leaving.get() + 1);
-        Some(Leave(Rc::clone(&self.registry)))
+        handovers
+            .shared
+            .set(handovers.shared.get().saturating_sub(1));
+        handovers.in_progress.set(handovers.in_progress.get() + 1);
+        Some(HandoverPermit(Rc::clone(&self.registry)))
     }
 
     /// Its heir has given it back. In a drain that is the last word.
-    pub(crate) fn returns(&self) {
-        if self.registry.phase.get() != Phase::Serving {
-            self.activity.stay();
+    pub(crate) fn handover_failed(&self) {
+        if self.registry.mode.get() != Mode::Serving {
+            self.state.forbid_handover();
         }
-        self.activity.enter(Stage::Idle);
+        self.state.enter(Stage::Idle);
     }
 }
 
@@ -65,73 +69,73 @@ impl Registry {
     }
 
     /// Whether the connection's next answer is to be its last.
-    pub(crate) fn is_draining(&self, activity: &Activity) -> bool {
-        self.draining(activity).is_some()
+    pub(crate) fn is_draining(&self, state: &ConnState) -> bool {
+        self.draining(state).is_some()
     }
 
-    pub(crate) fn draining(&self, activity: &Activity) -> Option<Draining> {
-        let (since, next) = match self.phase.get() {
-            Phase::Serving => return None,
-            Phase::HandingOver { since } => (since, Next::Worker),
-            Phase::Draining { since } => (since, Next::Nobody),
+    pub(crate) fn draining(&self, state: &ConnState) -> Option<Draining> {
+        let (since, next) = match self.mode.get() {
+            Mode::Serving => return None,
+            Mode::HandingOver { since } => (since, Next::Worker),
+            Mode::Draining { since } => (since, Next::Nobody),
         };
-        match activity.stage() {
+        match state.stage() {
             // Nobody takes these over, and the task of the first was told at the very begin.
-            Stage::Upgraded | Stage::Leaving => {
-                let since = self.exit.begun.get()?;
+            Stage::Upgraded | Stage::Closing => {
+                let since = self.handovers.first_change.get()?;
                 Some(Draining { since, next })
             }
-            _ if next == Next::Worker && activity.may_leave() => None,
+            _ if next == Next::Worker && state.may_hand_over() => None,
             _ => Some(Draining { since, next }),
         }
     }
 
     /// From now on so many connections go to their heirs, each as soon as it has been answered.
     pub(crate) fn share(&self, connections: usize) {
-        self.exit.shared.set(connections);
+        self.handovers.shared.set(connections);
     }
 
     /// From now on each answer is its connection's last.
     pub(crate) fn drain(&self) {
-        if !matches!(self.phase.get(), Phase::Draining { .. }) {
+        if !matches!(self.mode.get(), Mode::Draining { .. }) {
             let since = self.now();
-            self.begin(Phase::Draining { since });
+            self.begin(Mode::Draining { since });
         }
     }
 
     /// From now on idle connections go to their heirs, some at a time. Each sees to that itself
     /// when it becomes idle; those that are idle already are called.
     pub(crate) fn hand_over(&self) {
-        if self.phase.get() == Phase::Serving {
+        if self.mode.get() == Mode::Serving {
             let since = self.now();
-            self.begin(Phase::HandingOver { since });
-            self.call(LEAVING_MAX);
+            self.begin(Mode::HandingOver { since });
+            self.call(HANDOVERS_MAX);
         }
     }
 
     /// Calls those that became idle while too many others were on their way.
     pub(crate) fn call_again(&self) {
-        self.exit.next.set(0);
-        self.call(LEAVING_MAX - self.exit.leaving.get());
+        self.handovers.next.set(0);
+        self.call(HANDOVERS_MAX - self.handovers.in_progress.get());
     }
 
     /// Wakes the next few that could leave.
     fn call(&self, count: usize) {
-        if !matches!(self.phase.get(), Phase::HandingOver { .. }) {
+        if !matches!(self.mode.get(), Mode::HandingOver { .. }) {
             return;
         }
         let mut wakers = Vec::new();
         let mut members = self.members.borrow_mut();
-        let next = self.exit.next.get();
+        let next = self.handovers.next.get();
         // A key is a number below the slab's capacity, be there somebody or not.
         for key in next..members.entries.capacity() {
             if wakers.len() == count {
                 break;
             }
-            self.exit.next.set(key + 1);
+            self.handovers.next.set(key + 1);
             if let Some(entry) = members.entries.get_mut(key)
-                && entry.activity.may_leave()
-                && entry.activity.is_idle()
+                && entry.state.may_hand_over()
+                && entry.state.is_idle()
             {
                 wakers.extend(entry.task.take());
             }
@@ -140,10 +144,10 @@ impl Registry {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn begin(&self, phase: Phase) {
-        self.phase.set(phase);
-        let begun = self.exit.begun.get().unwrap_or(self.now());
-        self.exit.begun.set(Some(begun));
+    fn begin(&self, mode: Mode) {
+        self.mode.set(mode);
+        let first_change = self.handovers.first_change.get().unwrap_or(self.now());
+        self.handovers.first_change.set(Some(first_change));
         {
             // Idle connections got their next turn for a deadline that has just moved closer.
             let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
@@ -181,18 +185,18 @@ impl Registry {
         loop {
             self.drain_asked.notified().await;
             sleep(self.http.linger).await;
-            let ends = |activity: &Activity| {
+            let ends = |state: &ConnState| {
                 let is_over = |drain: Draining| {
-                    activity.stamp() <= drain.since
-                        && self.timeouts.asks_until(activity, drain) <= self.now()
+                    state.stamp() <= drain.since
+                        && self.timeouts.asks_until(state, drain) <= self.now()
                 };
-                activity.is_idle() && self.draining(activity).is_some_and(is_over)
+                state.is_idle() && self.draining(state).is_some_and(is_over)
             };
             let wakers: Vec<_> = {
                 let mut members = self.members.borrow_mut();
                 let entries = members.entries.iter_mut().map(|(_, entry)| entry);
                 entries
-                    .filter(|entry| ends(&entry.activity))
+                    .filter(|entry| ends(&entry.state))
                     .filter_map(|entry| entry.give(Order::CloseIdle))
                     .collect()
             };
@@ -226,11 +230,11 @@ mod tests {
     #[test]
     fn a_connection_that_is_called_and_finds_no_place_is_called_again() {
         let registry = Registry::new(Http::new(), Row::own());
-        let mut waiting: Vec<_> = (0..3 * LEAVING_MAX)
+        let mut waiting: Vec<_> = (0..3 * HANDOVERS_MAX)
             .map(|_| {
                 let (member, called) = (registry.join(), Arc::<Called>::default());
-                member.activity.let_leave();
-                member.activity.enter(Stage::Idle);
+                member.state.allow_handover();
+                member.state.enter(Stage::Idle);
                 let waker = Waker::from(Arc::clone(&called));
                 assert!(member.take_order(&Context::from_waker(&waker)).is_none());
                 (member, called)
@@ -238,13 +242,13 @@ mod tests {
             .collect();
         registry.hand_over();
         registry.tick();
-        let mut leaving = Vec::new();
+        let mut in_progress = Vec::new();
         loop {
             for (member, called) in std::mem::take(&mut waiting) {
                 let is_called = called.0.swap(false, Ordering::Relaxed);
-                let leave = is_called.then(|| member.try_leave()).flatten();
+                let leave = is_called.then(|| member.try_hand_over()).flatten();
                 if let Some(leave) = leave {
-                    leaving.push((member, leave));
+                    in_progress.push((member, leave));
                     continue;
                 }
                 if is_called {
@@ -253,8 +257,8 @@ mod tests {
                 }
                 waiting.push((member, called));
             }
-            assert!(leaving.len() <= LEAVING_MAX);
-            if leaving.pop().is_none() {
+            assert!(in_progress.len() <= HANDOVERS_MAX);
+            if in_progress.pop().is_none() {
                 break;
             }
         }
@@ -266,19 +270,19 @@ mod tests {
         let http = Http::new().upgrade_grace(Duration::from_secs(1));
         let registry = Registry::new(http, Row::own());
         let [member, other] = [registry.join(), registry.join()];
-        member.activity.let_leave();
-        other.activity.let_leave();
-        member.activity.enter(Stage::Upgraded);
-        other.activity.enter(Stage::Idle);
-        assert_eq!(registry.deadline(&member.activity), None);
+        member.state.allow_handover();
+        other.state.allow_handover();
+        member.state.enter(Stage::Upgraded);
+        other.state.enter(Stage::Idle);
+        assert_eq!(registry.deadline(&member.state), None);
         registry.clock.advance();
         registry.hand_over();
-        let due = registry.deadline(&member.activity);
+        let due = registry.deadline(&member.state);
         assert_eq!(due, Some((Tick(1 + 5), Order::EndUpgrade)));
         registry.clock.advance();
         registry.drain();
-        assert_eq!(registry.deadline(&member.activity), due, "not anew");
-        let idle = registry.deadline(&other.activity);
+        assert_eq!(registry.deadline(&member.state), due, "not anew");
+        let idle = registry.deadline(&other.state);
         assert_eq!(idle, Some((Tick(2 + 2), Order::CloseIdle)));
     }
 }

@@ -6,7 +6,7 @@ use crate::http::registry::wheel::Tick;
 
 /// The connections that are the next to end.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct IdleQueue {
     /// Since when each was idle, and its key; the longest idle one is the last.
     pub(crate) found: RefCell<Vec<(Tick, usize)>>,
     /// When all were busy.

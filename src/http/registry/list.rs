@@ -17,12 +17,12 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http::options::Http;
-use crate::http::registry::active_set::{Claim, Place, Warm};
+use crate::http::registry::active_set::{ActiveSet, EvictionScore, Index};
 use crate::http::registry::clock::Clock;
 use crate::http::registry::counters::Counters;
-use crate::http::registry::idle_queue::Room;
-use crate::http::registry::mode::{Exit, Phase};
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::idle_queue::IdleQueue;
+use crate::http::registry::mode::{Handovers, Mode};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order, Timeouts};
 use crate::http::registry::wheel::{Tick, Wheel};
 use crate::row::{Row, Timing};
@@ -34,9 +34,9 @@ pub(crate) struct Registry {
     pub(crate) members: RefCell<Members>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) phase: Cell<Phase>,
-    pub(crate) exit: Exit,
-    pub(crate) room: Room,
+    pub(crate) mode: Cell<Mode>,
+    pub(crate) handovers: Handovers,
+    pub(crate) idle_queue: IdleQueue,
     #[cfg(feature = "http2")]
     pub(crate) kept: Cell<usize>,
     pub(crate) first_came: Notify,
@@ -47,14 +47,14 @@ pub(crate) struct Registry {
 pub(crate) struct Members {
     pub(crate) entries: Slab<Entry>,
     pub(crate) wheel: Wheel,
-    pub(crate) warm: Warm,
+    pub(crate) active: ActiveSet,
 }
 
 pub(crate) struct Entry {
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) state: Arc<ConnState>,
     pub(crate) order: Option<Order>,
     /// Nowhere while it is at rest.
-    pub(crate) place: Place,
+    pub(crate) index: Index,
     /// When it is old.
     pub(crate) end_of_life: Option<Tick>,
     pub(crate) task: Option<Waker>,
@@ -66,15 +66,15 @@ impl Registry {
             members: RefCell::new(Members {
                 entries: Slab::new(),
                 wheel: Wheel::new(),
-                warm: Warm::new(http.max_warm, row.clone()),
+                active: ActiveSet::new(http.max_warm, row.clone()),
             }),
             counters: Counters::new(row),
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             http,
-            phase: Cell::new(Phase::Serving),
-            exit: Exit::default(),
-            room: Room::default(),
+            mode: Cell::new(Mode::Serving),
+            handovers: Handovers::default(),
+            idle_queue: IdleQueue::default(),
             #[cfg(feature = "http2")]
             kept: Cell::new(0),
             first_came: Notify::new(),
@@ -83,15 +83,15 @@ impl Registry {
         })
     }
 
-    /// A request has begun; `Counters::request_ends` is told what this returns.
-    pub(crate) fn request_begins(&self, activity: &Activity) -> Timing {
-        let connection = activity.of_connection();
-        if activity.is_of_stream() {
+    /// A request begins. Pass what this returns to `Counters::request_ends`.
+    pub(crate) fn request_begins(&self, state: &ConnState) -> Timing {
+        let connection = state.of_connection();
+        if state.is_of_stream() {
             connection.count_request();
         }
         if let Some(max) = self.http.max_connection_requests
             && connection.requests() >= max.get()
-            && connection.spend()
+            && connection.end_after_response()
         {
             self.counters.spent();
         }
@@ -106,7 +106,7 @@ impl Registry {
     /// How many connections are served, being not at rest.
     #[cfg(test)]
     pub(crate) fn served(&self) -> usize {
-        self.members.borrow().warm.len()
+        self.members.borrow().active.len()
     }
 
     /// Resolves when no connection is left.
@@ -162,12 +162,12 @@ impl Registry {
             .get_mut(key)
             .expect("who leaves the slab leaves the wheel");
         wheel.put(key, self.turn(entry));
-        if entry.end_of_life.is_some_and(|end| end <= now) && entry.activity.spend() {
+        if entry.end_of_life.is_some_and(|end| end <= now) && entry.state.end_after_response() {
             self.counters.spent();
             // In HTTP/2 the client can be told now.
             return entry.task.take();
         }
-        let due = self.deadline(&entry.activity);
+        let due = self.deadline(&entry.state);
         let Some((due, order)) = due.filter(|(due, _)| *due <= now) else {
             return self.look_after(entry, now);
         };
@@ -175,7 +175,7 @@ impl Registry {
         match order {
             Order::Expire(Deadline::Body) => {
                 self.counters.timeout(Deadline::Body);
-                entry.activity.expire_body()
+                entry.state.expire_body()
             }
             order => entry.give(order),
         }
@@ -185,15 +185,15 @@ impl Registry {
     /// handler, or the body of its answer, takes its time somebody is to look whether it has still
     /// a client.
     fn look_after(&self, entry: &mut Entry, now: Tick) -> Option<Waker> {
-        if !entry.place.is_somewhere() || !self.timeouts.is_long(&entry.activity, now) {
+        if !entry.index.is_present() || !self.timeouts.is_long(&entry.state, now) {
             return None;
         }
-        if entry.activity.is_idle() {
+        if entry.state.is_idle() {
             return entry.give(Order::Rest);
         }
-        match entry.activity.stage() {
-            Stage::Handling | Stage::Answering => {
-                entry.activity.look();
+        match entry.state.stage() {
+            Stage::Handling | Stage::Responding => {
+                entry.state.look();
                 entry.task.take()
             }
             // The last stream may have ended on another thread.
@@ -207,12 +207,12 @@ impl Registry {
     /// before anything can be due.
     pub(crate) fn turn(&self, entry: &Entry) -> Tick {
         let now = self.clock.now();
-        let ahead = match (self.phase.get(), entry.place.is_somewhere()) {
-            (Phase::HandingOver { .. } | Phase::Draining { .. }, _) => 1,
-            (Phase::Serving, true) => self.timeouts.horizon,
-            (Phase::Serving, false) => Wheel::REACH,
+        let ahead = match (self.mode.get(), entry.index.is_present()) {
+            (Mode::HandingOver { .. } | Mode::Draining { .. }, _) => 1,
+            (Mode::Serving, true) => self.timeouts.horizon,
+            (Mode::Serving, false) => Wheel::REACH,
         };
-        let due = self.deadline(&entry.activity);
+        let due = self.deadline(&entry.state);
         let latest = match entry.end_of_life {
             Some(end) if end > now => end.min(now.after(ahead)),
             _ => now.after(ahead),
@@ -220,32 +220,32 @@ impl Registry {
         due.map_or(latest, |(due, _)| due.clamp(now.after(1), latest))
     }
 
-    pub(crate) fn deadline(&self, activity: &Activity) -> Option<(Tick, Order)> {
-        self.timeouts.deadline(activity, self.draining(activity))
+    pub(crate) fn deadline(&self, state: &ConnState) -> Option<(Tick, Order)> {
+        self.timeouts.deadline(state, self.draining(state))
     }
 
     /// A connection is served from now on. Another may have to rest for it.
-    pub(crate) fn warm_up(&self, key: usize) {
+    pub(crate) fn activate(&self, key: usize) {
         let surplus = {
             let mut members = self.members.borrow_mut();
             let Members {
                 entries,
                 wheel,
-                warm,
+                active,
             } = &mut *members;
             let entry = &mut entries[key];
-            if !entry.place.is_somewhere() {
-                entry.place = warm.enter(key);
+            if !entry.index.is_present() {
+                entry.index = active.enter(key);
             }
             wheel.put(key, self.turn(entry));
             let now = self.clock.now();
-            let surplus = warm.surplus(|other| match other == key {
-                // What it is served for has not begun.
-                true => Claim::None,
-                false => claim(&entries[other].activity, now),
+            let surplus = active.surplus(|other| match other == key {
+                // Its request has not begun.
+                true => EvictionScore::None,
+                false => claim(&entries[other].state, now),
             });
             surplus.and_then(|other| {
-                members.cool_down(other);
+                members.deactivate(other);
                 members.entries[other].give(Order::Rest)
             })
         };
@@ -257,26 +257,26 @@ impl Registry {
     /// A connection is served no more.
     pub(crate) fn rest(&self, key: usize) {
         let members = &mut *self.members.borrow_mut();
-        members.cool_down(key);
+        members.deactivate(key);
         members.wheel.put(key, self.turn(&members.entries[key]));
     }
 }
 
-fn claim(activity: &Activity, now: Tick) -> Claim {
-    match activity.is_idle() {
-        true if activity.stamp() < now => Claim::Strong,
-        true => Claim::Weak,
-        false => Claim::None,
+fn claim(state: &ConnState, now: Tick) -> EvictionScore {
+    match state.is_idle() {
+        true if state.stamp() < now => EvictionScore::High,
+        true => EvictionScore::Low,
+        false => EvictionScore::None,
     }
 }
 
 impl Members {
-    pub(crate) fn cool_down(&mut self, key: usize) {
-        let place = std::mem::replace(&mut self.entries[key].place, Place::NOWHERE);
-        if place.is_somewhere()
-            && let Some(moved) = self.warm.leave(place)
+    pub(crate) fn deactivate(&mut self, key: usize) {
+        let index = std::mem::replace(&mut self.entries[key].index, Index::ABSENT);
+        if index.is_present()
+            && let Some(moved) = self.active.leave(index)
         {
-            self.entries[moved].place = place;
+            self.entries[moved].index = index;
         }
     }
 }

@@ -5,26 +5,26 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::address::Peer;
-use crate::http::registry::active_set::Place;
+use crate::http::registry::active_set::Index;
 use crate::http::registry::list::{Entry, Registry};
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
 
 /// A connection's place in the registry; dropping it gives the place up.
 pub(crate) struct Member {
     pub(crate) registry: Rc<Registry>,
-    pub(crate) activity: Arc<Activity>,
+    pub(crate) state: Arc<ConnState>,
     pub(crate) key: usize,
 }
 
 impl Member {
     pub(crate) fn peer(&self) -> Peer {
-        self.activity.info().client()
+        self.state.info().client()
     }
 
     /// It is served from now on.
-    pub(crate) fn warm_up(&self) {
-        self.registry.warm_up(self.key);
+    pub(crate) fn activate(&self) {
+        self.registry.activate(self.key);
     }
 
     /// It is at rest, or its protocol is over.
@@ -42,7 +42,7 @@ impl Member {
         match order {
             Order::Expire(deadline) => self.registry.counters.timeout(deadline),
             Order::EndUpgrade => self.registry.counters.upgrade_cut(),
-            Order::CloseIdle | Order::MakeRoom | Order::Streams | Order::Rest | Order::Cut => {}
+            Order::CloseIdle | Order::Evict | Order::Streams | Order::Rest | Order::Cut => {}
         }
     }
 
@@ -71,22 +71,20 @@ impl Member {
         let Registry { clock, .. } = &*self.registry;
         match order {
             Order::Cut => true,
-            Order::CloseIdle => {
-                self.activity.is_idle() && self.registry.is_draining(&self.activity)
-            }
-            Order::MakeRoom => self.registry.idle_since(&self.activity).is_some(),
+            Order::CloseIdle => self.state.is_idle() && self.registry.is_draining(&self.state),
+            Order::Evict => self.registry.idle_since(&self.state).is_some(),
             Order::Rest => {
-                let holds = self.activity.is_idle() && self.activity.is_settled();
-                let is_over = matches!(self.activity.stage(), Stage::HandedOver | Stage::Upgraded);
+                let holds = self.state.is_idle() && self.state.has_no_leftover();
+                let is_over = matches!(self.state.stage(), Stage::HandedOver | Stage::Upgraded);
                 if !holds && !is_over {
                     // It may have been counted as one at rest already.
-                    self.warm_up();
+                    self.activate();
                 }
                 holds
             }
             Order::Expire(_) | Order::Streams | Order::EndUpgrade => self
                 .registry
-                .deadline(&self.activity)
+                .deadline(&self.state)
                 .is_some_and(|(due, now_due)| due <= clock.now() && now_due == order),
         }
     }
@@ -96,7 +94,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.registry.members.borrow_mut();
         members.wheel.remove(self.key);
-        members.cool_down(self.key);
+        members.deactivate(self.key);
         let gone = members.entries.remove(self.key);
         if members.entries.is_empty() {
             self.registry.last_left.notify_waiters();
@@ -110,14 +108,14 @@ impl Drop for Member {
 impl Registry {
     /// Enters a connection, until the member is dropped.
     pub(crate) fn join(self: &Rc<Self>) -> Member {
-        let activity = Arc::new(Activity::new(Arc::clone(&self.clock)));
+        let state = Arc::new(ConnState::new(Arc::clone(&self.clock)));
         let mut members = self.members.borrow_mut();
         let vacant = members.entries.vacant_entry();
         let key = vacant.key();
         let entry = Entry {
-            activity: Arc::clone(&activity),
+            state: Arc::clone(&state),
             order: None,
-            place: Place::NOWHERE,
+            index: Index::ABSENT,
             end_of_life: self.timeouts.end_of_life(self.clock.now(), key),
             task: None,
         };
@@ -131,7 +129,7 @@ impl Registry {
         Member {
             registry: Rc::clone(self),
             key,
-            activity,
+            state,
         }
     }
 }
@@ -168,7 +166,7 @@ mod tests {
             let member = registry.join();
             let order = registry.members.borrow_mut().entries[member.key].give(Order::Rest);
             assert!(order.is_none(), "nobody waits yet");
-            member.activity.enter(stage);
+            member.state.enter(stage);
             let order = member.take_order(&Context::from_waker(Waker::noop()));
             assert_eq!((order, registry.served()), (None, served), "{stage:?}");
         }
@@ -180,10 +178,10 @@ mod tests {
         let http = Http::new().header_timeout(Duration::from_secs(2));
         let registry = Registry::new(http, Row::own());
         let member = registry.join();
-        member.warm_up();
+        member.activate();
         let mut ticks = 0;
         for _ in 0..3 {
-            member.activity.enter(Stage::Idle);
+            member.state.enter(Stage::Idle);
             while registry
                 .members
                 .borrow_mut()

@@ -6,7 +6,7 @@ use crate::http::registry::wheel::Tick;
 
 /// What is to become of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum Mode {
     Serving,
     /// Those that may leave go to their heirs, and the others as in `Draining`.
     HandingOver {
@@ -20,14 +20,14 @@ pub(crate) enum Phase {
 
 /// As many connections are on their way to an heir at a time, at the most. Each costs some hundred
 /// bytes more then, and nobody hears it; the others are served until it is their turn.
-pub(crate) const LEAVING_MAX: usize = 64;
+pub(crate) const HANDOVERS_MAX: usize = 64;
 
 /// Since when connections end, and who is on the way to an heir.
 #[derive(Debug, Default)]
-pub(crate) struct Exit {
-    /// When the first phase after `Serving` began, however many follow.
-    pub(crate) begun: Cell<Option<Tick>>,
-    pub(crate) leaving: Cell<usize>,
+pub(crate) struct Handovers {
+    /// When the mode first changed from `Serving`; later changes keep it.
+    pub(crate) first_change: Cell<Option<Tick>>,
+    pub(crate) in_progress: Cell<usize>,
     /// The key from which on nobody has been called.
     pub(crate) next: Cell<usize>,
     /// So many may go to an heir although there is no drain.

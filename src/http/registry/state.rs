@@ -33,12 +33,12 @@ pub(crate) enum Stage {
     /// that does not send its body is timed.
     Handling,
     /// From there to the end of the response's body. Only a client that does not read is timed.
-    Answering,
+    Responding,
     /// Between requests.
     Idle,
     /// Our last word is said; what the client still sends is thrown away until it closes.
-    Leaving,
-    /// HTTP/2, and streams are open. Each is timed by an activity of its own.
+    Closing,
+    /// HTTP/2, and streams are open. Each is timed by a state of its own.
     Streams,
     /// HTTP/2, and no stream is open.
     Quiet,
@@ -56,9 +56,9 @@ impl Stage {
         Self::Fresh,
         Self::Head,
         Self::Handling,
-        Self::Answering,
+        Self::Responding,
         Self::Idle,
-        Self::Leaving,
+        Self::Closing,
         Self::Streams,
         Self::Quiet,
         Self::Ending,
@@ -78,11 +78,11 @@ pub(crate) enum BodyFailure {
 
 /// See the module's head.
 #[derive(Debug)]
-pub(crate) struct Activity {
+pub(crate) struct ConnState {
     /// Whose it is; known once it has opened.
     info: OnceLock<ConnectionInfo>,
     clock: Arc<Clock>,
-    /// Of a stream of HTTP/2: the activity of its connection.
+    /// Of a stream of HTTP/2: the state of its connection.
     connection: Option<Arc<Self>>,
     stage: AtomicU8,
     /// When the stage began; `Answering` and `Idle` begin anew with each byte of a response that is
@@ -96,13 +96,13 @@ pub(crate) struct Activity {
     body_failure: AtomicU8,
     body_open: AtomicBool,
     body_unread: AtomicBool,
-    unsettled: AtomicBool,
+    leftover: AtomicBool,
     held_back: AtomicBool,
     may_hold: AtomicBool,
-    may_leave: AtomicBool,
-    looked_for: AtomicBool,
+    may_hand_over: AtomicBool,
+    client_check: AtomicBool,
     /// Whether the next answer ends the connection, for its age or its requests.
-    is_spent: AtomicBool,
+    ends_after_response: AtomicBool,
     requests: AtomicU32,
     cut: AtomicBool,
     stream_gone: AtomicBool,
@@ -119,7 +119,7 @@ struct Wakers {
     stream_gone: Option<Waker>,
 }
 
-impl Activity {
+impl ConnState {
     pub(crate) fn new(clock: Arc<Clock>) -> Self {
         Self {
             info: OnceLock::new(),
@@ -132,12 +132,12 @@ impl Activity {
             body_failure: AtomicU8::new(0),
             body_open: AtomicBool::new(false),
             body_unread: AtomicBool::new(false),
-            unsettled: AtomicBool::new(false),
+            leftover: AtomicBool::new(false),
             held_back: AtomicBool::new(false),
             may_hold: AtomicBool::new(true),
-            may_leave: AtomicBool::new(false),
-            looked_for: AtomicBool::new(false),
-            is_spent: AtomicBool::new(false),
+            may_hand_over: AtomicBool::new(false),
+            client_check: AtomicBool::new(false),
+            ends_after_response: AtomicBool::new(false),
             requests: AtomicU32::new(0),
             cut: AtomicBool::new(false),
             stream_gone: AtomicBool::new(false),
@@ -146,7 +146,7 @@ impl Activity {
     }
 
     /// Says whose connection it is, once.
-    pub(crate) fn introduce(&self, info: ConnectionInfo) {
+    pub(crate) fn set_info(&self, info: ConnectionInfo) {
         self.info.set(info).expect("a connection opens once");
     }
 
@@ -188,32 +188,32 @@ impl Activity {
     }
 
     /// hyper is polled, which reads what was left of a body or has the connection end.
-    pub(crate) fn settle(&self) {
-        self.unsettled.store(false, Relaxed);
+    pub(crate) fn clear_leftover(&self) {
+        self.leftover.store(false, Relaxed);
     }
 
     /// Whether the next byte is a request's first.
-    pub(crate) fn is_settled(&self) -> bool {
-        !self.unsettled.load(Relaxed)
+    pub(crate) fn has_no_leftover(&self) -> bool {
+        !self.leftover.load(Relaxed)
     }
 
     /// Whether a request has come to this server.
-    pub(crate) fn has_spoken(&self) -> bool {
+    pub(crate) fn has_requested(&self) -> bool {
         self.requests() > 0
     }
 
     /// There is an heir to whom the connection may go.
-    pub(crate) fn let_leave(&self) {
-        self.may_leave.store(true, Relaxed);
+    pub(crate) fn allow_handover(&self) {
+        self.may_hand_over.store(true, Relaxed);
     }
 
     /// The connection cannot go to an heir, or not any more.
-    pub(crate) fn stay(&self) {
-        self.may_leave.store(false, Relaxed);
+    pub(crate) fn forbid_handover(&self) {
+        self.may_hand_over.store(false, Relaxed);
     }
 
-    pub(crate) fn may_leave(&self) -> bool {
-        self.may_leave.load(Relaxed)
+    pub(crate) fn may_hand_over(&self) -> bool {
+        self.may_hand_over.load(Relaxed)
     }
 
     /// How many requests have begun.
@@ -227,22 +227,22 @@ impl Activity {
     }
 
     /// Has the next answer be the connection's last; says whether that is news.
-    pub(crate) fn spend(&self) -> bool {
-        !self.is_spent.swap(true, Relaxed)
+    pub(crate) fn end_after_response(&self) -> bool {
+        !self.ends_after_response.swap(true, Relaxed)
     }
 
-    pub(crate) fn is_spent(&self) -> bool {
-        self.is_spent.load(Relaxed)
+    pub(crate) fn ends_after_response(&self) -> bool {
+        self.ends_after_response.load(Relaxed)
     }
 
     /// Has the stream look, at its next flush, whether the client is still there. It stays asked
     /// until bytes are written, or the next request.
     pub(crate) fn look(&self) {
-        self.looked_for.store(true, Relaxed);
+        self.client_check.store(true, Relaxed);
     }
 
-    pub(crate) fn is_looked_for(&self) -> bool {
-        self.looked_for.load(Relaxed)
+    pub(crate) fn is_client_check_due(&self) -> bool {
+        self.client_check.load(Relaxed)
     }
 
     /// A head is complete and its request begins.
@@ -251,15 +251,15 @@ impl Activity {
         self.count_request();
         self.body_failure.store(0, Relaxed);
         self.body_unread.store(false, Relaxed);
-        self.looked_for.store(false, Relaxed);
+        self.client_check.store(false, Relaxed);
     }
 }
 
 /// Writing.
-impl Activity {
+impl ConnState {
     pub(crate) fn write_blocked(&self) {
         self.write_blocked.begin(self.clock.now());
-        self.tell_connection();
+        self.notify_connection();
     }
 
     /// The client has taken so many bytes. Where it has not taken all there is, few are no
@@ -275,11 +275,11 @@ impl Activity {
     #[inline]
     pub(crate) fn has_written_all(&self) {
         self.write_blocked.end();
-        self.looked_for.store(false, Relaxed);
+        self.client_check.store(false, Relaxed);
         // An answer that moves is not silent, and one that was buffered whole leaves the connection
         // idle while it is still on its way to a slow client.
         let stage = self.stage();
-        if matches!(stage, Stage::Answering | Stage::Idle) {
+        if matches!(stage, Stage::Responding | Stage::Idle) {
             self.enter(stage);
         }
     }
@@ -309,11 +309,11 @@ impl Activity {
 }
 
 /// The request's body.
-impl Activity {
+impl ConnState {
     /// The handler wants more of the body than has come.
     pub(crate) fn await_body(&self, waker: &Waker) {
         self.body_awaited.begin(self.clock.now());
-        self.tell_connection();
+        self.notify_connection();
         store(&mut wakers(&mut self.wakers()).body, waker);
     }
 
@@ -360,7 +360,7 @@ impl Activity {
     pub(crate) fn leave_body_unread(&self) {
         self.body_awaited.end();
         self.body_unread.store(true, Relaxed);
-        self.unsettled.store(true, Relaxed);
+        self.leftover.store(true, Relaxed);
         self.close_body();
     }
 
@@ -374,7 +374,7 @@ impl Activity {
 }
 
 /// HTTP/2.
-impl Activity {
+impl ConnState {
     /// That of one stream of a connection.
     #[cfg(feature = "http2")]
     pub(crate) fn of_stream(connection: &Arc<Self>) -> Self {
@@ -409,14 +409,14 @@ impl Activity {
         }
     }
 
-    fn tell_connection(&self) {
+    fn notify_connection(&self) {
         if let Some(connection) = &self.connection {
             connection.body_awaited.begin(self.clock.now());
         }
     }
 }
 
-impl Activity {
+impl ConnState {
     fn wakers(&self) -> MutexGuard<'_, Option<Box<Wakers>>> {
         // Nothing panics while it holds the lock, and each waker stands alone anyway.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
@@ -441,7 +441,7 @@ mod tests {
     /// Part of what an idle connection costs.
     #[test]
     fn it_is_small() {
-        let bytes = size_of::<Activity>();
+        let bytes = size_of::<ConnState>();
         assert!(bytes <= 128, "{bytes} bytes");
     }
 

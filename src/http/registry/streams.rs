@@ -3,20 +3,20 @@
 use std::task::Waker;
 
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 
 impl Registry {
     /// Whether the client of this stream has taken too long, and at what.
-    pub(crate) fn overdue(&self, stream: &Activity) -> Option<Deadline> {
+    pub(crate) fn overdue(&self, stream: &ConnState) -> Option<Deadline> {
         let (due, deadline) = self.timeouts.stream_deadline(stream)?;
         (due <= self.now()).then_some(deadline)
     }
 
     /// Whether the client of this stream, which was heard of, has not taken enough of it for so
     /// long that it makes room for others.
-    pub(crate) fn is_in_the_way(&self, stream: &Activity, heard: Tick) -> bool {
+    pub(crate) fn is_in_the_way(&self, stream: &ConnState, heard: Tick) -> bool {
         self.timeouts
             .in_the_way_from(stream)
             .is_some_and(|due| due <= self.now().min(heard))
@@ -51,7 +51,7 @@ impl Registry {
             let mut members = self.members.borrow_mut();
             let entries = members.entries.iter_mut().map(|(_, entry)| entry);
             entries
-                .filter(|entry| matches!(entry.activity.stage(), Stage::Streams | Stage::Quiet))
+                .filter(|entry| matches!(entry.state.stage(), Stage::Streams | Stage::Quiet))
                 .filter_map(|entry| entry.task.take())
                 .collect()
         };

@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::http::options::Http;
-use crate::http::registry::state::{Activity, Stage};
+use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::wheel::{Tick, Wheel};
 
 /// A drain, as one connection sees it.
@@ -119,8 +119,8 @@ impl Timeouts {
     }
 
     /// Whether a connection has done what it does for long enough to be looked after.
-    pub(crate) fn is_long(&self, activity: &Activity, now: Tick) -> bool {
-        activity.stamp().after(self.watch) <= now
+    pub(crate) fn is_long(&self, state: &ConnState, now: Tick) -> bool {
+        state.stamp().after(self.watch) <= now
     }
 
     /// Whether a second has passed.
@@ -136,13 +136,13 @@ impl Timeouts {
     }
 
     /// Whether a connection is so new that its client's first request may still be on its way.
-    pub(crate) fn is_new(&self, activity: &Activity, now: Tick) -> bool {
-        activity.stage() == Stage::Fresh && activity.stamp().after(self.round_trip) > now
+    pub(crate) fn is_new(&self, state: &ConnState, now: Tick) -> bool {
+        state.stage() == Stage::Fresh && state.stamp().after(self.round_trip) > now
     }
 
     /// How long a client that may be about to send a request has for it in a drain.
-    pub(crate) fn asks_until(&self, activity: &Activity, drain: Draining) -> Tick {
-        let first = match activity.stage() {
+    pub(crate) fn asks_until(&self, state: &ConnState, drain: Draining) -> Tick {
+        let first = match state.stage() {
             Stage::Fresh | Stage::Quiet => self.round_trip,
             _ => 0,
         };
@@ -150,39 +150,39 @@ impl Timeouts {
             Next::Worker => self.silence,
             Next::Nobody => 0,
         };
-        activity.stamp().after(first.max(next))
+        state.stamp().after(first.max(next))
     }
 
     /// Since when a connection has been idle, if for so long that it may end for another: a request
     /// that is on its way is given as much time to come as in a drain.
-    pub(crate) fn idle_since(&self, activity: &Activity, now: Tick) -> Option<Tick> {
-        let is_idle = match activity.stage() {
-            Stage::Quiet => activity.write_blocked_since().is_none(),
-            _ => activity.is_idle() && !self.is_new(activity, now),
+    pub(crate) fn idle_since(&self, state: &ConnState, now: Tick) -> Option<Tick> {
+        let is_idle = match state.stage() {
+            Stage::Quiet => state.write_blocked_since().is_none(),
+            _ => state.is_idle() && !self.is_new(state, now),
         };
-        let since = activity.stamp();
+        let since = state.stamp();
         (is_idle && since.after(self.linger) <= now).then_some(since)
     }
 
     /// When a connection's time is up as things stand, and what is to be done about it then.
     pub(crate) fn deadline(
         &self,
-        activity: &Activity,
+        state: &ConnState,
         draining: Option<Draining>,
     ) -> Option<(Tick, Order)> {
-        let blocked = activity.write_blocked_since();
-        let stamp = activity.stamp();
-        let of_stage = match (activity.stage(), draining) {
+        let blocked = state.write_blocked_since();
+        let stamp = state.stamp();
+        let of_stage = match (state.stage(), draining) {
             // What is still going on has a deadline of its own.
-            (Stage::Idle, _) if !activity.is_idle() => None,
+            (Stage::Idle, _) if !state.is_idle() => None,
             (Stage::Fresh | Stage::Idle, Some(drain)) => {
                 let lingers = stamp.max(drain.since).after(self.linger);
-                let asks = self.asks_until(activity, drain);
+                let asks = self.asks_until(state, drain);
                 Some((lingers.max(asks), Order::CloseIdle))
             }
             // The others have been told to go.
             (Stage::Quiet, Some(drain)) => {
-                let due = self.asks_until(activity, drain);
+                let due = self.asks_until(state, drain);
                 let due = due.min(stamp.after(self.idle));
                 Some((due, Order::Expire(Deadline::Idle)))
             }
@@ -190,33 +190,33 @@ impl Timeouts {
                 Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
             }
             // Unless there is more to be sent.
-            (Stage::Leaving, Some(drain)) if blocked.is_none() => {
+            (Stage::Closing, Some(drain)) if blocked.is_none() => {
                 let closes = stamp.max(drain.since).after(self.round_trip);
                 let due = closes.min(stamp.after(self.header));
                 Some((due, Order::Expire(Deadline::Header)))
             }
-            (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Leaving, _) => {
+            (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Closing, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
             (Stage::Ending, _) => Some((
                 stamp.after(self.round_trip),
                 Order::Expire(Deadline::Header),
             )),
-            (Stage::Streams, _) => activity
+            (Stage::Streams, _) => state
                 .streams_wait_since()
                 .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
-            (Stage::Handling | Stage::Answering, _) => None,
+            (Stage::Handling | Stage::Responding, _) => None,
             (Stage::Upgraded, Some(drain)) => {
                 Some((drain.since.after(self.upgrade_grace), Order::EndUpgrade))
             }
             (Stage::Upgraded | Stage::HandedOver, _) => None,
         };
         let of_write = blocked
-            .filter(|_| activity.stage() != Stage::Upgraded)
+            .filter(|_| state.stage() != Stage::Upgraded)
             .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
-        let of_body = activity
+        let of_body = state
             .body_awaited_since()
-            .filter(|_| activity.stage() != Stage::Streams)
+            .filter(|_| state.stage() != Stage::Streams)
             .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
         [of_stage, of_write, of_body]
             .into_iter()
@@ -229,14 +229,14 @@ impl Timeouts {
     /// When the client of one stream of HTTP/2 has taken too little of its response, as things
     /// stand, if others wait for that.
     #[cfg(feature = "http2")]
-    pub(crate) fn in_the_way_from(&self, stream: &Activity) -> Option<Tick> {
+    pub(crate) fn in_the_way_from(&self, stream: &ConnState) -> Option<Tick> {
         let blocked = stream.write_blocked_since();
         blocked.map(|since| since.after(self.in_the_way))
     }
 
     /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
     #[cfg(feature = "http2")]
-    pub(crate) fn stream_deadline(&self, stream: &Activity) -> Option<(Tick, Deadline)> {
+    pub(crate) fn stream_deadline(&self, stream: &ConnState) -> Option<(Tick, Deadline)> {
         let body = stream.body_awaited_since();
         let response = stream.write_blocked_since();
         let of_body = body.map(|since| (since.after(self.body), Deadline::Body));
@@ -254,7 +254,7 @@ pub(crate) enum Order {
     /// The drain's grace for idle connections is over.
     CloseIdle,
     /// A new connection waits for one to end, and this one is idle.
-    MakeRoom,
+    Evict,
     /// The drain's grace for upgraded connections is over.
     EndUpgrade,
     /// Look for streams whose client has taken too long.
@@ -270,7 +270,7 @@ impl Order {
     pub(crate) fn is_about_silence(self) -> bool {
         matches!(
             self,
-            Self::CloseIdle | Self::MakeRoom | Self::Expire(Deadline::Idle)
+            Self::CloseIdle | Self::Evict | Self::Expire(Deadline::Idle)
         )
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hyper::service::Service;
 
-use crate::http::conn::protocol::{Begin, Protocol};
+use crate::http::conn::protocol::{Protocol, StartProtocol};
 use crate::http::conn::socket::{Socket, Version};
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::message::Request;
@@ -14,16 +14,16 @@ use crate::http::http1::protocol::Http1;
 #[cfg(feature = "http2")]
 use crate::http::http2::protocol::Http2;
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::Activity;
+use crate::http::registry::state::ConnState;
 
 /// See the module's head.
-pub(crate) struct Versions<S> {
+pub(crate) struct Protocols<S> {
     http1: Http1<S>,
     #[cfg(feature = "http2")]
     http2: Http2<S>,
 }
 
-impl<S> Versions<S> {
+impl<S> Protocols<S> {
     pub(crate) fn new(registry: &Rc<Registry>, service: S) -> Self {
         let service = Rc::new(service);
         Self {
@@ -34,7 +34,7 @@ impl<S> Versions<S> {
     }
 }
 
-impl<I, S, B> Begin<I> for Versions<S>
+impl<I, S, B> StartProtocol<I> for Protocols<S>
 where
     I: Socket,
     S: Service<Request, Response = http::Response<B>> + 'static,
@@ -42,19 +42,19 @@ where
     B: http_body::Body + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    fn begin(
+    fn start(
         &self,
         version: Version,
         stream: Stream<I>,
-        activity: &Arc<Activity>,
+        state: &Arc<ConnState>,
     ) -> Box<dyn Protocol<I>> {
         match version {
-            Version::Http1 => self.http1.begin(stream, activity),
+            Version::Http1 => self.http1.begin(stream, state),
             #[cfg(feature = "http2")]
-            Version::Http2 => self.http2.begin(stream, activity),
+            Version::Http2 => self.http2.begin(stream, state),
             // Nobody is told that it is spoken. Whoever speaks it is told that it is not HTTP/1.
             #[cfg(not(feature = "http2"))]
-            Version::Http2 => self.http1.begin(stream, activity),
+            Version::Http2 => self.http1.begin(stream, state),
         }
     }
 }

@@ -8,13 +8,13 @@ use tokio::task::yield_now;
 
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
-use crate::http::conn::handover::Taken;
-use crate::http::registry::mode::LEAVING_MAX;
+use crate::http::conn::handover::HandoverFuture;
+use crate::http::registry::mode::HANDOVERS_MAX;
 
 /// Another server, which takes over, and notes what was read ahead.
 struct Successor {
     server: Server,
-    front: Front<Counted>,
+    front: Endpoint<Counted>,
     read_ahead: RefCell<Vec<Bytes>>,
     mood: Cell<Mood>,
     /// How many connections it was asked to take.
@@ -34,7 +34,7 @@ impl Successor {
     fn new(mood: Mood) -> Rc<Self> {
         let server = Server::new(options(), crate::row::Row::own());
         spawn_local(server.clock());
-        let front = server.front(service_fn(hello));
+        let front = server.endpoint(service_fn(hello));
         Rc::new(Self {
             server,
             front,
@@ -56,8 +56,8 @@ impl Successor {
     }
 }
 
-impl Heir<Counted> for Successor {
-    fn take(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> Taken<Counted> {
+impl HandoverTarget<Counted> for Successor {
+    fn hand_over(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> HandoverFuture<Counted> {
         self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
             while self.mood.get() == Mood::Waits {
@@ -390,13 +390,13 @@ fn whoever_is_not_called_yet_is_served() {
             clients.push(client);
         }
         host.server.hand_over();
-        while successor.asked.get() < LEAVING_MAX {
+        while successor.asked.get() < HANDOVERS_MAX {
             yield_now().await;
         }
         for client in &mut clients {
             client.send(HELLO).await;
         }
-        let answered = 200 + 200 - LEAVING_MAX as u64;
+        let answered = 200 + 200 - HANDOVERS_MAX as u64;
         while host.server.counts().requests < answered {
             yield_now().await;
         }
@@ -406,7 +406,7 @@ fn whoever_is_not_called_yet_is_served() {
             client.expect(HELLO_ANSWER).await;
         }
         assert_eq!(host.server.counts().requests, answered);
-        assert_eq!(successor.server.counts().requests, LEAVING_MAX as u64);
+        assert_eq!(successor.server.counts().requests, HANDOVERS_MAX as u64);
         assert_eq!((successor.asked.get(), successor.count()), (200, 200));
     });
 }

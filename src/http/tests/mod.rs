@@ -47,8 +47,10 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
-use super::server::Front;
-use super::{Closed, ConnectionInfo, DateHeader, Heir, Http, Request, Server, Socket, Version};
+use super::server::Endpoint;
+use super::{
+    Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
+};
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -135,25 +137,25 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        Self::start_front(version, http, |server| server.front(service)).await
+        Self::start_front(version, http, |server| server.endpoint(service)).await
     }
 
     async fn start_with_heir<H, S>(http: Http, heir: &Rc<H>, service: S) -> Self
     where
-        H: Heir<Counted> + 'static,
+        H: HandoverTarget<Counted> + 'static,
         S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
         S: 'static,
         S::Error: Into<BoxError>,
     {
         let heir = Rc::clone(heir);
-        let front = |server: &Server| server.front(service).with_heir(heir);
+        let front = |server: &Server| server.endpoint(service).with_handover_target(heir);
         Self::start_front(Version::Http1, http, front).await
     }
 
     async fn start_front(
         version: Version,
         http: Http,
-        front: impl FnOnce(&Server) -> Front<Counted>,
+        front: impl FnOnce(&Server) -> Endpoint<Counted>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {

@@ -174,15 +174,15 @@ fn what_nobody_read_of_a_body_is_no_request_after_a_rest() {
             }))
         };
         let host = Host::start(options().max_warm(1), app).await;
-        let [mut resting, mut warm] = [host.connect().await, host.connect().await];
+        let [mut resting, mut active] = [host.connect().await, host.connect().await];
         ask(&mut resting).await;
-        ask(&mut warm).await;
+        ask(&mut active).await;
         served(&host, 1).await;
         resting.send(HELLO).await;
-        warm.send(request_within_a_body()).await;
-        warm.expect(&long_answer()).await;
+        active.send(request_within_a_body()).await;
+        active.expect(&long_answer()).await;
         resting.expect(HELLO_ANSWER).await;
-        warm.expect_end().await;
+        active.expect_end().await;
         assert_eq!(host.server.counts().requests, 4);
     });
 }

@@ -3,9 +3,9 @@
 use super::*;
 
 /// Asks for room until so many connections are left.
-async fn make_room(host: &Host, left: usize) {
+async fn evict_idle(host: &Host, left: usize) {
     while host.server.connections() > left {
-        host.server.make_room();
+        host.server.evict_idle();
         tokio::task::yield_now().await;
     }
 }
@@ -32,15 +32,15 @@ fn the_longest_idle_connection_ends_and_none_that_is_busy() {
             idle.push(client);
         }
         for left in [3, 2] {
-            make_room(&host, left).await;
+            evict_idle(&host, left).await;
             idle.remove(0).expect_end().await;
         }
         idle[0].send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         idle[0]
             .expect("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
             .await;
-        make_room(&host, 1).await;
-        host.server.make_room();
+        evict_idle(&host, 1).await;
+        host.server.evict_idle();
         busy.send("llo").await;
         busy.expect("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
             .await;

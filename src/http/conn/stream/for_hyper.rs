@@ -42,7 +42,7 @@ impl<I: Socket> Stream<I> {
         let before = held.remaining();
         bufs.iter().for_each(|buf| held.extend_from_slice(buf));
         let len = held.remaining() - before;
-        self.presence.0.set_held_back(held.remaining());
+        self.drop_notice.0.set_held_back(held.remaining());
         if !self.holds_back()
             && let Poll::Ready(sent) = self.poll_send_held(cx)
         {
@@ -141,7 +141,7 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.check_cut()?;
         if this.last_call == LastCall::Write && this.holds_back() {
             // In a head hyper writes what it says to one that is none: see the shutdown.
-            if this.activity().stage() != Stage::Head {
+            if this.state().stage() != Stage::Head {
                 this.last_call = LastCall::Flush;
             }
             return Poll::Ready(Ok(()));
@@ -152,12 +152,12 @@ impl<I: Socket> rt::Write for Stream<I> {
         // TLS takes more than the kernel does, and sends the rest when it is flushed.
         if flushed.is_pending() {
             this.note_blocked(cx);
-        } else if this.activity().write_blocked_since().is_some() {
-            this.activity().has_written_all();
+        } else if this.state().write_blocked_since().is_some() {
+            this.state().has_written_all();
         }
         ready!(flushed)?;
         // Not before: what is on its way has a deadline of its own.
-        if this.activity().is_looked_for() {
+        if this.state().is_client_check_due() {
             this.look()?;
         }
         Poll::Ready(Ok(()))
@@ -166,17 +166,17 @@ impl<I: Socket> rt::Write for Stream<I> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.check_cut()?;
-        if this.activity().stage() == Stage::Head && this.held_len() > 0 {
+        if this.state().stage() == Stage::Head && this.held_len() > 0 {
             // hyper has answered a head that is none. The connection looks at that answer before
             // it sends it and ends the stream.
             return Poll::Ready(Ok(()));
         }
-        if !this.io.is_bare() || this.activity().stage() == Stage::Upgraded {
+        if !this.io.is_bare() || this.state().stage() == Stage::Upgraded {
             ready!(this.poll_send_held(cx))?;
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
         // A stream is shut down just before we drop it: one system call is enough for that. If
-        // there is more to be said the farewell shuts the socket down itself.
+        // there is more to be sent, the lingering close shuts the socket down itself.
         this.poll_send_by(cx, I::poll_write_last)
     }
 }

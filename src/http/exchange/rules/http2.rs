@@ -12,8 +12,7 @@ use crate::http::options::Http;
 /// size of a head does not bound what a slow handler's request holds.
 const MAX_FIELDS: usize = 100;
 
-/// As [`check`](crate::http::exchange::rules::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no
-/// doubt, and a head's size is bounded as it is decoded. A fragment in `:path` (RFC 9113 8.3.1) is
+/// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no doubt, and a head's size is bounded as it is decoded. A fragment in `:path` (RFC 9113 8.3.1) is
 /// gone when a request gets here: h2 reads the path as a URI and leaves the fragment out, as hyper
 /// does in HTTP/1.
 pub(crate) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {

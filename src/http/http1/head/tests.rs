@@ -3,15 +3,15 @@ use super::*;
 /// What was found, and the request that it made, which is a new one if it is not plain.
 type Outcome = (Found, Request<()>);
 
-fn find_next(input: &mut BytesMut, known: &mut Known) -> Outcome {
+fn find_next(input: &mut BytesMut, cache: &mut HeadCache) -> Outcome {
     let mut request = Request::new(());
-    let found = find(input, &mut request, known, &Rooms::new(), &Http::new());
+    let found = find(input, &mut request, cache, &Buffers::new(), &Http::new());
     (found, request)
 }
 
 fn found(text: &str) -> (Outcome, BytesMut) {
     let mut input = BytesMut::from(text);
-    let outcome = find_next(&mut input, &mut Known::default());
+    let outcome = find_next(&mut input, &mut HeadCache::default());
     (outcome, input)
 }
 
@@ -19,20 +19,20 @@ impl Head {
     fn len(&self) -> usize {
         match self {
             Self::InInput(len) => *len,
-            Self::Taken(head) => head.len(),
+            Self::HandoverFuture(head) => head.len(),
         }
     }
 }
 
 fn is_taken(found: &Found, head: &str) -> bool {
-    matches!(found, Found::Plain { head: Head::Taken(taken), .. } if taken == head)
+    matches!(found, Found::Plain { head: Head::HandoverFuture(taken), .. } if taken == head)
 }
 
-/// What is known of a connection tells nobody anything else.
+/// What is known of a connection tells nothing else.
 #[test]
 fn repeated_fields_are_the_same_fields() {
-    let mut known = Known::default();
-    let mut found_next = |head: &str| find_next(&mut BytesMut::from(head), &mut known);
+    let mut cache = HeadCache::default();
+    let mut found_next = |head: &str| find_next(&mut BytesMut::from(head), &mut cache);
     let heads = [
         ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
         ("/", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
@@ -85,16 +85,16 @@ fn repeated_fields_are_the_same_fields() {
 #[test]
 fn a_head_that_is_known_stays_where_it_is() {
     let head = "GET /polled HTTP/1.1\r\nHost: h\r\n\r\n";
-    let mut known = Known::default();
+    let mut cache = HeadCache::default();
     let mut input = BytesMut::from(&head.repeat(3)[..]);
     for left in [2, 1] {
-        assert!(is_taken(&find_next(&mut input, &mut known).0, head));
+        assert!(is_taken(&find_next(&mut input, &mut cache).0, head));
         assert_eq!(input.len(), left * head.len());
     }
-    let Found::Plain { head: kept, .. } = find_next(&mut input, &mut known).0 else {
+    let Found::Plain { head: cached, .. } = find_next(&mut input, &mut cache).0 else {
         panic!("it is plain");
     };
-    assert!(matches!(kept, Head::InInput(len) if len == head.len()));
+    assert!(matches!(cached, Head::InInput(len) if len == head.len()));
     assert_eq!(input, head);
 }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
 use crate::address::{Address, Peer};
-use crate::http::http1::buffers::Rooms;
+use crate::http::http1::buffers::Buffers;
 use crate::http::{Closed, ConnectionInfo, Http, reply};
 use crate::row::Row;
 
@@ -81,7 +81,7 @@ impl AsyncWrite for Client {
 }
 
 /// Polls its connection once. It waits, be it for others; what is left then?
-fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Rooms) -> T) -> T {
+fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Buffers) -> T) -> T {
     let registry = Rc::new(Registry::new(Http::new(), Row::own()));
     let service = service_fn(async |request: Request| {
         let (head, _) = request.into_parts();
@@ -90,20 +90,20 @@ fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Rooms) -> T) -> T 
     let http1 = Http1::new(&registry, &Rc::new(service));
     let member = registry.join();
     let stream = Stream::of_member(&member, client);
-    let mut connection = http1.begin(stream, &member.activity);
+    let mut connection = http1.begin(stream, &member.state);
     let polled = connection.poll(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(polled.is_pending(), "it waits");
-    left(&registry, &http1.ways.rooms)
+    left(&registry, &http1.shared.buffers)
 }
 
-/// How many rooms for input and for fields have been given back while it waits.
+/// How many buffers for input and for fields have been given back while it waits.
 fn rooms_of(says: &'static [u8], is_bare: bool) -> (usize, usize) {
     let client = Client {
         says,
         is_bare,
         is_patient: true,
     };
-    poll_once(client, |_, rooms| rooms.kept())
+    poll_once(client, |_, buffers| buffers.kept())
 }
 
 /// The task's budget is not asked, which would see to it in other servers.

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
-use crate::http::registry::state::{Activity, Stage, store, wakers};
+use crate::http::registry::state::{ConnState, Stage, store, wakers};
 
 /// After an upgrade.
-impl Activity {
+impl ConnState {
     /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Relaxed);
@@ -21,14 +21,14 @@ impl Activity {
         self.cut.load(Relaxed)
     }
 
-    /// The task that reads the upgraded stream is to hear of [`Activity::cut`].
+    /// The task that reads the upgraded stream is to hear of [`ConnState::cut`].
     pub(crate) fn park_read(&self, waker: &Waker) {
         if self.stage() == Stage::Upgraded {
             store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
         }
     }
 
-    /// As [`Activity::park_read`], for the task that writes.
+    /// As [`ConnState::park_read`], for the task that writes.
     pub(crate) fn park_write(&self, waker: &Waker) {
         if self.stage() == Stage::Upgraded {
             store(&mut wakers(&mut self.wakers()).upgraded_write, waker);

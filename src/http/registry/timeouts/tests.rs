@@ -16,11 +16,11 @@ fn timeouts() -> Timeouts {
     Timeouts::new(&http)
 }
 
-fn activity() -> (Arc<Clock>, Activity) {
+fn state() -> (Arc<Clock>, ConnState) {
     let clock = Arc::new(Clock::default());
-    let activity = Activity::new(Arc::clone(&clock));
-    activity.enter(Stage::Fresh);
-    (clock, activity)
+    let state = ConnState::new(Arc::clone(&clock));
+    state.enter(Stage::Fresh);
+    (clock, state)
 }
 
 fn at_the_end(since: Tick) -> Draining {
@@ -34,41 +34,41 @@ fn expire(tick: u64, deadline: Deadline) -> Option<(Tick, Order)> {
 
 #[test]
 fn each_stage_has_its_deadline() {
-    let (clock, activity) = activity();
-    let deadline = || timeouts().deadline(&activity, None);
-    activity.enter(Stage::Opening);
+    let (clock, state) = state();
+    let deadline = || timeouts().deadline(&state, None);
+    state.enter(Stage::Opening);
     assert_eq!(deadline(), expire(9, Deadline::Header), "opening");
-    activity.enter(Stage::Fresh);
+    state.enter(Stage::Fresh);
     assert_eq!(deadline(), expire(9, Deadline::Header), "fresh");
     clock.advance();
-    activity.has_read();
+    state.has_read();
     assert_eq!(
         deadline(),
         expire(10, Deadline::Header),
         "anew with the first byte"
     );
     clock.advance();
-    activity.has_read();
+    state.has_read();
     assert_eq!(
         deadline(),
         expire(10, Deadline::Header),
         "and not with the second"
     );
-    activity.begin_request();
+    state.begin_request();
     assert_eq!(deadline(), None, "a handler may take any time");
-    activity.enter(Stage::Idle);
+    state.enter(Stage::Idle);
     assert_eq!(deadline(), expire(2 + 21, Deadline::Idle));
-    activity.enter(Stage::Leaving);
+    state.enter(Stage::Closing);
     assert_eq!(deadline(), expire(2 + 9, Deadline::Header));
-    activity.enter(Stage::Upgraded);
+    state.enter(Stage::Upgraded);
     assert_eq!(deadline(), None);
 }
 
 #[test]
 fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
-    let (clock, activity) = activity();
-    let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
-    activity.enter(Stage::Leaving);
+    let (clock, state) = state();
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    state.enter(Stage::Closing);
     assert_eq!(deadline(None), expire(9, Deadline::Header));
     // 1 s is 4 ticks of 250 ms, and one.
     assert_eq!(deadline(Some(Tick(0))), expire(5, Deadline::Header));
@@ -79,7 +79,7 @@ fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
         "not longer than without"
     );
     clock.advance();
-    activity.write_blocked();
+    state.write_blocked();
     assert_eq!(
         deadline(Some(Tick(0))),
         expire(9, Deadline::Header),
@@ -89,87 +89,87 @@ fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
 
 #[test]
 fn a_body_is_timed_while_it_is_waited_for() {
-    let (clock, activity) = activity();
-    let deadline = || timeouts().deadline(&activity, None);
-    activity.begin_request();
-    activity.open_body();
-    activity.await_body(Waker::noop());
+    let (clock, state) = state();
+    let deadline = || timeouts().deadline(&state, None);
+    state.begin_request();
+    state.open_body();
+    state.await_body(Waker::noop());
     clock.advance();
-    activity.await_body(Waker::noop());
+    state.await_body(Waker::noop());
     assert_eq!(
         deadline(),
         expire(13, Deadline::Body),
         "from the first time on"
     );
-    activity.end_await_body();
+    state.end_await_body();
     assert_eq!(deadline(), None);
-    activity.await_body(Waker::noop());
+    state.await_body(Waker::noop());
     assert_eq!(deadline(), expire(14, Deadline::Body), "anew after a piece");
-    activity.leave_body_unread();
+    state.leave_body_unread();
     assert_eq!(deadline(), None);
 }
 
 #[test]
 fn a_response_on_its_way_is_not_idle() {
-    let (clock, activity) = activity();
-    let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
-    activity.enter(Stage::Idle);
-    activity.write_blocked();
+    let (clock, state) = state();
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    state.enter(Stage::Idle);
+    state.write_blocked();
     assert_eq!(deadline(None), expire(17, Deadline::Write));
     assert_eq!(deadline(Some(Tick(0))), expire(17, Deadline::Write));
     clock.advance();
-    activity.has_written(TAKEN_MIN - 1);
+    state.has_written(TAKEN_MIN - 1);
     assert_eq!(deadline(None), expire(17, Deadline::Write), "not enough");
-    activity.has_written(1);
+    state.has_written(1);
     assert_eq!(
         deadline(None),
         expire(1 + 21, Deadline::Idle),
         "anew with what is taken"
     );
-    activity.write_blocked();
-    activity.has_written(1);
-    activity.has_written_all();
+    state.write_blocked();
+    state.has_written(1);
+    state.has_written_all();
     assert_eq!(deadline(None), expire(1 + 21, Deadline::Idle), "enough");
 }
 
 #[test]
 fn http2_is_timed_by_its_streams_and_between_them() {
-    let (clock, activity) = activity();
-    let deadline = |drain: Option<_>| timeouts().deadline(&activity, drain.map(at_the_end));
-    activity.enter(Stage::Quiet);
+    let (clock, state) = state();
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    state.enter(Stage::Quiet);
     assert_eq!(deadline(None), expire(21, Deadline::Idle));
     assert_eq!(
         deadline(Some(Tick(0))),
         expire(5, Deadline::Idle),
         "it has not asked for anything, and has a round trip"
     );
-    activity.enter(Stage::Streams);
+    state.enter(Stage::Streams);
     assert_eq!(deadline(None), None, "a handler may take any time");
     clock.advance();
-    activity.await_body(Waker::noop());
+    state.await_body(Waker::noop());
     // The shorter of 3 s for a body and 4 s for a response.
     assert_eq!(deadline(None), Some((Tick(1 + 13), Order::Streams)));
-    activity.end_await_body();
-    activity.enter(Stage::Ending);
+    state.end_await_body();
+    state.enter(Stage::Ending);
     assert_eq!(deadline(None), expire(1 + 5, Deadline::Header));
 }
 
 #[test]
 fn a_drain_shortens_idling_only() {
-    let (clock, activity) = activity();
-    let deadline = |drain| timeouts().deadline(&activity, Some(at_the_end(Tick(drain))));
+    let (clock, state) = state();
+    let deadline = |drain| timeouts().deadline(&state, Some(at_the_end(Tick(drain))));
     // 1 s is 4 ticks of 250 ms, and one; the moment of grace 1 tick, and one.
     let close = |tick| Some((Tick(tick), Order::CloseIdle));
     assert_eq!(deadline(0), close(5), "it has just come");
-    assert!(timeouts().is_new(&activity, Tick(4)));
-    assert!(!timeouts().is_new(&activity, Tick(5)));
+    assert!(timeouts().is_new(&state, Tick(4)));
+    assert!(!timeouts().is_new(&state, Tick(5)));
     assert_eq!(deadline(4), close(6), "it has had its time, and lingers");
     clock.advance();
-    activity.has_read();
+    state.has_read();
     assert_eq!(deadline(7), expire(10, Deadline::Header));
-    activity.begin_request();
+    state.begin_request();
     assert_eq!(deadline(7), None);
-    activity.enter(Stage::Idle);
+    state.enter(Stage::Idle);
     assert_eq!(deadline(0), close(3), "it may have asked all it wants to");
     assert_eq!(deadline(7), close(9));
 }
@@ -177,25 +177,25 @@ fn a_drain_shortens_idling_only() {
 /// 5 s of silence are 20 ticks of 250 ms, and one.
 #[test]
 fn a_client_that_another_worker_will_serve_is_not_closed_upon_while_it_asks() {
-    let (clock, activity) = activity();
+    let (clock, state) = state();
     let next = Next::Worker;
     let deadline = |since| {
         let since = Tick(since);
-        timeouts().deadline(&activity, Some(Draining { since, next }))
+        timeouts().deadline(&state, Some(Draining { since, next }))
     };
     let close = |tick| Some((Tick(tick), Order::CloseIdle));
     for _ in 0..10 {
         clock.advance();
     }
     assert_eq!(deadline(5), close(21), "it has not asked yet");
-    activity.enter(Stage::Idle);
+    state.enter(Stage::Idle);
     assert_eq!(deadline(12), close(10 + 21), "it may ask again");
     assert_eq!(
         deadline(40),
         close(42),
         "it has long been silent, and lingers"
     );
-    activity.enter(Stage::Quiet);
+    state.enter(Stage::Quiet);
     assert_eq!(deadline(12), expire(10 + 21, Deadline::Idle));
 }
 
@@ -216,22 +216,22 @@ fn those_of_one_moment_do_not_grow_old_together() {
 
 #[test]
 fn an_upgraded_connection_has_a_deadline_in_a_drain_alone() {
-    let (clock, activity) = activity();
+    let (clock, state) = state();
     let timeouts = Timeouts::new(&Http::new().upgrade_grace(Duration::from_secs(3)));
     clock.advance();
-    activity.enter(Stage::Upgraded);
-    activity.write_blocked();
-    assert_eq!(timeouts.deadline(&activity, None), None);
+    state.enter(Stage::Upgraded);
+    state.write_blocked();
+    assert_eq!(timeouts.deadline(&state, None), None);
     // 3 s are 12 ticks of 250 ms, and one; from the drain on, not from the upgrade.
     let due = Some((Tick(7 + 13), Order::EndUpgrade));
-    assert_eq!(timeouts.deadline(&activity, Some(at_the_end(Tick(7)))), due);
+    assert_eq!(timeouts.deadline(&state, Some(at_the_end(Tick(7)))), due);
 }
 
 #[test]
 fn timeouts_without_end_are_fine() {
     let http = Http::new().idle_timeout(Duration::MAX);
-    let (_, activity) = activity();
-    activity.enter(Stage::Idle);
-    let due = Timeouts::new(&http).deadline(&activity, None);
+    let (_, state) = state();
+    state.enter(Stage::Idle);
+    let due = Timeouts::new(&http).deadline(&state, None);
     assert!(due.is_some_and(|(due, _)| due > Tick(u64::from(u32::MAX))));
 }

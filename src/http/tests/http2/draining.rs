@@ -187,7 +187,7 @@ fn an_idle_connection_is_told_before_it_makes_room() {
         client.send(get(1)).await;
         client.next(DATA).await;
         while host.server.connections() > 0 {
-            host.server.make_room();
+            host.server.evict_idle();
             tokio::task::yield_now().await;
         }
         let goaway = client.next(GOAWAY).await.payload;

@@ -317,7 +317,7 @@ async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
     });
     let http = Http::new().linger(Duration::ZERO);
     let server = crate::http::Server::new(http, Row::own());
-    let front = server.front(service);
+    let front = server.endpoint(service);
     let lives = async { tokio::join!(front.serve(one), front.serve(other)) };
     let ask = async {
         for client in [&mut asking, &mut idle] {
@@ -371,7 +371,7 @@ async fn answers_before_one_that_breaks_off_are_whole() {
         Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
     });
     let server = crate::http::Server::new(Http::new(), Row::own());
-    let life = server.front(service).serve(secure);
+    let life = server.endpoint(service).serve(secure);
     let ask = async {
         let request = |path| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let both = request("/") + &request("/broken");

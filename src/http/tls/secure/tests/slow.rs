@@ -98,7 +98,7 @@ async fn serve(
         async { Ok::<_, io::Error>(http::Response::new(Pieces(pieces))) }
     });
     let server = Server::new(http, Row::own());
-    let life = server.front(service).serve(secure);
+    let life = server.endpoint(service).serve(secure);
     let take = async {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         client.write_all(request).await.expect("it reads");

@@ -15,8 +15,8 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::http::http2::budget::{Kept, Waiting};
-use crate::http::registry::state::Activity;
+use crate::http::http2::budget::{ResponseBudget, Waiting};
+use crate::http::registry::state::ConnState;
 
 /// A body is asked for more while no more than this of it waits: small pieces leave together.
 const SMALL: usize = 16 * 1024;
@@ -30,7 +30,7 @@ const OVERHEAD: usize = 256;
 
 pin_project! {
     /// See the module's head.
-    pub(crate) struct Outgoing<B> {
+    pub(crate) struct TrackedBody<B> {
         #[pin]
         body: B,
         pieces: Rc<Pieces>,
@@ -44,8 +44,8 @@ pub(crate) struct Pieces {
     last: Cell<Last>,
     wait: Cell<Wait>,
     waker: Cell<Option<Waker>>,
-    stream: Arc<Activity>,
-    kept: Rc<Kept>,
+    stream: Arc<ConnState>,
+    budget: Rc<ResponseBudget>,
 }
 
 /// What has become of the last piece.
@@ -76,8 +76,8 @@ pub(crate) struct Piece<D> {
     pieces: Rc<Pieces>,
 }
 
-impl<B> Outgoing<B> {
-    pub(crate) fn new(body: B, stream: &Arc<Activity>, kept: &Rc<Kept>) -> Self {
+impl<B> TrackedBody<B> {
+    pub(crate) fn new(body: B, stream: &Arc<ConnState>, budget: &Rc<ResponseBudget>) -> Self {
         Self {
             body,
             pieces: Rc::new(Pieces {
@@ -86,13 +86,13 @@ impl<B> Outgoing<B> {
                 wait: Cell::new(Wait::None),
                 waker: Cell::default(),
                 stream: Arc::clone(stream),
-                kept: Rc::clone(kept),
+                budget: Rc::clone(budget),
             }),
         }
     }
 }
 
-impl<B: Body> Body for Outgoing<B> {
+impl<B: Body> Body for TrackedBody<B> {
     type Data = Piece<B::Data>;
     type Error = B::Error;
 
@@ -118,7 +118,7 @@ impl<B: Body> Body for Outgoing<B> {
 
 impl Pieces {
     fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
-        let wait = match (self.may_follow(), self.kept.has_room()) {
+        let wait = match (self.may_follow(), self.budget.has_room()) {
             (true, true) => {
                 self.wait.set(Wait::None);
                 return Poll::Ready(());
@@ -129,7 +129,7 @@ impl Pieces {
         self.waker.set(Some(cx.waker().clone()));
         if self.wait.replace(wait) != wait && wait == Wait::Room {
             let response: Weak<Self> = Rc::downgrade(self);
-            self.kept.wait(response);
+            self.budget.wait(response);
         }
         Poll::Pending
     }
@@ -153,13 +153,13 @@ impl Pieces {
         self.unsent.set(self.unsent.get() + bytes);
         self.last.set(Last::Whole);
         self.stream.write_blocked();
-        self.kept.begin(bytes);
+        self.budget.begin(bytes);
     }
 
     /// The client takes so many bytes.
     fn send(&self, bytes: usize) {
         if bytes > 0 {
-            self.kept.frames.wrote_data();
+            self.budget.frames.wrote_data();
             self.stream.has_written(bytes);
             self.stream.write_blocked();
             self.last.set(Last::Begun);
@@ -205,7 +205,7 @@ impl<D> Piece<D> {
 
 impl<D> Drop for Piece<D> {
     fn drop(&mut self) {
-        self.pieces.kept.end(self.size);
+        self.pieces.budget.end(self.size);
         self.pieces.leave(self.left);
         if self.pieces.unsent.get() == 0 {
             self.pieces.stream.has_written_all();

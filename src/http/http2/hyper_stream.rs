@@ -14,12 +14,12 @@ use crate::http::conn::stream::Stream;
 use crate::http::http2::frames::Frames;
 
 /// See the module's head. Nobody else reads or writes while hyper has it.
-pub(crate) struct Lent<I> {
+pub(crate) struct HyperStream<I> {
     pub(crate) stream: Rc<RefCell<Stream<I>>>,
     pub(crate) frames: Rc<Frames>,
 }
 
-impl<I> Lent<I> {
+impl<I> HyperStream<I> {
     fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.frames.wrote(bytes);
@@ -28,7 +28,7 @@ impl<I> Lent<I> {
     }
 }
 
-impl<I: Socket> Read for Lent<I> {
+impl<I: Socket> Read for HyperStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl<I: Socket> Read for Lent<I> {
     }
 }
 
-impl<I: Socket> Write for Lent<I> {
+impl<I: Socket> Write for HyperStream<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
