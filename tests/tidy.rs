@@ -1,7 +1,7 @@
 //! Style as a test: who may import whom, where `unsafe` may be, how large a room may grow, and
 //! which words we do not use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +66,23 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("worker", "supervisor"),
 ];
 
+/// Floors of the rooms in `src/http`; none uses one beside it.
+const HTTP_FLOORS: &[(&str, u8)] = &[
+    ("info", 0),
+    ("options", 1),
+    ("registry", 2),
+    ("exchange", 3),
+    ("conn", 4),
+    ("http1", 5),
+    ("http2", 5),
+    ("no_tls", 5),
+    ("tls", 5),
+    ("server", 6),
+    // Tests of the whole.
+    ("fuzz", 7),
+    ("tests", 7),
+];
+
 /// Calls that a room which decides must not make.
 const IMPURE: &[&str] = &[
     "Instant::now",
@@ -99,20 +116,29 @@ impl Source {
         self.path.display().to_string()
     }
 
-    /// The module of the library the file belongs to.
-    fn room(&self) -> Option<String> {
-        let path = self.path.strip_prefix("src").ok()?;
+    /// The module in this folder that the file belongs to.
+    fn room(&self, folder: &str) -> Option<String> {
+        let path = self.path.strip_prefix(folder).ok()?;
         let first = path.components().next()?.as_os_str().to_str()?;
-        (first != "bin" && first != "lib.rs").then(|| first.trim_end_matches(".rs").to_owned())
+        let is_room = !["bin", "lib.rs", "mod.rs"].contains(&first);
+        is_room.then(|| first.trim_end_matches(".rs").to_owned())
+    }
+
+    /// The file's module in this folder, with `/` between its parts.
+    fn module(&self, folder: &str) -> Option<String> {
+        let path = self.path.strip_prefix(folder).ok()?.with_extension("");
+        Some(path.to_str()?.trim_end_matches("/mod").to_owned())
+    }
+
+    /// The text before a module of tests at the end.
+    fn without_tests(&self) -> &str {
+        let tests = self.text.find("\n#[cfg(test)]\nmod tests {");
+        &self.text[..tests.unwrap_or(self.text.len())]
     }
 
     /// The lines before a module of tests at the end.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        let tests = self
-            .text
-            .find("\n#[cfg(test)]\nmod tests {")
-            .unwrap_or(self.text.len());
-        self.text[..tests]
+        self.without_tests()
             .lines()
             .enumerate()
             .map(|(number, line)| (number + 1, line))
@@ -157,19 +183,29 @@ fn complain(complaints: &[String]) {
 
 #[test]
 fn every_room_keeps_to_its_floor() {
-    let floors: BTreeMap<_, _> = FLOORS.iter().copied().collect();
+    complain(&strays("src", "crate::", FLOORS));
+    complain(&strays("src/http", "crate::http::", HTTP_FLOORS));
+}
+
+/// Uses of a room on the same floor or a higher one, in a folder whose rooms are named after this
+/// path.
+fn strays(folder: &str, path: &str, floors: &[(&str, u8)]) -> Vec<String> {
+    let floors: BTreeMap<_, _> = floors.iter().copied().collect();
     let mut complaints = Vec::new();
-    for source in sources(&["src"]) {
-        let Some(room) = source.room() else { continue };
+    for source in sources(&[folder]) {
+        let Some(room) = source.room(folder) else {
+            continue;
+        };
         let Some(&floor) = floors.get(room.as_str()) else {
             complaints.push(format!("{}: no floor is drawn for it", source.name()));
             continue;
         };
-        for (number, used) in uses(&source.text) {
-            let Some(&below) = floors.get(used.as_str()) else {
+        for (number, used) in uses(&source.text, path) {
+            let used = used.split("::").next().unwrap_or_default();
+            let Some(&below) = floors.get(used) else {
                 continue;
             };
-            let pair = (room.as_str(), used.as_str());
+            let pair = (room.as_str(), used);
             let allowed = used == room
                 || (below < floor && !FORBIDDEN.contains(&pair))
                 || BESIDE.contains(&pair);
@@ -178,18 +214,17 @@ fn every_room_keeps_to_its_floor() {
             }
         }
     }
-    complain(&complaints);
+    complaints
 }
 
-/// The rooms that a text names after `crate::`, one level of braces included.
-fn uses(text: &str) -> Vec<(usize, String)> {
+/// What a text names after this path, in one level of braces too, with the number of the line.
+fn uses(text: &str, path: &str) -> Vec<(usize, String)> {
     let word = |text: &str| -> String {
-        text.chars()
-            .take_while(|&c| c.is_alphanumeric() || c == '_')
-            .collect()
+        let is_part = |c: &char| c.is_alphanumeric() || ['_', ':'].contains(c);
+        text.chars().take_while(is_part).collect()
     };
     let mut found = Vec::new();
-    for (at, matched) in text.match_indices("crate::") {
+    for (at, matched) in text.match_indices(path) {
         let line = text[..at].lines().count();
         let rest = &text[at + matched.len()..];
         match rest.strip_prefix('{') {
@@ -201,6 +236,54 @@ fn uses(text: &str) -> Vec<(usize, String)> {
         }
     }
     found
+}
+
+#[test]
+fn no_files_of_http_import_each_other_in_a_circle() {
+    const FOLDER: &str = "src/http";
+    let sources = sources(&[FOLDER]);
+    let sources: Vec<_> = sources.iter().filter(|source| !source.is_test()).collect();
+    let modules: Vec<_> = sources
+        .iter()
+        .map(|source| source.module(FOLDER).expect("it is in the folder"))
+        .collect();
+    // A name belongs to the longest module that it begins with.
+    let owner = |name: &str| {
+        let name = name.replace("::", "/");
+        let is_in = |module: &str| {
+            let rest = name.strip_prefix(module);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let owners = (0..modules.len()).filter(|&at| is_in(&modules[at]));
+        owners.max_by_key(|&at| modules[at].len())
+    };
+    let imports: Vec<BTreeSet<_>> = sources
+        .iter()
+        .enumerate()
+        .map(|(at, source)| {
+            let names = uses(source.without_tests(), "crate::http::");
+            let owners = names.iter().filter_map(|(_, name)| owner(name));
+            owners.filter(|&other| other != at).collect()
+        })
+        .collect();
+    assert!(imports.iter().any(|imports| imports.len() > 3));
+    // What imports nothing that is left is in no circle.
+    let mut left: BTreeSet<_> = (0..modules.len()).collect();
+    loop {
+        let free: Vec<_> = left
+            .iter()
+            .filter(|&&at| imports[at].is_disjoint(&left))
+            .copied()
+            .collect();
+        if free.is_empty() {
+            break;
+        }
+        free.iter().for_each(|at| {
+            left.remove(at);
+        });
+    }
+    let circles: Vec<_> = left.iter().map(|&at| modules[at].clone()).collect();
+    complain(&circles);
 }
 
 #[test]

@@ -1,5 +1,38 @@
-//! HTTP on one stream after the other, for any acceptor: this knows nothing of slots, signals or
-//! processes.
+//! HTTP on accepted sockets. This room knows nothing of slots, signals or processes.
+//!
+//! The life of a connection:
+//!
+//! 1. A [`Server`] takes a socket, which becomes a member of the registry with a state of its own
+//!    (`registry/list.rs`, `registry/state.rs`), and starts a task for it (`conn/task.rs`).
+//! 2. First comes what precedes HTTP: a TLS handshake, a PROXY header (`conn/socket.rs`, `tls/`).
+//! 3. The connection rests: it is a socket and a small task, and waits for its first byte.
+//! 4. When a byte comes, the task builds a stream around the socket and gives it to a protocol:
+//!    HTTP/2 if the first bytes are its preface or ALPN chose it, else HTTP/1 (`conn/stream.rs`,
+//!    `server/protocols.rs`).
+//! 5. A plain HTTP/1 request is served without hyper (`http1/direct.rs`); any other request makes
+//!    hyper serve the connection until it rests (`http1/protocol.rs`, `http2/protocol.rs`).
+//! 6. Each request is checked against the rules and given to the handler; its response is
+//!    completed and counted (`exchange/`).
+//! 7. Every step writes into the connection's state; a clock looks at each connection when its turn
+//!    comes, and orders it to end when a deadline has passed (`registry/timeouts.rs`).
+//! 8. A connection that is idle for a second gives up everything but its socket and rests again.
+//! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
+//!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`).
+//! 10. At the end the server sends what is left, and discards what the client still sends, so that
+//!    the client can read its last response (`conn/lingering_close.rs`).
+//!
+//! A room may use the rooms on floors below it; `tests/tidy.rs` enforces that, and that no files
+//! import each other in a circle.
+//!
+//! ```text
+//! floor 6  server               takes sockets, drains, hands over
+//! floor 5  http1 http2 tls      protocols; what comes before them
+//! floor 4  conn                 one connection: task, stream, socket, preface, lingering close
+//! floor 3  exchange             one request and its response: rules, service, bodies
+//! floor 2  registry             all connections: state, clock, deadlines, drain, eviction
+//! floor 1  options              what the user chose
+//! floor 0  info                 what is known of a connection's client
+//! ```
 
 mod conn;
 mod exchange;

@@ -162,11 +162,11 @@ fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
 
 /// What is known already to be wrong with a body.
 fn failure(state: &ConnState, limit: u64) -> Option<BodyError> {
-    match state.body_failure()? {
+    match state.body_failure() {
         BodyFailure::TooLarge => Some(BodyError::TooLarge { limit }),
         BodyFailure::TimedOut => Some(BodyError::TimedOut),
         // hyper tells each cause once; the first call passed it on.
-        BodyFailure::Broken => None,
+        BodyFailure::Broken | BodyFailure::None => None,
     }
 }
 

@@ -107,17 +107,17 @@ impl Exchange {
         }
         self.registry.is_draining(&self.state)
             || self.state.ends_after_response()
-            || self.state.body_failure().is_some()
+            || self.state.body_failure() != BodyFailure::None
             || (source == ResponseSource::Server && self.state.is_body_unread())
     }
 
     /// The handler returned an error: the status it means.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
         let status = match self.state.body_failure() {
-            Some(BodyFailure::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
-            Some(BodyFailure::TimedOut) => StatusCode::REQUEST_TIMEOUT,
-            Some(BodyFailure::Broken) => StatusCode::BAD_REQUEST,
-            None => {
+            BodyFailure::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyFailure::TimedOut => StatusCode::REQUEST_TIMEOUT,
+            BodyFailure::Broken => StatusCode::BAD_REQUEST,
+            BodyFailure::None => {
                 tracing::warn!(error, "handler failed");
                 return StatusCode::INTERNAL_SERVER_ERROR;
             }

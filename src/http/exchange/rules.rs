@@ -10,7 +10,7 @@ mod authority;
 #[cfg(test)]
 mod fuzz;
 #[cfg(feature = "http2")]
-mod http2;
+pub(crate) mod http2;
 #[cfg(test)]
 mod tests;
 
@@ -21,8 +21,6 @@ use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use crate::http::exchange::rules::authority::Authority;
-#[cfg(feature = "http2")]
-pub(crate) use crate::http::exchange::rules::http2::{check_http2, join_cookies};
 use crate::http::options::Http;
 
 /// Why a request never reaches its handler.

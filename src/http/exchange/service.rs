@@ -116,11 +116,11 @@ where
         }
         #[cfg(feature = "http2")]
         if request.version() == Version::HTTP_2 {
-            if let Err(refusal) = rules::check_http2(&request, &self.registry.http) {
+            if let Err(refusal) = rules::http2::check_http2(&request, &self.registry.http) {
                 tracing::debug!(%refusal, "request refused");
                 return self.refuse(refusal.status(), request, exchange);
             }
-            rules::join_cookies(request.headers_mut());
+            rules::http2::join_cookies(request.headers_mut());
         }
         self.handle(request, exchange)
     }

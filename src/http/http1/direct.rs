@@ -35,65 +35,108 @@ use crate::pool::Buffer;
 /// After so many requests in a row others may go first.
 const IN_A_ROW: usize = 16;
 
-/// See the module's head.
+/// A connection that is served without hyper, one plain request after the other.
+///
+/// | current | input | after | output |
+/// |---|---|---|---|
+/// | `Vacant` | read and not parsed; without bytes the buffer is given back | any | any |
+/// | `Handler` | begins with the head, if the head is `InInput` | as the request says | any |
+/// | `Body` | the same | as the request or the response says | any, then `Unflushed` |
+///
+/// `After::Close` with `Vacant` ends the connection.
 pub(crate) struct Direct<I, S, B>
 where
     S: Service<Request, Response = Response<B>>,
 {
     stream: Stream<I>,
     guarded: Guarded<S>,
-    /// The one after the other.
+    /// Begins again with each request.
     exchange: Exchange,
     shared: Rc<Shared>,
-    /// Read and not answered; perhaps the head that is being answered comes first.
-    input: BytesMut,
-    /// Whether that has room of its own.
-    has_room: bool,
-    /// So many bytes of it are known to be part of a head.
-    part: usize,
-    /// That of the request that is being answered, for hyper if the answer is not plain.
+    input: Input,
+    /// The head of the present request. hyper gets it if the response is not plain.
     head: Head,
-    /// That answer.
-    response_for_hyper: Option<Box<Response<Option<B>>>>,
-    /// Whether the answer to it ends the connection.
-    is_last: bool,
-    /// Whether answers may not have left.
-    is_unflushed: bool,
-    /// Whether the last read seems to have taken all that there was. Asking costs less then than
-    /// reading in vain.
-    has_emptied: bool,
-    /// How much was held before that answer, if nothing of it has been sent.
-    held_before: Option<usize>,
+    after: After,
+    output: Output,
     cache: HeadCache,
-    /// In one place for the life of the connection, so that a request costs no allocation for it.
+    /// At one address for the life of the connection, so that a request allocates nothing for it.
     current: Pin<Box<Current<S::Future, B>>>,
 }
 
 pin_project! {
+    /// What is done for the present request.
     #[project = CurrentPinned]
     enum Current<F, B> {
         Vacant,
         Handler { #[pin] handler: F },
         // `None` is the empty body.
-        Body { #[pin] body: Option<B>, left: u64 },
+        Body { #[pin] body: Option<B>, left: u64, start: Start },
     }
 }
 
-/// What becomes of the connection.
-pub(crate) enum Outcome {
-    Over(Result<(), Failure>),
-    /// It is hyper's now.
-    NotPlain,
+/// Where a response begins.
+#[derive(Clone, Copy)]
+enum Start {
+    /// Behind so many bytes that the stream holds. No byte of it is sent.
+    Held(usize),
+    /// Some of it may be sent.
+    Sent,
 }
 
-impl From<io::Error> for Outcome {
+/// What follows the present response.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    NextRequest,
+    Close,
+}
+
+/// Whether responses may wait in the stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Flushed,
+    Unflushed,
+}
+
+/// What was read and not parsed.
+struct Input {
+    bytes: BytesMut,
+    buffer: InputBuffer,
+    /// So many bytes are known to be the beginning of a head.
+    part: usize,
+    socket: SocketInput,
+}
+
+/// Whether the input has a buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InputBuffer {
+    Absent,
+    /// Taken from the shared buffers, and to be given back.
+    Taken,
+}
+
+/// What the socket's receive buffer seems to hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SocketInput {
+    Unknown,
+    /// The last read took everything. To ask whether there is more costs less than to read in vain.
+    Empty,
+}
+
+/// What becomes of the connection.
+pub(crate) enum Outcome<B> {
+    Over(Result<(), Failure>),
+    /// hyper serves it from now on, and sends this response first, if there is one.
+    NotPlain(Option<Box<Response<Option<B>>>>),
+}
+
+impl<B> From<io::Error> for Outcome<B> {
     fn from(error: io::Error) -> Self {
         Self::Over(Err(Failure::Stream(error)))
     }
 }
 
-/// What has come of a step; `None` if the next one is due.
-type Step = Option<Outcome>;
+/// The result of a step. `None`: take the next step.
+type Step<B> = Option<Outcome<B>>;
 
 impl<I, S, B> Direct<I, S, B>
 where
@@ -109,27 +152,27 @@ where
             exchange: Exchange::new(&guarded.registry, &guarded.state),
             guarded,
             shared,
-            input: BytesMut::new(),
-            has_room: false,
-            part: 0,
+            input: Input {
+                bytes: BytesMut::new(),
+                buffer: InputBuffer::Absent,
+                part: 0,
+                socket: SocketInput::Unknown,
+            },
             head: Head::default(),
-            response_for_hyper: None,
-            is_last: false,
-            is_unflushed: false,
-            has_emptied: false,
-            held_before: None,
+            after: After::NextRequest,
+            output: Output::Flushed,
             cache: HeadCache::default(),
             current: Box::pin(Current::Vacant),
         }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<B>> {
         if self.guarded.registry.http.date_header == DateHeader::Sent {
             self.shared.date.renew();
         }
         let mut served = 0;
         // Since then something may have come.
-        self.has_emptied = false;
+        self.input.socket = SocketInput::Unknown;
         loop {
             // One for all that users wrote: what came out of one of its own would be moved once
             // more each time. What they leave half-done is dropped and never seen again, hence the
@@ -148,7 +191,7 @@ where
         }
     }
 
-    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome> {
+    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome<B>> {
         loop {
             let step = match self.current.as_mut().project() {
                 CurrentPinned::Vacant => ready!(self.poll_vacant(cx, served)),
@@ -162,7 +205,7 @@ where
                         self.answer(head, body, source)
                     }
                 },
-                CurrentPinned::Body { body, left } => {
+                CurrentPinned::Body { body, left, .. } => {
                     let out = self.stream.held();
                     let outcome = ready!(poll_body(body, left, out, &self.exchange, cx));
                     self.end_answer(outcome)
@@ -175,7 +218,7 @@ where
     }
 
     /// A handler has panicked, or the body of its answer.
-    fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step {
+    fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step<B> {
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
         }
@@ -188,13 +231,13 @@ where
     }
 
     /// Looks for the next request.
-    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step> {
-        if self.is_last {
+    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step<B>> {
+        if self.after == After::Close {
             self.give_room_back();
             let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
             return Poll::Ready(Some(Outcome::Over(ended)));
         }
-        if self.input.len() == self.part {
+        if self.input.bytes.len() == self.input.part {
             return self.poll_read(cx);
         }
         let others_first = *served == IN_A_ROW;
@@ -212,73 +255,82 @@ where
         let mut request = Request::new(self.guarded.empty_body());
         let buffers = &self.shared.buffers;
         match head::find(
-            &mut self.input,
+            &mut self.input.bytes,
             &mut request,
             &mut self.cache,
             buffers,
             http,
         ) {
             Found::Plain { head, is_last } => {
-                self.part = 0;
+                self.input.part = 0;
                 self.head = head;
-                self.is_last = is_last;
+                self.after = match is_last {
+                    true => After::Close,
+                    false => After::NextRequest,
+                };
                 self.exchange.begin(Version::HTTP_11, false);
                 // Should it panic, that is caught around all steps.
                 let handler = self.guarded.inner.call(request);
                 self.current.set(Current::Handler { handler });
             }
-            // Whoever sends a head in more than two pieces is served by somebody who does not
-            // begin it anew with each.
-            Found::Part if self.part > 0 => return Poll::Ready(Some(Outcome::NotPlain)),
-            Found::Part => self.part = self.input.len(),
+            // A head in more than two pieces goes to hyper, which does not parse it again from the
+            // start for each piece.
+            Found::Part if self.input.part > 0 => {
+                return Poll::Ready(Some(Outcome::NotPlain(None)));
+            }
+            Found::Part => self.input.part = self.input.bytes.len(),
             Found::Other(taken) => {
-                self.head = Head::HandoverFuture(taken);
-                return Poll::Ready(Some(Outcome::NotPlain));
+                self.head = Head::Taken(taken);
+                return Poll::Ready(Some(Outcome::NotPlain(None)));
             }
         }
         Poll::Ready(None)
     }
 
     /// All requests that have come are answered.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
-        if self.is_unflushed
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step<B>> {
+        if self.output == Output::Unflushed
             && let Err(error) = ready!(self.poll_flush(cx))
         {
             return over(error);
         }
-        if self.has_emptied {
+        if self.input.socket == SocketInput::Empty {
             self.give_room_back();
             ready!(self.stream.poll_readable(cx));
         }
-        if !self.has_room {
-            self.has_room = true;
-            self.input = self.shared.buffers.input();
+        if self.input.buffer == InputBuffer::Absent {
+            self.input.buffer = InputBuffer::Taken;
+            self.input.bytes = self.shared.buffers.input();
         }
-        let read = self.stream.poll_fill(cx, &mut self.input);
+        let read = self.stream.poll_fill(cx, &mut self.input.bytes);
         self.give_room_back();
         let is_short = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
-        self.has_emptied = is_short && self.stream.is_bare();
+        self.input.socket = match is_short && self.stream.is_bare() {
+            true => SocketInput::Empty,
+            false => SocketInput::Unknown,
+        };
         match ready!(read) {
-            Ok(0) if self.input.is_empty() => self.is_last = true,
-            Ok(0) => return Poll::Ready(Some(Outcome::NotPlain)),
+            Ok(0) if self.input.bytes.is_empty() => self.after = After::Close,
+            Ok(0) => return Poll::Ready(Some(Outcome::NotPlain(None))),
             Ok(_) => {}
-            // Between requests it is only another way to leave.
-            Err(_) if self.input.is_empty() => self.is_last = true,
+            // Between requests the client may leave by an error too.
+            Err(_) if self.input.bytes.is_empty() => self.after = After::Close,
             Err(error) => return over(error),
         }
         Poll::Ready(None)
     }
 
     fn give_room_back(&mut self) {
-        if self.has_room && self.input.is_empty() {
-            self.has_room = false;
-            self.shared.buffers.keep_input(mem::take(&mut self.input));
+        if self.input.buffer == InputBuffer::Taken && self.input.bytes.is_empty() {
+            self.input.buffer = InputBuffer::Absent;
+            let bytes = mem::take(&mut self.input.bytes);
+            self.shared.buffers.keep_input(bytes);
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(self.stream.poll_flush_unconstrained(cx));
-        self.is_unflushed = false;
+        self.output = Output::Flushed;
         // Nobody needs room for an answer until there is one.
         self.stream.release();
         Poll::Ready(flushed)
@@ -286,8 +338,10 @@ where
 
     /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
     /// and the client may leave.
-    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        self.held_before = None;
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<B>> {
+        if let CurrentPinned::Body { start, .. } = self.current.as_mut().project() {
+            *start = Start::Sent;
+        }
         match self.poll_flush(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error.into()),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
@@ -295,73 +349,81 @@ where
     }
 
     #[inline]
-    fn answer(&mut self, mut head: Parts, body: Option<B>, source: ResponseSource) -> Step {
+    fn answer(&mut self, mut head: Parts, body: Option<B>, source: ResponseSource) -> Step<B> {
         self.exchange.complete_head(&mut head, source);
         let plan = Plan::of(&head, body.as_ref());
         self.exchange.count_response(head.status);
         let Some(plan) = plan else {
-            self.response_for_hyper = Some(Box::new(Response::from_parts(head, body)));
-            return Some(Outcome::NotPlain);
+            let response = Box::new(Response::from_parts(head, body));
+            return Some(Outcome::NotPlain(Some(response)));
         };
         let registry = &self.guarded.registry;
         let date = match registry.http.date_header {
             DateHeader::Sent => Some(self.shared.date.line()),
             DateHeader::Omitted => None,
         };
-        self.held_before = Some(self.stream.held().remaining());
-        // Before a byte is written: nothing that panics now is answered for.
+        // Before a byte is written: a panic from here on is not answered with 500.
         self.current.set(Current::Body {
             body,
             left: plan.length,
+            start: Start::Held(self.stream.held().remaining()),
         });
         let out = self.stream.held();
-        out.extend_with(|out| write::write_head(out, &head, plan, self.is_last, date.as_ref()));
-        self.is_last |= plan.says_close;
+        let is_last = self.after == After::Close;
+        out.extend_with(|out| write::write_head(out, &head, plan, is_last, date.as_ref()));
+        if plan.says_close {
+            self.after = After::Close;
+        }
         self.shared.buffers.keep_fields(head.headers);
         None
     }
 
     /// Its body is written, or has broken off. Then nobody is told half an answer of which nothing
     /// has been sent; hyper would send it, if the body is shorter than it said.
-    fn end_answer(&mut self, outcome: io::Result<()>) -> Step {
-        if let (Err(_), Some(before)) = (&outcome, self.held_before) {
-            self.stream.held().truncate(before);
+    fn end_answer(&mut self, outcome: io::Result<()>) -> Step<B> {
+        if outcome.is_err()
+            && let CurrentPinned::Body {
+                start: Start::Held(before),
+                ..
+            } = self.current.as_mut().project()
+        {
+            self.stream.held().truncate(*before);
         }
         self.stream.note_held();
-        self.is_unflushed = true;
+        self.output = Output::Unflushed;
         self.exchange.end();
         let dropped = catch_unwind(AssertUnwindSafe(|| self.current.set(Current::Vacant)));
         if let Err(payload) = dropped {
             // What is written is whole, and leaves; whoever did this is not called again.
             self.exchange.panicked(&*payload);
-            self.is_last = true;
+            self.after = After::Close;
         }
         if let Head::InInput(len) = mem::take(&mut self.head) {
-            self.input.advance(len);
+            self.input.bytes.advance(len);
         }
         outcome.err().map(Outcome::from)
     }
 
-    /// What hyper goes on with.
-    pub(crate) fn into_hyper(self) -> (Stream<I>, Resumed<S, B>, Rc<Shared>) {
+    /// What hyper goes on with: the stream with what was read, and the response to send first.
+    pub(crate) fn into_hyper(
+        self,
+        response: Option<Box<Response<Option<B>>>>,
+    ) -> (Stream<I>, Resumed<S, B>, Rc<Shared>) {
         let mut stream = self.stream;
-        stream.put_back(self.input.freeze());
-        if let Head::HandoverFuture(head) = self.head {
+        stream.put_back(self.input.bytes.freeze());
+        if let Head::Taken(head) = self.head {
             stream.put_back(head);
         }
         let exchange = self.exchange;
-        let response_for_hyper =
-            |answer: Box<_>| Response::map(*answer, |body| ResponseBody::new(body, exchange));
-        let resumed = Resumed::new(
-            self.guarded,
-            self.response_for_hyper.map(response_for_hyper),
-        );
+        let response = response
+            .map(|response| Response::map(*response, |body| ResponseBody::new(body, exchange)));
+        let resumed = Resumed::new(self.guarded, response);
         (stream, resumed, self.shared)
     }
 
     /// The stream, into which is put back what was read from it and not understood.
     pub(crate) fn into_stream(self) -> Stream<I> {
-        let (mut stream, mut input) = (self.stream, self.input);
+        let (mut stream, mut input) = (self.stream, self.input.bytes);
         if let Head::InInput(len) = self.head {
             input.advance(len);
         }
@@ -401,6 +463,6 @@ where
     Poll::Ready(Ok(()))
 }
 
-fn over(error: io::Error) -> Poll<Step> {
+fn over<B>(error: io::Error) -> Poll<Step<B>> {
     Poll::Ready(Some(error.into()))
 }

@@ -45,7 +45,7 @@ pub(crate) enum Head {
     /// Still the first so many bytes of the input.
     InInput(usize),
     /// Parts of it are parts of the request.
-    HandoverFuture(Bytes),
+    Taken(Bytes),
 }
 
 impl Default for Head {
@@ -106,7 +106,7 @@ pub(crate) fn find<B>(
                 cache.learn(&head, target, fields, new);
             }
             Found::Plain {
-                head: Head::HandoverFuture(head),
+                head: Head::Taken(head),
                 is_last,
             }
         }
@@ -142,7 +142,7 @@ fn again<B>(
             let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
             let head = input.split_to(len).freeze();
             match Uri::from_maybe_shared(target.of_bytes(&head)) {
-                Ok(uri) => (uri, Head::HandoverFuture(head)),
+                Ok(uri) => (uri, Head::Taken(head)),
                 Err(_) => return Some(Found::Other(head)),
             }
         }

@@ -105,18 +105,18 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {
-            match self {
+            let response = match self {
                 Self::Direct(direct) => match ready!(direct.poll(cx)) {
                     Outcome::Over(result) => return Poll::Ready(result),
-                    Outcome::NotPlain => {}
+                    Outcome::NotPlain(response) => response,
                 },
                 Self::Hyper(connection) => {
                     return Pin::new(connection).poll(cx).map_err(Failure::Hyper);
                 }
                 Self::Moving => return Poll::Ready(Ok(())),
-            }
+            };
             if let Self::Direct(direct) = mem::replace(self, Self::Moving) {
-                let (stream, service, shared) = direct.into_hyper();
+                let (stream, service, shared) = direct.into_hyper(response);
                 *self = Self::by_hyper(&shared, stream, service);
             }
         }

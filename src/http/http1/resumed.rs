@@ -1,5 +1,5 @@
 //! The service as hyper gets it, which may have to begin in the middle: with a request that was
-//! served [directly](crate::http::http1::direct) and whose answer is not plain.
+//! served without hyper and whose answer is not plain.
 
 use std::cell::Cell;
 use std::convert::Infallible;

@@ -272,6 +272,7 @@ mod tests {
         let [member, other] = [registry.join(), registry.join()];
         member.state.allow_handover();
         other.state.allow_handover();
+        member.state.hold_nothing();
         member.state.enter(Stage::Upgraded);
         other.state.enter(Stage::Idle);
         assert_eq!(registry.deadline(&member.state), None);

@@ -193,7 +193,7 @@ impl Registry {
         }
         match entry.state.stage() {
             Stage::Handling | Stage::Responding => {
-                entry.state.look();
+                entry.state.ask_client_check();
                 entry.task.take()
             }
             // The last stream may have ended on another thread.

@@ -166,6 +166,7 @@ mod tests {
             let member = registry.join();
             let order = registry.members.borrow_mut().entries[member.key].give(Order::Rest);
             assert!(order.is_none(), "nobody waits yet");
+            member.state.hold_nothing();
             member.state.enter(stage);
             let order = member.take_order(&Context::from_waker(Waker::noop()));
             assert_eq!((order, registry.served()), (None, served), "{stage:?}");

@@ -1,112 +1,87 @@
-//! What is known about one connection: what it is doing, and since when it has not moved.
+//! The state of one connection: what it is doing, and since when it has not moved.
 //!
-//! Written by whoever sees a thing happen (the stream, the service, the bodies), read by the
-//! registry when the connection's turn comes. On the way of a request that is a few plain stores:
-//! the time is the registry's coarse clock, never the system's.
+//! The code that sees a thing happen writes it here: the stream, the service, the bodies. The
+//! registry reads it when it looks at the connection. A request costs a few plain stores: the time
+//! is the registry's coarse clock, never the system's.
 //!
-//! hyper gives the stream away on an upgrade and routers want request bodies that are `Send`, so
-//! this is shared by `Arc` and made of atomics, though a worker has one thread. They are relaxed:
-//! none of them guards another.
+//! hyper gives the stream away on an upgrade, and routers want request bodies that are `Send`. So
+//! the state is shared by `Arc` and made of atomics, although a worker has one thread. They are
+//! relaxed: no other memory depends on them.
 
+mod parts;
 mod upgrade;
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
+use self::parts::{Atomic, ClientCheck, End, Handover, Output, RequestBody, StreamLife};
+pub(crate) use self::parts::{BodyFailure, Stage};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::clock::{Blocked, Clock, Since};
 use crate::http::registry::wheel::Tick;
 
-/// What a connection is doing. What its deadline is follows from that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Stage {
-    /// What comes before HTTP is under way.
-    Opening,
-    /// Not one byte of HTTP has come.
-    Fresh,
-    /// A request's head is coming in.
-    Head,
-    /// From the head's end to the handler's answer. The handler's time is its own; only a client
-    /// that does not send its body is timed.
-    Handling,
-    /// From there to the end of the response's body. Only a client that does not read is timed.
-    Responding,
-    /// Between requests.
-    Idle,
-    /// Our last word is said; what the client still sends is thrown away until it closes.
-    Closing,
-    /// HTTP/2, and streams are open. Each is timed by a state of its own.
-    Streams,
-    /// HTTP/2, and no stream is open.
-    Quiet,
-    /// As `Quiet`, and the client was told to go.
-    Ending,
-    /// No longer HTTP: the stream is in the hands of whoever asked for the upgrade.
-    Upgraded,
-    /// On its way to an heir. Nobody reads, and what comes waits in the kernel.
-    HandedOver,
-}
-
-impl Stage {
-    const ALL: [Self; 12] = [
-        Self::Opening,
-        Self::Fresh,
-        Self::Head,
-        Self::Handling,
-        Self::Responding,
-        Self::Idle,
-        Self::Closing,
-        Self::Streams,
-        Self::Quiet,
-        Self::Ending,
-        Self::Upgraded,
-        Self::HandedOver,
-    ];
-}
-
-/// Why a request's body cannot be read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum BodyFailure {
-    TooLarge = 1,
-    TimedOut = 2,
-    Broken = 3,
-}
-
-/// See the module's head.
+/// The state of a connection, or of one stream of HTTP/2.
+///
+/// These values may stand together; [`ConnState::enter`] asserts it in debug builds. "any" is any
+/// value of the column.
+///
+/// | stage | request body | output | what waits for the client |
+/// |---|---|---|---|
+/// | `Opening`, `Fresh` | `Done` | `Empty` | nothing |
+/// | `Head` | not `Open` | any | writes of earlier responses |
+/// | `Handling`, `Responding` | any | any | the request's body, writes |
+/// | `Idle` | any: a task may outlive its handler | any | the request's body, writes |
+/// | `Streams` | `Done` | any | its streams, writes |
+/// | `Quiet`, `Ending` | `Done` | any | writes |
+/// | `Closing` | any | any | writes |
+/// | `Upgraded` | any | `LastHeld`, `Direct` | whatever the handler does |
+/// | `HandedOver` | not `Open`, not `Dropped` | `Empty`, `Direct` | nothing |
+///
+/// `Handover` is `Allowed` at most until HTTP/2 begins; `ClientCheck` is `Due` in `Handling` and
+/// `Responding` only; `End` never goes back. They stand with every stage.
 #[derive(Debug)]
 pub(crate) struct ConnState {
-    /// Whose it is; known once it has opened.
+    /// Known once the connection has opened.
     info: OnceLock<ConnectionInfo>,
     clock: Arc<Clock>,
-    /// Of a stream of HTTP/2: the state of its connection.
-    connection: Option<Arc<Self>>,
-    stage: AtomicU8,
-    /// When the stage began; `Answering` and `Idle` begin anew with each byte of a response that is
-    /// written.
+    scope: Scope,
+    stage: Atomic<Stage>,
+    /// When the stage began. `Responding` and `Idle` begin again with each byte of a response that
+    /// is written.
     stamp: AtomicU64,
-    /// Since when the client does not take what we write, and since when the handler waits for
-    /// more of the request's body. Of a connection that has streams the second is since when any
-    /// of them may have waited for its client.
+    /// Since when the client does not take what the server writes.
     write_blocked: Blocked,
-    body_awaited: Since,
-    body_failure: AtomicU8,
-    body_open: AtomicBool,
-    body_unread: AtomicBool,
-    leftover: AtomicBool,
-    held_back: AtomicBool,
-    may_hold: AtomicBool,
-    may_hand_over: AtomicBool,
-    client_check: AtomicBool,
-    /// Whether the next answer ends the connection, for its age or its requests.
-    ends_after_response: AtomicBool,
+    /// Since when something waits for the client to send; see [`ConnState::input_wait`].
+    input_awaited: Since,
+    request_body: Atomic<RequestBody>,
+    body_failure: Atomic<BodyFailure>,
+    output: Atomic<Output>,
+    handover: Atomic<Handover>,
+    client_check: Atomic<ClientCheck>,
+    end: Atomic<End>,
+    stream: Atomic<StreamLife>,
     requests: AtomicU32,
-    cut: AtomicBool,
-    stream_gone: AtomicBool,
     wakers: Mutex<Option<Box<Wakers>>>,
+}
+
+/// What a state is the state of.
+#[derive(Debug)]
+enum Scope {
+    Connection,
+    /// One stream of this connection.
+    Stream(Arc<ConnState>),
+}
+
+/// Something waits for the client to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InputWait {
+    /// A handler has waited since then for the next piece of its request's body.
+    Body(Tick),
+    /// A stream of this HTTP/2 connection may have waited since then, for its body or for room to
+    /// write.
+    Streams(Tick),
 }
 
 /// Wakers that are needed off the beaten path only: hence a box, and a lock, which nobody contends
@@ -121,31 +96,31 @@ struct Wakers {
 
 impl ConnState {
     pub(crate) fn new(clock: Arc<Clock>) -> Self {
+        Self::of(Scope::Connection, clock)
+    }
+
+    fn of(scope: Scope, clock: Arc<Clock>) -> Self {
         Self {
             info: OnceLock::new(),
-            stage: AtomicU8::new(Stage::Opening as u8),
             stamp: AtomicU64::new(clock.now().0),
             clock,
-            connection: None,
+            scope,
+            stage: Atomic::default(),
             write_blocked: Blocked::default(),
-            body_awaited: Since::default(),
-            body_failure: AtomicU8::new(0),
-            body_open: AtomicBool::new(false),
-            body_unread: AtomicBool::new(false),
-            leftover: AtomicBool::new(false),
-            held_back: AtomicBool::new(false),
-            may_hold: AtomicBool::new(true),
-            may_hand_over: AtomicBool::new(false),
-            client_check: AtomicBool::new(false),
-            ends_after_response: AtomicBool::new(false),
+            input_awaited: Since::default(),
+            request_body: Atomic::default(),
+            body_failure: Atomic::default(),
+            output: Atomic::default(),
+            handover: Atomic::default(),
+            client_check: Atomic::default(),
+            end: Atomic::default(),
+            stream: Atomic::default(),
             requests: AtomicU32::new(0),
-            cut: AtomicBool::new(false),
-            stream_gone: AtomicBool::new(false),
             wakers: Mutex::default(),
         }
     }
 
-    /// Says whose connection it is, once.
+    /// Says whose connection it is. To be called once.
     pub(crate) fn set_info(&self, info: ConnectionInfo) {
         self.info.set(info).expect("a connection opens once");
     }
@@ -153,16 +128,34 @@ impl ConnState {
     pub(crate) fn info(&self) -> &ConnectionInfo {
         self.info
             .get()
-            .expect("a connection is introduced before it is served")
+            .expect("a connection opens before it is served")
     }
 
     pub(crate) fn stage(&self) -> Stage {
-        Stage::ALL[usize::from(self.stage.load(Relaxed))]
+        self.stage.get()
     }
 
     pub(crate) fn enter(&self, stage: Stage) {
-        self.stage.store(stage as u8, Relaxed);
+        debug_assert!(self.may_enter(stage), "{stage:?} of {self:?}");
+        self.stage.set(stage);
         self.stamp.store(self.clock.now().0, Relaxed);
+    }
+
+    /// The table above [`ConnState`].
+    fn may_enter(&self, stage: Stage) -> bool {
+        let body = self.request_body.get();
+        let output = self.output.get();
+        match stage {
+            Stage::Opening | Stage::Fresh => body == RequestBody::Done && output == Output::Empty,
+            Stage::Head => body != RequestBody::Open,
+            Stage::Handling | Stage::Responding | Stage::Idle | Stage::Closing => true,
+            Stage::Streams | Stage::Quiet | Stage::Ending => body == RequestBody::Done,
+            Stage::Upgraded => matches!(output, Output::LastHeld | Output::Direct),
+            Stage::HandedOver => {
+                !matches!(body, RequestBody::Open | RequestBody::Dropped)
+                    && matches!(output, Output::Empty | Output::Direct)
+            }
+        }
     }
 
     /// When the present stage began.
@@ -170,16 +163,16 @@ impl ConnState {
         Tick(self.stamp.load(Relaxed))
     }
 
-    /// Bytes came in. Between requests they are the beginning of a head; a deadline for a head is
-    /// for the whole of it, or a byte now and then would keep it open for ever.
+    /// Bytes came in. Between requests they are the beginning of a head. A deadline for a head is
+    /// for the whole head, or a byte now and then would keep it open for ever.
     pub(crate) fn has_read(&self) {
         if matches!(self.stage(), Stage::Fresh | Stage::Idle) && !self.is_body_open() {
             self.enter(Stage::Head);
         }
     }
 
-    /// Whether nothing at all is going on: a response that is finished may still be on its way to
-    /// a slow client, and its request's body may still be read by a task that outlives the handler.
+    /// Whether nothing is going on. A response that is finished may still be on its way to a slow
+    /// client, and a task that outlives the handler may still read the request's body.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage(), Stage::Fresh | Stage::Idle)
             && self.write_blocked_since().is_none()
@@ -187,14 +180,16 @@ impl ConnState {
             && !self.holds_back()
     }
 
-    /// hyper is polled, which reads what was left of a body or has the connection end.
+    /// hyper is polled: it discards the rest of a body, or ends the connection.
     pub(crate) fn clear_leftover(&self) {
-        self.leftover.store(false, Relaxed);
+        if self.request_body.get() == RequestBody::Dropped {
+            self.request_body.set(RequestBody::Discarded);
+        }
     }
 
-    /// Whether the next byte is a request's first.
+    /// Whether the next byte is the first of a request.
     pub(crate) fn has_no_leftover(&self) -> bool {
-        !self.leftover.load(Relaxed)
+        self.request_body.get() != RequestBody::Dropped
     }
 
     /// Whether a request has come to this server.
@@ -202,18 +197,18 @@ impl ConnState {
         self.requests() > 0
     }
 
-    /// There is an heir to whom the connection may go.
+    /// There is another server that the connection may go to.
     pub(crate) fn allow_handover(&self) {
-        self.may_hand_over.store(true, Relaxed);
+        self.handover.set(Handover::Allowed);
     }
 
-    /// The connection cannot go to an heir, or not any more.
+    /// The connection cannot go to another server, or not any more.
     pub(crate) fn forbid_handover(&self) {
-        self.may_hand_over.store(false, Relaxed);
+        self.handover.set(Handover::Forbidden);
     }
 
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.may_hand_over.load(Relaxed)
+        self.handover.get() == Handover::Allowed
     }
 
     /// How many requests have begun.
@@ -226,32 +221,38 @@ impl ConnState {
         self.requests.store(requests, Relaxed);
     }
 
-    /// Has the next answer be the connection's last; says whether that is news.
+    /// Makes the next response the connection's last one. Returns whether that is new.
     pub(crate) fn end_after_response(&self) -> bool {
-        !self.ends_after_response.swap(true, Relaxed)
+        let is_new = self.end.get() == End::Open;
+        if is_new {
+            self.end.set(End::AfterResponse);
+        }
+        is_new
     }
 
     pub(crate) fn ends_after_response(&self) -> bool {
-        self.ends_after_response.load(Relaxed)
+        self.end.get() != End::Open
     }
 
-    /// Has the stream look, at its next flush, whether the client is still there. It stays asked
-    /// until bytes are written, or the next request.
-    pub(crate) fn look(&self) {
-        self.client_check.store(true, Relaxed);
+    /// Has the stream ask, at its next flush, whether the client is still there. That stays due
+    /// until bytes are written, or until the next request.
+    pub(crate) fn ask_client_check(&self) {
+        self.client_check.set(ClientCheck::Due);
     }
 
     pub(crate) fn is_client_check_due(&self) -> bool {
-        self.client_check.load(Relaxed)
+        self.client_check.get() == ClientCheck::Due
     }
 
     /// A head is complete and its request begins.
     pub(crate) fn begin_request(&self) {
+        self.body_failure.set(BodyFailure::None);
+        if self.request_body.get() != RequestBody::Open {
+            self.request_body.set(RequestBody::Done);
+        }
+        self.client_check.set(ClientCheck::NotDue);
         self.enter(Stage::Handling);
         self.count_request();
-        self.body_failure.store(0, Relaxed);
-        self.body_unread.store(false, Relaxed);
-        self.client_check.store(false, Relaxed);
     }
 }
 
@@ -262,7 +263,7 @@ impl ConnState {
         self.notify_connection();
     }
 
-    /// The client has taken so many bytes. Where it has not taken all there is, few are no
+    /// The client has taken so many bytes. If it has not taken all there is, few bytes are no
     /// progress.
     #[inline]
     pub(crate) fn has_written(&self, bytes: usize) {
@@ -271,40 +272,51 @@ impl ConnState {
         }
     }
 
-    /// The client has taken all there is, or enough to be given as much time again.
+    /// The client has taken all there is, or enough to get as much time again.
     #[inline]
     pub(crate) fn has_written_all(&self) {
         self.write_blocked.end();
-        self.client_check.store(false, Relaxed);
-        // An answer that moves is not silent, and one that was buffered whole leaves the connection
-        // idle while it is still on its way to a slow client.
+        self.client_check.set(ClientCheck::NotDue);
+        // A response that moves is not silent. A response that was buffered whole leaves the
+        // connection idle while it is still on its way to a slow client.
         let stage = self.stage();
         if matches!(stage, Stage::Responding | Stage::Idle) {
             self.enter(stage);
         }
     }
 
-    /// Since when the client has taken nothing of what we have for it.
+    /// Since when the client has taken nothing of what the server has for it.
     pub(crate) fn write_blocked_since(&self) -> Option<Tick> {
         self.write_blocked.get()
     }
 
-    /// Whether the stream keeps written bytes back, to send them with the next ones.
+    /// Whether the stream holds bytes back, to send them with the next ones.
     pub(crate) fn holds_back(&self) -> bool {
-        self.held_back.load(Relaxed)
+        matches!(self.output.get(), Output::Held | Output::LastHeld)
     }
 
+    /// The stream holds so many bytes back now.
+    #[inline]
     pub(crate) fn set_held_back(&self, bytes: usize) {
-        self.held_back.store(bytes > 0, Relaxed);
+        self.output.set(match (self.may_hold(), bytes > 0) {
+            (true, false) => Output::Empty,
+            (true, true) => Output::Held,
+            (false, true) => Output::LastHeld,
+            (false, false) => Output::Direct,
+        });
     }
 
-    /// Has the stream keep nothing back from now on.
+    /// Has the stream hold nothing back from now on.
     pub(crate) fn hold_nothing(&self) {
-        self.may_hold.store(false, Relaxed);
+        self.output.set(match self.holds_back() {
+            true => Output::LastHeld,
+            false => Output::Direct,
+        });
     }
 
+    #[inline]
     pub(crate) fn may_hold(&self) -> bool {
-        self.may_hold.load(Relaxed)
+        matches!(self.output.get(), Output::Empty | Output::Held)
     }
 }
 
@@ -312,64 +324,71 @@ impl ConnState {
 impl ConnState {
     /// The handler wants more of the body than has come.
     pub(crate) fn await_body(&self, waker: &Waker) {
-        self.body_awaited.begin(self.clock.now());
+        self.input_awaited.begin(self.clock.now());
         self.notify_connection();
         store(&mut wakers(&mut self.wakers()).body, waker);
     }
 
     pub(crate) fn end_await_body(&self) {
-        self.body_awaited.end();
+        self.input_awaited.end();
     }
 
-    /// Since when the handler has waited for the next piece of the body.
+    /// What waits for the client to send, and since when.
+    pub(crate) fn input_wait(&self) -> Option<InputWait> {
+        let since = self.input_awaited.get()?;
+        Some(match self.stage() {
+            Stage::Streams => InputWait::Streams(since),
+            _ => InputWait::Body(since),
+        })
+    }
+
+    /// Since when the handler of a stream has waited for the next piece of its request's body.
+    #[cfg(feature = "http2")]
     pub(crate) fn body_awaited_since(&self) -> Option<Tick> {
-        self.body_awaited.get()
+        match self.input_wait()? {
+            InputWait::Body(since) => Some(since),
+            InputWait::Streams(_) => None,
+        }
     }
 
-    /// Has whoever reads the body find that it took too long.
+    /// Fails the body, because the client took too long to send it. Returns the task that reads it.
     pub(crate) fn expire_body(&self) -> Option<Waker> {
-        self.body_awaited.end();
+        self.input_awaited.end();
         self.fail_body(BodyFailure::TimedOut);
         self.wakers().as_mut()?.body.take()
     }
 
     pub(crate) fn fail_body(&self, failure: BodyFailure) {
-        self.body_failure.store(failure as u8, Relaxed);
+        self.body_failure.set(failure);
     }
 
-    pub(crate) fn body_failure(&self) -> Option<BodyFailure> {
-        match self.body_failure.load(Relaxed) {
-            0 => None,
-            1 => Some(BodyFailure::TooLarge),
-            2 => Some(BodyFailure::TimedOut),
-            _ => Some(BodyFailure::Broken),
-        }
+    pub(crate) fn body_failure(&self) -> BodyFailure {
+        self.body_failure.get()
     }
 
-    /// There is a body, and somebody has it.
+    /// There is a body, and the handler gets it.
     pub(crate) fn open_body(&self) {
-        self.body_open.store(true, Relaxed);
+        self.request_body.set(RequestBody::Open);
     }
 
     /// The body was read to its end.
     pub(crate) fn close_body(&self) {
-        self.body_open.store(false, Relaxed);
+        self.request_body.set(RequestBody::Done);
     }
 
     /// The body was dropped before its end.
     pub(crate) fn leave_body_unread(&self) {
-        self.body_awaited.end();
-        self.body_unread.store(true, Relaxed);
-        self.leftover.store(true, Relaxed);
-        self.close_body();
+        self.input_awaited.end();
+        self.request_body.set(RequestBody::Dropped);
     }
 
     fn is_body_open(&self) -> bool {
-        self.body_open.load(Relaxed)
+        self.request_body.get() == RequestBody::Open
     }
 
     pub(crate) fn is_body_unread(&self) -> bool {
-        self.body_unread.load(Relaxed)
+        let body = self.request_body.get();
+        matches!(body, RequestBody::Dropped | RequestBody::Discarded)
     }
 }
 
@@ -378,40 +397,38 @@ impl ConnState {
     /// That of one stream of a connection.
     #[cfg(feature = "http2")]
     pub(crate) fn of_stream(connection: &Arc<Self>) -> Self {
+        let scope = Scope::Stream(Arc::clone(connection));
         Self {
-            connection: Some(Arc::clone(connection)),
             info: connection.info.clone(),
-            ..Self::new(Arc::clone(&connection.clock))
+            ..Self::of(scope, Arc::clone(&connection.clock))
         }
     }
 
-    /// Of a stream: that of its connection.
+    /// Of a stream: the state of its connection. Of a connection: itself.
     pub(crate) fn of_connection(&self) -> &Self {
-        self.connection.as_deref().unwrap_or(self)
+        match &self.scope {
+            Scope::Connection => self,
+            Scope::Stream(connection) => connection,
+        }
     }
 
-    /// Whether it is that of a stream, which can end without its connection.
+    /// Whether it is the state of a stream, which can end without its connection.
     pub(crate) fn is_of_stream(&self) -> bool {
-        self.connection.is_some()
-    }
-
-    /// Since when a stream may have waited for its client, at the most.
-    pub(crate) fn streams_wait_since(&self) -> Option<Tick> {
-        self.body_awaited.get()
+        matches!(self.scope, Scope::Stream(_))
     }
 
     /// What is known after all streams were looked at.
     #[cfg(feature = "http2")]
     pub(crate) fn set_streams_wait(&self, since: Option<Tick>) {
-        self.body_awaited.end();
+        self.input_awaited.end();
         if let Some(since) = since {
-            self.body_awaited.begin(since);
+            self.input_awaited.begin(since);
         }
     }
 
     fn notify_connection(&self) {
-        if let Some(connection) = &self.connection {
-            connection.body_awaited.begin(self.clock.now());
+        if let Scope::Stream(connection) = &self.scope {
+            connection.input_awaited.begin(self.clock.now());
         }
     }
 }

@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::http::options::Http;
-use crate::http::registry::state::{ConnState, Stage};
+use crate::http::registry::state::{ConnState, InputWait, Stage};
 use crate::http::registry::wheel::{Tick, Wheel};
 
 /// A drain, as one connection sees it.
@@ -202,10 +202,7 @@ impl Timeouts {
                 stamp.after(self.round_trip),
                 Order::Expire(Deadline::Header),
             )),
-            (Stage::Streams, _) => state
-                .streams_wait_since()
-                .map(|since| (since.after(self.body.min(self.write)), Order::Streams)),
-            (Stage::Handling | Stage::Responding, _) => None,
+            (Stage::Streams | Stage::Handling | Stage::Responding, _) => None,
             (Stage::Upgraded, Some(drain)) => {
                 Some((drain.since.after(self.upgrade_grace), Order::EndUpgrade))
             }
@@ -214,11 +211,11 @@ impl Timeouts {
         let of_write = blocked
             .filter(|_| state.stage() != Stage::Upgraded)
             .map(|since| (since.after(self.write), Order::Expire(Deadline::Write)));
-        let of_body = state
-            .body_awaited_since()
-            .filter(|_| state.stage() != Stage::Streams)
-            .map(|since| (since.after(self.body), Order::Expire(Deadline::Body)));
-        [of_stage, of_write, of_body]
+        let of_input = state.input_wait().map(|wait| match wait {
+            InputWait::Body(since) => (since.after(self.body), Order::Expire(Deadline::Body)),
+            InputWait::Streams(since) => (since.after(self.body.min(self.write)), Order::Streams),
+        });
+        [of_stage, of_write, of_input]
             .into_iter()
             .flatten()
             .min_by_key(|(due, _)| *due)
@@ -237,9 +234,9 @@ impl Timeouts {
     /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
     #[cfg(feature = "http2")]
     pub(crate) fn stream_deadline(&self, stream: &ConnState) -> Option<(Tick, Deadline)> {
-        let body = stream.body_awaited_since();
         let response = stream.write_blocked_since();
-        let of_body = body.map(|since| (since.after(self.body), Deadline::Body));
+        let of_body = stream.body_awaited_since();
+        let of_body = of_body.map(|since| (since.after(self.body), Deadline::Body));
         let of_response = response.map(|since| (since.after(self.write), Deadline::Write));
         let both = of_body.into_iter().chain(of_response);
         both.min_by_key(|(due, _)| *due)

@@ -12,9 +12,11 @@ use crate::http::options::Http;
 /// size of a head does not bound what a slow handler's request holds.
 const MAX_FIELDS: usize = 100;
 
-/// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users: its framing leaves no doubt, and a head's size is bounded as it is decoded. A fragment in `:path` (RFC 9113 8.3.1) is
-/// gone when a request gets here: h2 reads the path as a URI and leaves the fragment out, as hyper
-/// does in HTTP/1.
+/// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users.
+///
+/// The framing of HTTP/2 leaves no doubt, and the size of a head is bounded while it is decoded. A
+/// fragment in `:path` (RFC 9113 8.3.1) is gone when a request gets here: h2 reads the path as a
+/// URI and leaves the fragment out, as hyper does in HTTP/1.
 pub(crate) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
     refuse(fields(request.headers()) > MAX_FIELDS, Refusal::LargeHead)?;
     let (method, uri) = (request.method(), request.uri());

@@ -19,13 +19,13 @@ impl Head {
     fn len(&self) -> usize {
         match self {
             Self::InInput(len) => *len,
-            Self::HandoverFuture(head) => head.len(),
+            Self::Taken(head) => head.len(),
         }
     }
 }
 
 fn is_taken(found: &Found, head: &str) -> bool {
-    matches!(found, Found::Plain { head: Head::HandoverFuture(taken), .. } if taken == head)
+    matches!(found, Found::Plain { head: Head::Taken(taken), .. } if taken == head)
 }
 
 /// What is known of a connection tells nothing else.

@@ -1,15 +1,15 @@
 //! A stream that is no longer hyper's: it is in the hands of whoever asked for the upgrade.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Waker;
 
-use crate::http::registry::state::{ConnState, Stage, store, wakers};
+use super::parts::{End, StreamLife};
+use super::{ConnState, Stage, store, wakers};
 
 /// After an upgrade.
 impl ConnState {
     /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
     pub(crate) fn cut(&self) {
-        self.cut.store(true, Relaxed);
+        self.end.set(End::Cut);
         let parked = match &mut *self.wakers() {
             Some(wakers) => [wakers.upgraded_read.take(), wakers.upgraded_write.take()],
             None => [None, None],
@@ -18,7 +18,7 @@ impl ConnState {
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        self.cut.load(Relaxed)
+        self.end.get() == End::Cut
     }
 
     /// The task that reads the upgraded stream is to hear of [`ConnState::cut`].
@@ -37,12 +37,12 @@ impl ConnState {
 
     /// There is a stream, again.
     pub(crate) fn begin_stream(&self) {
-        self.stream_gone.store(false, Relaxed);
+        self.stream.set(StreamLife::Live);
     }
 
     /// The stream was dropped.
     pub(crate) fn end_stream(&self) {
-        self.stream_gone.store(true, Relaxed);
+        self.stream.set(StreamLife::Dropped);
         let waker = self
             .wakers()
             .as_mut()
@@ -57,6 +57,6 @@ impl ConnState {
         // Under the lock: the stream may be dropped on another thread.
         let mut guard = self.wakers();
         store(&mut wakers(&mut guard).stream_gone, waker);
-        self.stream_gone.load(Relaxed)
+        self.stream.get() == StreamLife::Dropped
     }
 }

@@ -60,6 +60,7 @@ fn each_stage_has_its_deadline() {
     assert_eq!(deadline(), expire(2 + 21, Deadline::Idle));
     state.enter(Stage::Closing);
     assert_eq!(deadline(), expire(2 + 9, Deadline::Header));
+    state.hold_nothing();
     state.enter(Stage::Upgraded);
     assert_eq!(deadline(), None);
 }
@@ -219,6 +220,7 @@ fn an_upgraded_connection_has_a_deadline_in_a_drain_alone() {
     let (clock, state) = state();
     let timeouts = Timeouts::new(&Http::new().upgrade_grace(Duration::from_secs(3)));
     clock.advance();
+    state.hold_nothing();
     state.enter(Stage::Upgraded);
     state.write_blocked();
     assert_eq!(timeouts.deadline(&state, None), None);
