@@ -57,6 +57,7 @@ pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
 pub use exchange::message::{Request, Response};
 pub use exchange::reply::reply;
+pub(crate) use exchange::service::Handler;
 pub use info::ConnectionInfo;
 #[cfg(feature = "tls")]
 pub use info::tls::{TlsHandshake, TlsInfo, TlsVersion};

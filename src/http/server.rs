@@ -2,16 +2,13 @@
 
 mod protocols;
 
-use std::error::Error;
 use std::rc::Rc;
-
-use hyper::service::Service;
 
 use self::protocols::Protocols;
 use crate::http::conn::handover::{HandoverTarget, Shared};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::task::ConnectionTask;
-use crate::http::exchange::message::Request;
+use crate::http::exchange::service::Handler;
 use crate::http::options::Http;
 use crate::http::registry::counters::Counts;
 use crate::http::registry::list::Registry;
@@ -65,13 +62,10 @@ impl Server {
     }
 
     /// Serves with this service.
-    pub(crate) fn endpoint<I, S, B>(&self, service: S) -> Endpoint<I>
+    pub(crate) fn endpoint<I, S>(&self, service: S) -> Endpoint<I>
     where
         I: Socket,
-        S: Service<Request, Response = http::Response<B>> + 'static,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: http_body::Body + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Handler,
     {
         let shared = Shared {
             http: Rc::new(Protocols::new(&self.registry, service)),

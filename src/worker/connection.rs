@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
-        let endpoint = server.endpoint::<Connection, _, _>(service_fn(async |_: Request| {
+        let endpoint = server.endpoint::<Connection, _>(service_fn(async |_: Request| {
             Ok::<Response<Empty<Bytes>>, Infallible>(Response::default())
         }));
         let size = size_of_output(|connection| endpoint.serve(connection));

@@ -3,13 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::service::Service;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
-use crate::http::{Acceptor, Http, Request, Server, Tls};
+use crate::http::{Acceptor, Handler, Http, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
 use crate::worker::connection::Connection;
@@ -32,7 +31,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Makes the service, and serves with it.
-    pub(crate) async fn serve<A, S, B>(
+    pub(crate) async fn serve<A, S>(
         self,
         app: A,
         worker: Worker,
@@ -40,10 +39,7 @@ impl Serving {
     ) -> Result<(), BoxError>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
-        S: Service<Request, Response = hyper::Response<B>> + 'static,
-        S::Error: Into<BoxError>,
-        B: hyper::body::Body + 'static,
-        B::Error: Into<BoxError>,
+        S: Handler,
     {
         let Self {
             http,
@@ -103,16 +99,9 @@ impl Drop for Tally {
 }
 
 /// Serves HTTP on what comes in until the drain, and then what is open.
-async fn serve_incoming<S, B>(
-    server: Server,
-    service: S,
-    worker: Worker,
-    mut connections: Connections,
-) where
-    S: Service<Request, Response = hyper::Response<B>> + 'static,
-    S::Error: Into<BoxError>,
-    B: hyper::body::Body + 'static,
-    B::Error: Into<BoxError>,
+async fn serve_incoming<S>(server: Server, service: S, worker: Worker, mut connections: Connections)
+where
+    S: Handler,
 {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(server.clock());

@@ -18,6 +18,7 @@ use hyper::service::Service;
 use hyper::upgrade::OnUpgrade;
 use pin_project_lite::pin_project;
 
+use crate::error::BoxError;
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
 use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
 use crate::http::exchange::message::Request;
@@ -25,7 +26,24 @@ use crate::http::exchange::rules;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
-/// See the module's head.
+/// A user's service: what it takes, and what its responses and errors must be able to do.
+///
+/// Every `Service` with such responses and errors is one.
+pub(crate) trait Handler:
+    Service<Request, Response = Response<<Self as Handler>::Body>, Error: Into<BoxError>> + 'static
+{
+    type Body: http_body::Body<Error: Into<BoxError>> + 'static;
+}
+
+impl<S, B> Handler for S
+where
+    S: Service<Request, Response = Response<B>, Error: Into<BoxError>> + 'static,
+    B: http_body::Body<Error: Into<BoxError>> + 'static,
+{
+    type Body = B;
+}
+
+/// A user's service behind the limits and rules. Panics and errors become responses.
 pub(crate) struct Guarded<S> {
     pub(crate) inner: Rc<S>,
     pub(crate) registry: Rc<Registry>,
@@ -51,9 +69,9 @@ impl<S> Guarded<S> {
         ResponseFuture::own(status, exchange)
     }
 
-    fn handle<B>(&self, request: Request, exchange: Exchange) -> ResponseFuture<S::Future, B>
+    fn handle(&self, request: Request, exchange: Exchange) -> ResponseFuture<S::Future, S::Body>
     where
-        S: Service<Request, Response = Response<B>>,
+        S: Handler,
     {
         let waits = !request.body().is_end_stream()
             && request.version() == Version::HTTP_11
@@ -73,16 +91,13 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for Guarded<S>
+impl<S> Service<http::Request<Incoming>> for Guarded<S>
 where
-    S: Service<Request, Response = Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
-    type Response = Response<ResponseBody<B>>;
+    type Response = Response<ResponseBody<S::Body>>;
     type Error = Infallible;
-    type Future = ResponseFuture<S::Future, B>;
+    type Future = ResponseFuture<S::Future, S::Body>;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
         let tunnel = request.method() == Method::CONNECT;

@@ -23,7 +23,7 @@ use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
 use crate::http::exchange::message::Request;
-use crate::http::exchange::service::Guarded;
+use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::head::{self, Found, Head};
 use crate::http::http1::head_cache::HeadCache;
 use crate::http::http1::resumed::Resumed;
@@ -44,10 +44,7 @@ const IN_A_ROW: usize = 16;
 /// | `Body` | the same | as the request or the response says | any, then `Unflushed` |
 ///
 /// `After::Close` with `Vacant` ends the connection.
-pub(crate) struct Direct<I, S, B>
-where
-    S: Service<Request, Response = Response<B>>,
-{
+pub(crate) struct Direct<I, S: Handler> {
     stream: Stream<I>,
     guarded: Guarded<S>,
     /// Begins again with each request.
@@ -60,7 +57,7 @@ where
     output: Output,
     cache: HeadCache,
     /// At one address for the life of the connection, so that a request allocates nothing for it.
-    current: Pin<Box<Current<S::Future, B>>>,
+    current: Pin<Box<Current<S::Future, S::Body>>>,
 }
 
 pin_project! {
@@ -138,13 +135,10 @@ impl<B> From<io::Error> for Outcome<B> {
 /// The result of a step. `None`: take the next step.
 type Step<B> = Option<Outcome<B>>;
 
-impl<I, S, B> Direct<I, S, B>
+impl<I, S> Direct<I, S>
 where
     I: Socket,
-    S: Service<Request, Response = Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
     pub(crate) fn new(stream: Stream<I>, guarded: Guarded<S>, shared: Rc<Shared>) -> Self {
         Self {
@@ -166,7 +160,7 @@ where
         }
     }
 
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<B>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
         if self.guarded.registry.http.date_header == DateHeader::Sent {
             self.shared.date.renew();
         }
@@ -191,7 +185,7 @@ where
         }
     }
 
-    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome<B>> {
+    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome<S::Body>> {
         loop {
             let step = match self.current.as_mut().project() {
                 CurrentPinned::Vacant => ready!(self.poll_vacant(cx, served)),
@@ -218,7 +212,7 @@ where
     }
 
     /// A handler has panicked, or the body of its answer.
-    fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step<B> {
+    fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step<S::Body> {
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
         }
@@ -231,7 +225,7 @@ where
     }
 
     /// Looks for the next request.
-    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step<B>> {
+    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step<S::Body>> {
         if self.after == After::Close {
             self.give_room_back();
             let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
@@ -288,7 +282,7 @@ where
     }
 
     /// All requests that have come are answered.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step<B>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step<S::Body>> {
         if self.output == Output::Unflushed
             && let Err(error) = ready!(self.poll_flush(cx))
         {
@@ -338,7 +332,7 @@ where
 
     /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
     /// and the client may leave.
-    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<B>> {
+    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
         if let CurrentPinned::Body { start, .. } = self.current.as_mut().project() {
             *start = Start::Sent;
         }
@@ -349,7 +343,12 @@ where
     }
 
     #[inline]
-    fn answer(&mut self, mut head: Parts, body: Option<B>, source: ResponseSource) -> Step<B> {
+    fn answer(
+        &mut self,
+        mut head: Parts,
+        body: Option<S::Body>,
+        source: ResponseSource,
+    ) -> Step<S::Body> {
         self.exchange.complete_head(&mut head, source);
         let plan = Plan::of(&head, body.as_ref());
         self.exchange.count_response(head.status);
@@ -380,7 +379,7 @@ where
 
     /// Its body is written, or has broken off. Then nobody is told half an answer of which nothing
     /// has been sent; hyper would send it, if the body is shorter than it said.
-    fn end_answer(&mut self, outcome: io::Result<()>) -> Step<B> {
+    fn end_answer(&mut self, outcome: io::Result<()>) -> Step<S::Body> {
         if outcome.is_err()
             && let CurrentPinned::Body {
                 start: Start::Held(before),
@@ -407,8 +406,8 @@ where
     /// What hyper goes on with: the stream with what was read, and the response to send first.
     pub(crate) fn into_hyper(
         self,
-        response: Option<Box<Response<Option<B>>>>,
-    ) -> (Stream<I>, Resumed<S, B>, Rc<Shared>) {
+        response: Option<Box<Response<Option<S::Body>>>>,
+    ) -> (Stream<I>, Resumed<S>, Rc<Shared>) {
         let mut stream = self.stream;
         stream.put_back(self.input.bytes.freeze());
         if let Head::Taken(head) = self.head {

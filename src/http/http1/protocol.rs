@@ -1,6 +1,5 @@
 //! Begins HTTP/1 on a stream.
 
-use std::error::Error;
 use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,13 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::server::conn::http1::UpgradeableConnection;
-use hyper::service::Service;
 
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::exchange::message::Request;
-use crate::http::exchange::service::Guarded;
+use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::direct::{Direct as DirectConnection, Outcome};
 use crate::http::http1::resumed::Resumed;
 use crate::http::http1::shared::Shared;
@@ -37,17 +34,10 @@ impl<S> Http1<S> {
         }
     }
 
-    pub(crate) fn begin<I, B>(
-        &self,
-        stream: Stream<I>,
-        state: &Arc<ConnState>,
-    ) -> Box<dyn Protocol<I>>
+    pub(crate) fn begin<I>(&self, stream: Stream<I>, state: &Arc<ConnState>) -> Box<dyn Protocol<I>>
     where
         I: Socket,
-        S: Service<Request, Response = http::Response<B>> + 'static,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: http_body::Body + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Handler,
     {
         let guarded = Guarded {
             inner: Rc::clone(&self.service),
@@ -70,38 +60,32 @@ impl<S> Http1<S> {
     clippy::large_enum_variant,
     reason = "most connections are served directly to their end"
 )]
-enum Http1Connection<I, S, B>
+enum Http1Connection<I, S>
 where
-    S: Service<Request, Response = http::Response<B>>,
-    Resumed<S, B>: hyper::service::HttpService<hyper::body::Incoming>,
+    S: Handler,
+    Resumed<S>: hyper::service::HttpService<hyper::body::Incoming>,
 {
-    Direct(DirectConnection<I, S, B>),
-    Hyper(Box<UpgradeableConnection<Stream<I>, Resumed<S, B>>>),
+    Direct(DirectConnection<I, S>),
+    Hyper(Box<UpgradeableConnection<Stream<I>, Resumed<S>>>),
     /// On its way from one to the other.
     Moving,
 }
 
-impl<I, S, B> Http1Connection<I, S, B>
+impl<I, S> Http1Connection<I, S>
 where
     I: Socket,
-    S: Service<Request, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
-    fn by_hyper(shared: &Shared, stream: Stream<I>, service: Resumed<S, B>) -> Self {
+    fn by_hyper(shared: &Shared, stream: Stream<I>, service: Resumed<S>) -> Self {
         let connection = shared.builder.serve_connection(stream, service);
         Self::Hyper(Box::new(connection.with_upgrades()))
     }
 }
 
-impl<I, S, B> Protocol<I> for Http1Connection<I, S, B>
+impl<I, S> Protocol<I> for Http1Connection<I, S>
 where
     I: Socket,
-    S: Service<Request, Response = http::Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {

@@ -13,18 +13,20 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 
 use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::message::Request;
-use crate::http::exchange::service::{Guarded, ResponseFuture};
+use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
 
 /// See the module's head.
-pub(crate) struct Resumed<S, B> {
+pub(crate) struct Resumed<S: Handler> {
     guarded: Guarded<S>,
     /// To the first request that hyper reads.
-    answer: Cell<Option<Response<ResponseBody<B>>>>,
+    answer: Cell<Option<Response<ResponseBody<S::Body>>>>,
 }
 
-impl<S, B> Resumed<S, B> {
-    pub(crate) fn new(guarded: Guarded<S>, answer: Option<Response<ResponseBody<B>>>) -> Self {
+impl<S: Handler> Resumed<S> {
+    pub(crate) fn new(
+        guarded: Guarded<S>,
+        answer: Option<Response<ResponseBody<S::Body>>>,
+    ) -> Self {
         Self {
             guarded,
             answer: Cell::new(answer),
@@ -32,16 +34,13 @@ impl<S, B> Resumed<S, B> {
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for Resumed<S, B>
+impl<S> Service<http::Request<Incoming>> for Resumed<S>
 where
-    S: Service<Request, Response = Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
-    type Response = Response<ResponseBody<B>>;
+    type Response = Response<ResponseBody<S::Body>>;
     type Error = Infallible;
-    type Future = ResponseOrHandler<S::Future, B>;
+    type Future = ResponseOrHandler<S::Future, S::Body>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         match self.answer.take() {

@@ -1,7 +1,6 @@
 //! Begins HTTP/2 on a stream.
 
 use std::cell::RefCell;
-use std::error::Error;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use std::task::{Context, Poll, Waker};
 
 use hyper::rt::Write;
 use hyper::server::conn::http2::{Builder, Connection};
-use hyper::service::Service;
 
 use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::hyper_stream::HyperStream;
@@ -20,7 +18,7 @@ use crate::http::http2::tasks::Tasks;
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
-use crate::http::exchange::message::Request;
+use crate::http::exchange::service::Handler;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Stage};
@@ -57,17 +55,10 @@ impl<S> Http2<S> {
         }
     }
 
-    pub(crate) fn begin<I, B>(
-        &self,
-        stream: Stream<I>,
-        state: &Arc<ConnState>,
-    ) -> Box<dyn Protocol<I>>
+    pub(crate) fn begin<I>(&self, stream: Stream<I>, state: &Arc<ConnState>) -> Box<dyn Protocol<I>>
     where
         I: Socket,
-        S: Service<Request, Response = http::Response<B>> + 'static,
-        S::Error: Into<Box<dyn Error + Send + Sync>>,
-        B: http_body::Body + 'static,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
+        S: Handler,
     {
         // The preface is due, be it on its way or to be read once more. It is not for a rest.
         state.enter(Stage::Head);
@@ -121,13 +112,10 @@ enum Shutdown {
     Unacknowledged,
 }
 
-impl<I, S, B> HyperConnection<I, S>
+impl<I, S> HyperConnection<I, S>
 where
     I: Socket,
-    S: Service<Request, Response = http::Response<B>> + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
     /// Two rounds: what the handlers answer in the first is sent in the second. What is there to
     /// do after that is done when other connections have had their turn; a handler that wakes
@@ -245,13 +233,10 @@ where
     }
 }
 
-impl<I, S, B> Protocol<I> for HyperConnection<I, S>
+impl<I, S> Protocol<I> for HyperConnection<I, S>
 where
     I: Socket,
-    S: Service<Request, Response = http::Response<B>> + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.shutdown == Shutdown::Unacknowledged {

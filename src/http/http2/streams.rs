@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::error::Error;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -15,8 +14,7 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 
 use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::message::Request;
-use crate::http::exchange::service::{Guarded, ResponseFuture};
+use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
 use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::tasks::{Task, Tasks};
 use crate::http::http2::tracked_body::TrackedBody;
@@ -165,16 +163,13 @@ impl<S> StreamService<S> {
     }
 }
 
-impl<S, B> Service<http::Request<Incoming>> for StreamService<S>
+impl<S> Service<http::Request<Incoming>> for StreamService<S>
 where
-    S: Service<Request, Response = Response<B>>,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
-    type Response = Response<TrackedBody<ResponseBody<B>>>;
+    type Response = Response<TrackedBody<ResponseBody<S::Body>>>;
     type Error = h2::Error;
-    type Future = Answering<S::Future, B>;
+    type Future = Answering<S::Future, S::Body>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         if self.streams.are_over(&self.registry) {

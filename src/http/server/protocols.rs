@@ -1,15 +1,12 @@
 //! The versions of HTTP that a server speaks, with one service.
 
-use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
-
-use hyper::service::Service;
 
 use crate::http::conn::protocol::{Protocol, StartProtocol};
 use crate::http::conn::socket::{Socket, Version};
 use crate::http::conn::stream::Stream;
-use crate::http::exchange::message::Request;
+use crate::http::exchange::service::Handler;
 use crate::http::http1::protocol::Http1;
 #[cfg(feature = "http2")]
 use crate::http::http2::protocol::Http2;
@@ -34,13 +31,10 @@ impl<S> Protocols<S> {
     }
 }
 
-impl<I, S, B> StartProtocol<I> for Protocols<S>
+impl<I, S> StartProtocol<I> for Protocols<S>
 where
     I: Socket,
-    S: Service<Request, Response = http::Response<B>> + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: http_body::Body + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Handler,
 {
     fn start(
         &self,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::*;
 use crate::address::{Address, Peer};
 use crate::http::http1::buffers::Buffers;
-use crate::http::{Closed, ConnectionInfo, Http, reply};
+use crate::http::{Closed, ConnectionInfo, Http, Request, reply};
 use crate::row::Row;
 
 /// A client that has said something, and waits, or says it again whenever it is listened to.
