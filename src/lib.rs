@@ -151,6 +151,7 @@ mod error;
 #[cfg(test)]
 #[path = "../tests/fuzz/target.rs"]
 mod fuzz;
+pub mod guide;
 mod handle;
 mod hooks;
 mod http;

@@ -18,6 +18,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("config", 0),
     ("drain", 0),
     ("error", 0),
+    ("guide", 0),
     ("handle", 0),
     ("hooks", 0),
     ("id", 0),

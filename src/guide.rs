@@ -1,0 +1,46 @@
+//! What the README is too short for, one page each.
+
+#[doc = include_str!("guide/how_it_works.md")]
+pub mod how_it_works {}
+
+#[doc = include_str!("guide/options.md")]
+pub mod options {}
+
+#[doc = include_str!("guide/notices.md")]
+pub mod notices {}
+
+#[doc = include_str!("guide/https.md")]
+pub mod https {}
+
+#[doc = include_str!("guide/http2.md")]
+pub mod http2 {}
+
+#[doc = include_str!("guide/websockets.md")]
+pub mod websockets {}
+
+#[doc = include_str!("guide/upgrading.md")]
+pub mod upgrading {}
+
+#[doc = include_str!("guide/init_systems.md")]
+pub mod init_systems {}
+
+#[doc = include_str!("guide/privileges.md")]
+pub mod privileges {}
+
+#[doc = include_str!("guide/load_balancers.md")]
+pub mod load_balancers {}
+
+#[doc = include_str!("guide/tuning.md")]
+pub mod tuning {}
+
+#[doc = include_str!("guide/from_fasthttp.md")]
+pub mod from_fasthttp {}
+
+#[doc = include_str!("guide/from_forker.md")]
+pub mod from_forker {}
+
+#[doc = include_str!("guide/from_gunicorn.md")]
+pub mod from_gunicorn {}
+
+#[doc = include_str!("guide/from_nginx.md")]
+pub mod from_nginx {}
