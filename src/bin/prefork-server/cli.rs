@@ -30,18 +30,18 @@ Examples:
   prefork-server ./public                                  serve the files under ./public
   prefork-server --listen 0.0.0.0:80 --workers 4 /srv/www  on every interface, with four workers
   prefork-server --listen unix:/run/app.sock ./public      behind another server
-  prefork-server --respond hello --delay 20ms              something for a load test to hit
+  prefork-server --respond hello --delay 20ms              for a load test
 
-Each option but DIR can be set by the environment too: PREFORK_WORKERS=4, PREFORK_ECHO=true. An
-empty variable is as one that is not set.
-PREFORK_LISTEN takes several addresses with commas between. The command line wins; but what
-systemd hands in (LISTEN_FDS) wins over every --listen.
+Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. PREFORK_LISTEN
+and PREFORK_PROXY_PROTOCOL take several values, separated by commas. An empty variable counts as
+not set. The command line wins over the environment. Listeners that systemd passes (LISTEN_FDS)
+replace every --listen.
 
-Signals to the master: TERM, QUIT and the first INT drain, a second stops now; HUP replaces every
-worker; USR1 opens the logs anew; USR2 upgrades to the program now on disk; TTIN and TTOU add and
-remove a slot.
-Exit codes: 0 drained, 1 runtime error, 2 usage, 3 no worker became ready, 4 crash limit, 5 cannot
-bind.";
+Signals to the master: TERM, QUIT and INT drain, a second one stops at once; HUP replaces every
+worker; USR1 reopens the logs; USR2 upgrades to the program that is now on disk; TTIN adds a slot,
+TTOU removes one.
+Exit codes: 0 drained, 1 runtime error, 2 wrong usage, 3 no worker became ready, 4 crash limit,
+5 cannot listen on an address.";
 
 /// A prefork HTTP server: one supervised process per core, each with its own listener.
 #[derive(Clone, Debug, Parser)]
@@ -65,11 +65,11 @@ pub(crate) struct Options {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Serving")]
 pub(crate) struct Serving {
-    /// Serve the files under this directory [default: a page that says it works]
+    /// Serve the files under this directory [default: a page that says that the server works]
     #[arg(value_name = "DIR", help_heading = None)]
     dir: Option<PathBuf>,
 
-    /// Answer every request 200 with TEXT
+    /// Respond to every request with status 200 and this text
     #[arg(
         long,
         value_name = "TEXT",
@@ -78,11 +78,11 @@ pub(crate) struct Serving {
     )]
     respond: Option<String>,
 
-    /// Answer every request 200 with its own body
+    /// Respond to every request with status 200 and the request's own body
     #[arg(long, env = "PREFORK_ECHO", value_parser = BoolishValueParser::new())]
     echo: bool,
 
-    /// Wait this long before each answer, without using the processor
+    /// Wait this long before each response; the wait takes no CPU time
     #[arg(
         long,
         value_name = "DURATION",
@@ -92,9 +92,9 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::duration)]
     pub(crate) delay: Duration,
 
-    /// Where to listen, may be given again: HOST:PORT, [::]:PORT, unix:/PATH; PORT or :PORT is
-    /// 0.0.0.0:PORT, all IPv4 addresses; port 0 takes a free one [default: 127.0.0.1:8080, or
-    /// 0.0.0.0:$PORT if PORT is set]
+    /// Address to listen on: HOST:PORT, [::]:PORT or unix:/PATH; may be given several times. PORT
+    /// and :PORT mean 0.0.0.0:PORT, all IPv4 addresses. Port 0 takes a free port [default:
+    /// 127.0.0.1:8080, or 0.0.0.0:$PORT if PORT is set]
     #[arg(
         long,
         value_name = "ADDR",
@@ -104,7 +104,7 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::address)]
     pub(crate) listen: Vec<Address>,
 
-    /// Tell in each answer which worker gave it, by an x-prefork-worker header
+    /// Add the header x-prefork-worker to each response; it names the worker that responded
     #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = BoolishValueParser::new())]
     pub(crate) worker_header: bool,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Serving {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Processes")]
 pub(crate) struct Processes {
-    /// How many workers: a number, or auto for the CPUs this process may use
+    /// Number of workers, or auto for the number of CPUs that this process may use
     #[arg(
         long,
         value_name = "N",
@@ -123,7 +123,7 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::workers)]
     pub(crate) workers: Workers,
 
-    /// One listener for each slot, or a single one that all share
+    /// per-slot: each slot has its own listener. shared: all workers accept from one listener
     #[arg(
         long,
         value_name = "MODE",
@@ -132,7 +132,8 @@ pub(crate) struct Processes {
     )]
     pub(crate) listeners: Listeners,
 
-    /// Whether connections move to workers that have less to do, so that all have as much
+    /// even: workers move connections to workers that serve fewer (HTTP/1 without TLS). off: a
+    /// connection stays with the worker that accepted it
     #[arg(
         long,
         value_name = "MODE",
@@ -141,7 +142,8 @@ pub(crate) struct Processes {
     )]
     pub(crate) balance: Balance,
 
-    /// How long open requests may take to finish when a worker drains
+    /// Time that a draining worker has to finish what is open; then it closes the connections that
+    /// are left
     #[arg(
         long,
         value_name = "DURATION",
@@ -151,7 +153,7 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) drain_timeout: Duration,
 
-    /// How many workers a reload replaces at a time
+    /// Number of workers that a reload replaces at the same time
     #[arg(
         long,
         value_name = "N",
@@ -161,8 +163,8 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::count::<NonZeroU16>)]
     pub(crate) reload_batch: NonZeroU16,
 
-    /// How long a worker may stand still while work waits before it is replaced, at least 1s; 0 is
-    /// no limit
+    /// Replace a worker whose event loop has not run for this long while work waits; at least 1s,
+    /// or 0 for no limit
     #[arg(
         long,
         value_name = "DURATION",
@@ -172,7 +174,7 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::hang_timeout)]
     pub(crate) hang_timeout: HangTimeout,
 
-    /// More than N crashes of workers within DURATION end the server
+    /// End the server after more than N worker crashes within DURATION
     #[arg(
         long,
         value_name = "N/DURATION",
@@ -182,18 +184,19 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::crash_limit)]
     pub(crate) crash_limit: CrashLimit,
 
-    /// Whom the workers run as, by name or number; root has to say it, if it means root
+    /// User (name or id) that workers run as. Required if the server starts as root and other
+    /// machines can reach it
     #[arg(long, value_name = "USER", env = "PREFORK_USER")]
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) user: Option<String>,
 
-    /// The group the workers run as [default: the user's own]
+    /// Group (name or id) that workers run as [default: the user's own group]
     #[arg(long, value_name = "GROUP", env = "PREFORK_GROUP")]
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) group: Option<String>,
 
-    /// Mode of the files of Unix addresses, in octal; their group is the workers'. 660 lets that
-    /// group connect, 666 everyone on this machine
+    /// Mode of the socket files of Unix addresses, in octal. Their group is the workers' group. 660
+    /// lets that group connect, 666 every user of this machine
     #[arg(
         long,
         value_name = "MODE",
@@ -212,11 +215,11 @@ pub(crate) struct Processes {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logs")]
 pub(crate) struct Logs {
-    /// Write a line for each request to this file, or to standard output if it is -
+    /// Write one line for each request to this file; - is standard output
     #[arg(long, value_name = "PATH", env = "PREFORK_ACCESS_LOG", value_parser = value::log_target)]
     pub(crate) access_log: Option<LogTarget>,
 
-    /// How the lines of the access log are written
+    /// Format of the lines in the access log
     #[arg(
         long,
         value_name = "FORMAT",
@@ -225,7 +228,7 @@ pub(crate) struct Logs {
     )]
     pub(crate) log_format: LogFormat,
 
-    /// The least important thing that is still told, on standard error
+    /// Lowest level that the log on standard error has
     #[arg(
         long,
         value_name = "LEVEL",
@@ -234,7 +237,7 @@ pub(crate) struct Logs {
     )]
     pub(crate) log_level: LogLevel,
 
-    /// Write each notice as a line of JSON to this open file descriptor
+    /// Write each notice as one line of JSON to this open file descriptor
     #[arg(long, value_name = "FD", env = "PREFORK_ANNOUNCE_FD", value_parser = value::open_fd)]
     pub(crate) announce_fd: Option<i32>,
 }

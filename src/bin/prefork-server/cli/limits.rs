@@ -16,7 +16,7 @@ use super::value;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Limits {
-    /// How long a request's head may take to arrive
+    /// Time that a client has to send the head of a request. A later one gets 408
     #[arg(
         long,
         value_name = "DURATION",
@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) header_timeout: Duration,
 
-    /// How long a request's body may make no progress
+    /// Longest wait for more data of a request's body
     #[arg(
         long,
         value_name = "DURATION",
@@ -36,7 +36,8 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) body_timeout: Duration,
 
-    /// How long a client may take for 4KiB of a response, or the rest of it
+    /// Time that a client has to accept 4KiB of a response, or the rest of it if that is less. Then
+    /// the connection is closed
     #[arg(
         long,
         value_name = "DURATION",
@@ -46,7 +47,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) write_timeout: Duration,
 
-    /// How long a connection may rest between requests
+    /// Close a connection that has had no request for this long
     #[arg(
         long,
         value_name = "DURATION",
@@ -56,7 +57,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) idle_timeout: Duration,
 
-    /// The longest target of a request; more is answered 414
+    /// Longest target of a request, from 1KiB to 64KiB. A longer one gets 414
     #[arg(
         long,
         value_name = "SIZE",
@@ -66,7 +67,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::target_size)]
     pub(crate) max_target_size: usize,
 
-    /// The longest head of a request, at least 8KiB; more is answered 431
+    /// Longest head of a request, from 8KiB to 1MiB. A longer one gets 431
     #[arg(
         long,
         value_name = "SIZE",
@@ -76,7 +77,7 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::header_size)]
     pub(crate) max_header_size: usize,
 
-    /// The longest body of a request; more is answered 413
+    /// Longest body of a request. A longer one gets 413
     #[arg(
         long,
         value_name = "SIZE",
@@ -86,35 +87,36 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::body_size)]
     pub(crate) max_body_size: u64,
 
-    /// Whether HTTP/2 is spoken beside HTTP/1
+    /// on: serve HTTP/2 and HTTP/1. off: serve HTTP/1 only
     #[cfg(feature = "http2")]
     #[arg(long, value_name = "MODE", env = "PREFORK_HTTP2", default_value = "on")]
     pub(crate) http2: Http2,
 
-    /// Connections that one worker holds at a time [default: what the limit on open files allows]
+    /// Number of connections that one worker holds at the same time. For one more it closes the
+    /// connection that has been idle longest [default: what the limit on open files allows]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
-    /// Connections that one worker holds of one client: an IPv4 address, or an IPv6 network of 64
-    /// bits; more are closed [default: any number]
+    /// Number of connections that one worker holds of one client: an IPv4 address, or an IPv6
+    /// network of 64 bits. It closes further ones [default: no limit]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS_PER_CLIENT")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections_per_client: Option<NonZeroUsize>,
 
-    /// The answer to this many requests ends a connection [default: any number]
+    /// Close a connection after this many requests [default: no limit]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTION_REQUESTS")]
     #[arg(value_parser = value::count::<NonZeroU32>)]
     pub(crate) max_connection_requests: Option<NonZeroU32>,
 
-    /// The first answer of a connection that is this old, or up to a quarter older, ends it
+    /// Close a connection with the first response after this time, and up to a quarter more
     /// [default: never]
     #[arg(long, value_name = "DURATION", env = "PREFORK_MAX_CONNECTION_AGE")]
     #[arg(value_parser = value::positive_duration)]
     pub(crate) max_connection_age: Option<Duration>,
 
-    /// Connections from there begin with a PROXY header, which says who the client is: 10.0.0.0/8,
-    /// an address, or unix; repeatable
+    /// Network whose connections begin with a PROXY header that names the client: 10.0.0.0/8, an
+    /// address, or unix; may be given several times
     #[arg(
         long,
         value_name = "NETWORK",
@@ -123,8 +125,8 @@ pub(crate) struct Limits {
     )]
     pub(crate) proxy_protocol: Vec<Network>,
 
-    /// Connections that one worker keeps ready for their next request; the others are at rest,
-    /// which takes less than a kilobyte each
+    /// Number of connections that one worker keeps ready for their next request. The others give up
+    /// their buffers and need less than a kilobyte each
     #[arg(
         long,
         value_name = "N",
@@ -133,12 +135,12 @@ pub(crate) struct Limits {
     )]
     pub(crate) max_warm: usize,
 
-    /// Replace a worker after so many requests, and up to a quarter more [default: never]
+    /// Replace a worker after this many requests, and up to a quarter more [default: never]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_REQUESTS")]
     #[arg(value_parser = value::count::<NonZeroU64>)]
     pub(crate) max_requests: Option<NonZeroU64>,
 
-    /// Replace a worker that is this old, or up to a quarter older [default: never]
+    /// Replace a worker after this time, and up to a quarter more [default: never]
     #[arg(long, value_name = "DURATION", env = "PREFORK_MAX_WORKER_AGE")]
     #[arg(value_parser = value::positive_duration)]
     pub(crate) max_worker_age: Option<Duration>,

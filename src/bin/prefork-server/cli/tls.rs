@@ -9,7 +9,8 @@ use prefork_server::Tls;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct Secure {
-    /// Speak HTTPS with the certificate in this PEM file, its chain after it; HUP reads it again
+    /// Serve HTTPS with the certificate in this PEM file, followed by its chain. HUP reads the file
+    /// again
     #[arg(
         long,
         value_name = "FILE",
@@ -18,7 +19,7 @@ pub(crate) struct Secure {
     )]
     tls_cert: Option<PathBuf>,
 
-    /// The certificate's private key, a PEM file
+    /// PEM file with the private key of the certificate
     #[arg(
         long,
         value_name = "FILE",
@@ -36,7 +37,8 @@ pub(crate) struct Secure {
     )]
     tls_client_ca: Option<PathBuf>,
 
-    /// Whether clients must have a certificate, if they are asked for one [default: required]
+    /// required: refuse clients that have no certificate. optional: serve them too [default:
+    /// required]
     #[arg(
         long,
         value_name = "MODE",
