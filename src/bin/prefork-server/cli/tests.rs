@@ -1,3 +1,5 @@
+use prefork_server::{Prefork, usable_cpus};
+
 use super::*;
 
 fn parse(args: &[&str]) -> Result<Options, clap::Error> {
@@ -19,54 +21,20 @@ fn the_definition_holds_together() {
 }
 
 #[test]
-fn nothing_asked_for_gives_the_documented_defaults() {
-    let Options {
-        serving,
-        processes,
-        limits,
-        logs,
-        ..
-    } = parse(&[]).unwrap();
+fn the_defaults_are_those_of_the_library() {
+    let options = parse(&[]).unwrap();
+    let server = crate::server(&options, Default::default());
+    let of_library = Prefork::bind("127.0.0.1:8080").workers(usable_cpus().usable);
+    assert_eq!(format!("{server:?}"), format!("{of_library:?}"));
+}
+
+#[test]
+fn nothing_asked_for_serves_the_welcome_page() {
+    let Options { serving, logs, .. } = parse(&[]).unwrap();
     assert_eq!(serving.serve(), Serve::Welcome);
-    assert_eq!(serving.listen, [address("127.0.0.1:8080")]);
     assert_eq!(serving.delay, Duration::ZERO);
     assert!(!serving.worker_header);
-    assert_eq!(processes.workers, Workers::Auto);
-    assert_eq!(processes.listeners, Listeners::PerSlot);
-    assert_eq!(processes.balance, Balance::Even);
-    assert_eq!(processes.drain_timeout, Duration::from_secs(30));
-    assert_eq!(
-        processes.crash_limit,
-        CrashLimit {
-            max: 10,
-            per: Duration::from_secs(60)
-        }
-    );
-    assert_eq!((processes.user, processes.group), (None, None));
-    assert_eq!(processes.unix_mode, 0o666);
-    assert_eq!(
-        processes.hang_timeout,
-        HangTimeout::After(Duration::from_secs(30))
-    );
-    assert_eq!(processes.pid_file, None);
-    assert_eq!(limits.header_timeout, Duration::from_secs(10));
-    assert_eq!(limits.body_timeout, Duration::from_secs(30));
-    assert_eq!(limits.write_timeout, Duration::from_secs(30));
-    assert_eq!(limits.idle_timeout, Duration::from_secs(75));
-    assert_eq!(limits.max_target_size, 8 << 10);
-    assert_eq!(
-        (limits.max_header_size, limits.max_body_size),
-        (16 << 10, 4 << 20)
-    );
-    assert_eq!(limits.max_connections, None);
-    assert_eq!(limits.max_connections_per_client, None);
-    #[cfg(feature = "http2")]
-    assert_eq!(limits.http2, Http2::On);
-    assert_eq!((logs.access_log, logs.announce_fd), (None, None));
-    assert_eq!(
-        (logs.log_format, logs.log_level),
-        (LogFormat::Text, LogLevel::Info)
-    );
+    assert_eq!((logs.access_log, logs.log_format), (None, LogFormat::Text));
 }
 
 #[test]
