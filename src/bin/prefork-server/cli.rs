@@ -432,5 +432,7 @@ fn default_address(port: Option<OsString>) -> Result<Address, String> {
     ))))
 }
 
+#[cfg(all(test, feature = "http2", feature = "tls"))]
+mod options_page;
 #[cfg(test)]
 mod tests;
