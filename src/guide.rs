@@ -1,4 +1,6 @@
-//! What the README is too short for, one page each.
+//! The guide: one page for each subject that the README is too short for.
+//!
+//! Begin with [`how_it_works`]. The pages `from_...` are for users of other servers.
 
 #[doc = include_str!("guide/how_it_works.md")]
 pub mod how_it_works {}
@@ -6,12 +8,17 @@ pub mod how_it_works {}
 #[doc = include_str!("guide/options.md")]
 pub mod options {}
 
+#[doc = include_str!("guide/files.md")]
+pub mod files {}
+
 #[doc = include_str!("guide/notices.md")]
 pub mod notices {}
 
+#[cfg(feature = "tls")]
 #[doc = include_str!("guide/https.md")]
 pub mod https {}
 
+#[cfg(feature = "http2")]
 #[doc = include_str!("guide/http2.md")]
 pub mod http2 {}
 
@@ -21,14 +28,14 @@ pub mod websockets {}
 #[doc = include_str!("guide/upgrading.md")]
 pub mod upgrading {}
 
-#[doc = include_str!("guide/init_systems.md")]
-pub mod init_systems {}
-
 #[doc = include_str!("guide/privileges.md")]
 pub mod privileges {}
 
 #[doc = include_str!("guide/load_balancers.md")]
 pub mod load_balancers {}
+
+#[doc = include_str!("guide/init_systems.md")]
+pub mod init_systems {}
 
 #[doc = include_str!("guide/tuning.md")]
 pub mod tuning {}

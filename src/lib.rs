@@ -66,9 +66,9 @@
 //!   [`EXIT_MISCONFIGURED`] is a worker's way to say that spawning it again cannot help.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
-//! The README has the signals, the exit codes, what an upgrade does and does not, life under an
-//! init system, advice on tuning, and tables for those who come from fasthttp/prefork, forker,
-//! gunicorn and nginx.
+//! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,
+//! tuning, load balancers, init systems, tables for those who come from fasthttp/prefork, forker,
+//! gunicorn and nginx, and the design. The README has the signals and the exit codes.
 //!
 //! # Words
 //!
