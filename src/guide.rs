@@ -1,6 +1,7 @@
 //! The guide: one page for each subject that the README is too short for.
 //!
-//! Begin with [`how_it_works`]. The pages `from_...` are for users of other servers.
+//! Begin with [`how_it_works`]. The pages `from_...` are for users of other servers, and [`design`]
+//! is for contributors.
 
 #[doc = include_str!("guide/how_it_works.md")]
 pub mod how_it_works {}
@@ -51,3 +52,6 @@ pub mod from_gunicorn {}
 
 #[doc = include_str!("guide/from_nginx.md")]
 pub mod from_nginx {}
+
+#[doc = include_str!("guide/design.md")]
+pub mod design {}
