@@ -1,0 +1,136 @@
+//! What the documents name exists: files, headings, functions, tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every document with its path, and every source file.
+fn files(extension: &str) -> Vec<(PathBuf, String)> {
+    fn collect(folder: &Path, extension: &str, found: &mut Vec<(PathBuf, String)>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                collect(&path, extension, found);
+            } else if path.extension().is_some_and(|its| its == extension) {
+                let text = fs::read_to_string(&path).expect("text");
+                found.push((path, text));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for folder in ["src", "tests", "benches", "examples"] {
+        collect(Path::new(folder), extension, &mut found);
+    }
+    if extension == "md" {
+        for path in ["README.md", "CHANGELOG.md"] {
+            found.push((path.into(), fs::read_to_string(path).expect("text")));
+        }
+    }
+    assert!(found.len() > 10, "the files are not where they were");
+    found
+}
+
+fn complain(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// The targets of a document's links.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
+}
+
+/// The code that a text names, in order.
+fn code(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The anchor that a heading gets.
+fn anchor(heading: &str) -> String {
+    let letters = heading.trim_start_matches('#').trim().to_lowercase();
+    let letters = letters.replace(' ', "-");
+    let keeps = |letter: &char| letter.is_alphanumeric() || "-_".contains(*letter);
+    letters.chars().filter(keeps).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut complaints = Vec::new();
+    for (path, text) in files("md") {
+        let folder = path.parent().expect("a file is in a folder");
+        for link in links(&text).filter(|link| !link.starts_with("http")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let file = match file.split_once("::guide::") {
+                Some((_, page)) => Path::new("src/guide").join(page).with_extension("md"),
+                // rustdoc checks what else is of the crate.
+                None if file.starts_with("crate") => continue,
+                None if file.is_empty() => path.clone(),
+                None => folder.join(file),
+            };
+            let has_heading = |text: String| {
+                let mut lines = text.lines().filter(|line| line.starts_with('#'));
+                lines.any(|line| anchor(line) == heading)
+            };
+            let leads = match heading {
+                "" => file.exists(),
+                _ => fs::read_to_string(&file).is_ok_and(has_heading),
+            };
+            if !leads {
+                complaints.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    complain(&complaints);
+}
+
+/// A function is named as `name()` after its file.
+#[test]
+fn the_design_page_names_files_and_functions_that_exist() {
+    let page = fs::read_to_string("src/guide/design.md").expect("text");
+    let (mut complaints, mut functions) = (Vec::new(), 0);
+    let (mut path, mut text) = ("", String::new());
+    for name in code(&page) {
+        if name.starts_with("src/") {
+            path = name;
+            text = fs::read_to_string(path).unwrap_or_default();
+            if !Path::new(path).exists() {
+                complaints.push(path.to_owned());
+            }
+        } else if let Some(function) = name.strip_suffix("()") {
+            functions += 1;
+            let function = function.rsplit("::").next().unwrap_or_default();
+            if !text.contains(&format!("fn {function}(")) {
+                complaints.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert!(functions > 5, "no functions are named");
+    complain(&complaints);
+}
+
+/// A test, or a module of tests.
+#[test]
+fn the_tests_that_keep_the_promises_exist() {
+    let page = fs::read_to_string("tests/README.md").expect("text");
+    let promises = page
+        .split("\n## ")
+        .find(|it| it.starts_with("The promises"));
+    let sources = files("rs");
+    let is_there = |name: &str| {
+        let test = format!("fn {name}(");
+        let file = format!("{name}.rs");
+        let is_it = |(path, text): &(PathBuf, String)| {
+            text.contains(&test) || path.iter().any(|part| part == name || *part == *file)
+        };
+        sources.iter().any(is_it)
+    };
+    let (mut complaints, mut tests) = (Vec::new(), 0);
+    for path in code(promises.expect("the promises")).filter(|name| name.contains("::")) {
+        tests += 1;
+        if !path.split("::").all(is_there) {
+            complaints.push(path.to_owned());
+        }
+    }
+    assert!(tests > 20, "no tests are named");
+    complain(&complaints);
+}
