@@ -136,8 +136,8 @@
 //! - There is one place that spawns, for the first worker, every later one and the canary. What a
 //!   service manager has told the master is kept from all of them.
 //!
-//! Read `supervisor/slot.rs` first: the table above `Seat` says what each event means to a worker
-//! in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
+//! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
+//! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
 //! channel), `http/connection.rs` (the life of a connection), `master/upgrade.rs` (how one image
 //! leaves and the next goes on).
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::policy::ADOPT_AGAIN;
-use crate::supervisor::slot::{Seat, Unable};
+use crate::supervisor::slot::{FailedAdopters, SlotEntry};
 use crate::supervisor::time::Time;
 use crate::supervisor::{Action, Change, Supervisor};
 
@@ -19,24 +19,24 @@ impl Supervisor {
     /// The slots whose listeners a worker was told to attend to besides its own.
     pub(crate) fn adopted_by(&self, worker: WorkerId) -> impl Iterator<Item = Slot> {
         self.slots()
-            .filter(move |&slot| self.seat(slot).adopter == Some(worker))
+            .filter(move |&slot| self.entry(slot).adopter == Some(worker))
     }
 
     /// The worker that was told to attend to the slot's listeners, if its own worker does not.
     pub(crate) fn adopter_of(&self, slot: Slot) -> Option<WorkerId> {
-        self.seat(slot).adopter
+        self.entry(slot).adopter
     }
 
     /// A worker could not adopt the slot. Another is told to; after a while all may be told again.
     pub(super) fn not_adopted(&mut self, slot: Slot, by: WorkerId) {
         let again = self.now + ADOPT_AGAIN;
         let serves = self.servers().contains_key(&by);
-        let seat = self.seats.get_mut(usize::from(slot.0));
-        let Some(seat) = seat.filter(|seat| serves && seat.adopter == Some(by)) else {
+        let entry = self.entries.get_mut(usize::from(slot.0));
+        let Some(entry) = entry.filter(|entry| serves && entry.adopter == Some(by)) else {
             return;
         };
-        seat.adopter = None;
-        seat.unable.add(by, again);
+        entry.adopter = None;
+        entry.failed_adopters.add(by, again);
         // What it says may be of an earlier adoption, and it may have succeeded since.
         self.actions.push_back(Action::Release { slot, by });
         self.notify(Change::NotAdopted { slot, by });
@@ -44,14 +44,14 @@ impl Supervisor {
 
     /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
     pub(super) fn attend(&mut self) {
-        let idle = |seat: &Seat| seat.server().is_some() && seat.adopter.is_none();
-        if self.seats.iter().all(idle) {
+        let idle = |entry: &SlotEntry| entry.server().is_some() && entry.adopter.is_none();
+        if self.entries.iter().all(idle) {
             return;
         }
         let mut servers = self.servers();
         for slot in self.slots() {
-            let seat = self.seat(slot);
-            match (seat.server(), seat.adopter) {
+            let entry = self.entry(slot);
+            match (entry.server(), entry.adopter) {
                 (Some(_), Some(by)) => self.release(slot, by, &mut servers),
                 (None, Some(by)) if servers.contains_key(&by) => {}
                 (None, _) => self.adopt(slot, &mut servers),
@@ -61,7 +61,7 @@ impl Supervisor {
     }
 
     fn release(&mut self, slot: Slot, by: WorkerId, servers: &mut Servers) {
-        self.seat_mut(slot).adopter = None;
+        self.entry_mut(slot).adopter = None;
         // One that has left or drains has let go of all its listeners by itself.
         if let Some((_, adopted)) = servers.get_mut(&by) {
             *adopted -= 1;
@@ -73,13 +73,15 @@ impl Supervisor {
     /// The serving worker with the fewest adopted slots adopts; of several, the lowest slot's. One
     /// that could not is passed over.
     fn adopt(&mut self, slot: Slot, servers: &mut Servers) {
-        let seat = self.seat_mut(slot);
-        seat.adopter = None;
-        let able = servers.iter_mut().filter(|(id, _)| !seat.unable.has(**id));
+        let entry = self.entry_mut(slot);
+        entry.adopter = None;
+        let able = servers
+            .iter_mut()
+            .filter(|(id, _)| !entry.failed_adopters.has(**id));
         let burden = |&(_, &mut (slot, adopted)): &(&WorkerId, &mut (Slot, usize))| (adopted, slot);
         if let Some((&by, (_, adopted))) = able.min_by_key(burden) {
             *adopted += 1;
-            seat.adopter = Some(by);
+            entry.adopter = Some(by);
             self.actions.push_back(Action::Adopt { slot, by });
             self.notify(Change::Adopted { slot, by });
         }
@@ -88,9 +90,9 @@ impl Supervisor {
     fn servers(&self) -> Servers {
         let serving = self
             .slots()
-            .filter_map(|slot| Some((self.seat(slot).server()?.id, slot)));
+            .filter_map(|slot| Some((self.entry(slot).server()?.id, slot)));
         let mut servers: Servers = serving.map(|(id, slot)| (id, (slot, 0))).collect();
-        for by in self.seats.iter().filter_map(|seat| seat.adopter) {
+        for by in self.entries.iter().filter_map(|entry| entry.adopter) {
             if let Some((_, adopted)) = servers.get_mut(&by) {
                 *adopted += 1;
             }
@@ -99,11 +101,11 @@ impl Supervisor {
     }
 }
 
-impl Unable {
+impl FailedAdopters {
     /// Notes one more; all of them are told again at the same time, that of the first.
     fn add(&mut self, worker: WorkerId, at: Time) {
         match self {
-            Self::Nobody => {
+            Self::None => {
                 let workers = vec![worker];
                 *self = Self::Until { workers, again: at };
             }
@@ -117,7 +119,7 @@ impl Unable {
 
     pub(super) fn again(&self) -> Option<Time> {
         match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::Until { again, .. } => Some(*again),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
-use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::worker::{Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
 
 /// A second `TERM` or `QUIT` within this time of the first ask is the same one: timeout(1) and many
@@ -41,7 +41,7 @@ impl Supervisor {
             return;
         }
         let before = std::mem::replace(&mut self.phase, Phase::Draining { outcome, urgency });
-        self.errands.clear();
+        self.pending.clear();
         self.retract_unspawned();
         let why = Abandoned::Stopping;
         match before {
@@ -97,16 +97,16 @@ impl Supervisor {
 
     fn forget(&mut self, unspawned: &BTreeSet<WorkerId>) {
         let known = |worker: &Worker| !unspawned.contains(&worker.id);
-        for seat in &mut self.seats {
-            seat.keep_workers(known);
-            seat.adopter = None;
+        for entry in &mut self.entries {
+            entry.keep_workers(known);
+            entry.adopter = None;
         }
         self.canary = self.canary.take().filter(known);
     }
 
     fn drain_all(&mut self) {
         // Whoever was to take over their connections drains now as well.
-        let leaving = self.seats.iter().flat_map(|seat| &seat.leaving);
+        let leaving = self.entries.iter().flat_map(|entry| &entry.leaving);
         let drains = leaving.chain(&self.canary).filter(|it| it.is_draining());
         let told = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
         self.actions.extend(told);
@@ -117,13 +117,13 @@ impl Supervisor {
     }
 
     fn kill_all(&mut self) {
-        for seat in &mut self.seats {
-            seat.move_out();
+        for entry in &mut self.entries {
+            entry.move_out();
         }
-        let leaving = self.seats.iter_mut().flat_map(|seat| &mut seat.leaving);
+        let leaving = self.entries.iter_mut().flat_map(|entry| &mut entry.leaving);
         for worker in leaving.chain(&mut self.canary) {
             if !worker.is_killed() {
-                worker.state = State::Killed;
+                worker.state = WorkerState::Killed;
                 self.actions.push_back(Action::Kill(worker.id));
             }
         }

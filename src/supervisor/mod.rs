@@ -44,9 +44,9 @@ pub(crate) use self::time::Time;
 
 use self::crash::{CrashWindow, Jitter};
 use self::policy::{LEAVING_MAX, MAX_WORKERS};
-use self::slot::Seat;
-use self::upgrade::Errand;
-use self::worker::Worker;
+use self::slot::SlotEntry;
+use self::upgrade::PendingCommand;
+use self::worker::{Worker, WorkerState};
 
 /// The state of the server, as the master knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,11 +59,11 @@ pub(crate) struct Supervisor {
     /// One for each slot there ever was. The retired ones are at the end, from `workers` on: they
     /// have listeners to be adopted and perhaps workers that still drain, or that serve while no
     /// slot that is wanted does.
-    seats: Vec<Seat>,
+    entries: Vec<SlotEntry>,
     /// The latest upgrade's canary, from `StartCanary` until it is gone.
     canary: Option<Worker>,
     /// What was asked for while it had to wait, in that order, each at most once.
-    errands: Vec<Errand>,
+    pending: Vec<PendingCommand>,
     /// The newest generation there was, be it that it came to nothing.
     newest: Generation,
     /// The newest generation of which a worker was ready: what a crashed worker is replaced with.
@@ -112,9 +112,9 @@ impl Supervisor {
             now,
             phase: Phase::Starting,
             workers,
-            seats: vec![Seat::default(); usize::from(workers.get())],
+            entries: vec![SlotEntry::default(); usize::from(workers.get())],
             canary: None,
-            errands: Vec::new(),
+            pending: Vec::new(),
             newest: Generation::FIRST,
             proven: Generation::FIRST,
             last_worker: WorkerId(0),
@@ -187,9 +187,9 @@ impl Supervisor {
     /// `handle` and `handle_timeout`.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let canary = self.canary.as_ref().and_then(Worker::deadline);
-        self.seats
+        self.entries
             .iter()
-            .filter_map(Seat::next_deadline)
+            .filter_map(SlotEntry::next_deadline)
             .chain(canary)
             .min()
     }
@@ -219,7 +219,7 @@ impl Supervisor {
         }
         if !self.is_draining() {
             self.conclude_reload();
-            self.begin_errand();
+            self.begin_pending();
             self.fill_vacant();
             self.replace_stale();
             self.replace_spent();
@@ -232,25 +232,25 @@ impl Supervisor {
         if self.phase != Phase::Starting {
             return;
         }
-        let wanted = &self.seats[..usize::from(self.workers.get())];
-        if wanted.iter().all(Seat::has_been_ready) {
+        let wanted = &self.entries[..usize::from(self.workers.get())];
+        if wanted.iter().all(SlotEntry::has_been_ready) {
             self.phase = Phase::Serving;
             self.notify(Change::Serving);
-        } else if !self.any_was_ready() && wanted.iter().all(Seat::has_failed_first) {
+        } else if !self.any_was_ready() && wanted.iter().all(SlotEntry::has_failed_first) {
             self.end(Outcome::NeverReady, Urgency::Unasked);
         }
     }
 
     fn any_was_ready(&self) -> bool {
-        self.seats.iter().any(Seat::has_been_ready)
+        self.entries.iter().any(SlotEntry::has_been_ready)
     }
 
     fn fill_vacant(&mut self) {
         for slot in self.wanted_slots() {
-            let seat = self.seat(slot);
-            if seat.is_vacant() && seat.leaving.len() < LEAVING_MAX {
+            let entry = self.entry(slot);
+            if entry.is_vacant() && entry.leaving.len() < LEAVING_MAX {
                 let worker = self.spawn(slot);
-                self.seat_mut(slot).hold(worker);
+                self.entry_mut(slot).hold(worker);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Supervisor {
         Worker {
             id: self.last_worker,
             generation,
-            state: worker::State::Starting { deadline },
+            state: WorkerState::Starting { deadline },
             spent: worker::Spent::No,
         }
     }
@@ -286,7 +286,8 @@ impl Supervisor {
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
-        let slots = u16::try_from(self.seats.len()).expect("there are at most MAX_WORKERS seats");
+        let slots =
+            u16::try_from(self.entries.len()).expect("there are at most MAX_WORKERS entries");
         (0..slots).map(Slot)
     }
 
@@ -294,19 +295,19 @@ impl Supervisor {
         (0..self.workers.get()).map(Slot)
     }
 
-    fn seat(&self, slot: Slot) -> &Seat {
-        &self.seats[usize::from(slot.0)]
+    fn entry(&self, slot: Slot) -> &SlotEntry {
+        &self.entries[usize::from(slot.0)]
     }
 
-    fn seat_mut(&mut self, slot: Slot) -> &mut Seat {
-        &mut self.seats[usize::from(slot.0)]
+    fn entry_mut(&mut self, slot: Slot) -> &mut SlotEntry {
+        &mut self.entries[usize::from(slot.0)]
     }
 
     /// Every worker that is not known to be gone.
     fn workers(&self) -> impl Iterator<Item = &Worker> {
-        self.seats
+        self.entries
             .iter()
-            .flat_map(Seat::workers)
+            .flat_map(SlotEntry::workers)
             .chain(&self.canary)
     }
 }

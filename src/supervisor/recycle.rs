@@ -20,7 +20,7 @@ use crate::supervisor::{Change, Phase, Supervisor};
 impl Supervisor {
     pub(super) fn spent(&mut self, id: WorkerId) {
         for slot in self.wanted_slots() {
-            match &self.seat(slot).holder {
+            match &self.entry(slot).holder {
                 Holder::Held(worker) if worker.id == id && worker.spent == Spent::No => {
                     let worker = worker.clone();
                     self.spent_holder(slot, &worker);
@@ -52,9 +52,9 @@ impl Supervisor {
             return;
         }
         let next = self.wanted_slots().find(|&slot| {
-            let seat = self.seat(slot);
-            let spent = seat.server().is_some_and(|it| it.spent == Spent::Due);
-            spent && seat.may_replace()
+            let entry = self.entry(slot);
+            let spent = entry.server().is_some_and(|it| it.spent == Spent::Due);
+            spent && entry.may_replace()
         });
         if let Some(slot) = next {
             self.start_successor(slot);
@@ -67,14 +67,14 @@ impl Supervisor {
     }
 
     pub(super) fn set_spent(&mut self, slot: Slot, spent: Spent) {
-        if let Some(worker) = self.seat_mut(slot).holder_mut() {
+        if let Some(worker) = self.entry_mut(slot).holder_mut() {
             worker.spent = spent;
         }
     }
 
     /// Whether a slot has a successor on its way.
     pub(super) fn is_replacing(&self) -> bool {
-        let replacing = |slot| matches!(self.seat(slot).holder, Holder::Replacing { .. });
+        let replacing = |slot| matches!(self.entry(slot).holder, Holder::Replacing { .. });
         self.wanted_slots().any(replacing)
     }
 }

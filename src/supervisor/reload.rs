@@ -2,7 +2,7 @@
 
 use crate::id::Slot;
 use crate::supervisor::slot::Holder;
-use crate::supervisor::upgrade::Errand;
+use crate::supervisor::upgrade::PendingCommand;
 use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
 
@@ -16,11 +16,13 @@ use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
 impl Supervisor {
     pub(super) fn reload_asked(&mut self) {
         match self.phase {
-            Phase::Serving if self.errands.is_empty() => self.begin_reload(),
+            Phase::Serving if self.pending.is_empty() => self.begin_reload(),
             // A further reload means that something has changed once more. The new workers that
             // are on their way may become ready, and are replaced again.
             Phase::Reloading { .. } => self.begin_reload(),
-            Phase::Serving | Phase::Starting | Phase::Upgrading => self.remember(Errand::Reload),
+            Phase::Serving | Phase::Starting | Phase::Upgrading => {
+                self.remember(PendingCommand::Reload)
+            }
             Phase::Draining { .. } | Phase::Finished => {}
         }
     }
@@ -46,16 +48,16 @@ impl Supervisor {
         };
         let under_way = self
             .wanted_slots()
-            .filter(|&slot| matches!(self.seat(slot).holder, Holder::Replacing { .. }))
+            .filter(|&slot| matches!(self.entry(slot).holder, Holder::Replacing { .. }))
             .count();
         let free = usize::from(self.policy.reload_batch.get()).saturating_sub(under_way);
         let stale: Vec<Slot> = self
             .wanted_slots()
-            .filter(|&slot| match &self.seat(slot).holder {
+            .filter(|&slot| match &self.entry(slot).holder {
                 Holder::Held(worker) => worker.is_serving() && worker.generation < target,
                 _ => false,
             })
-            .filter(|&slot| self.seat(slot).may_replace())
+            .filter(|&slot| self.entry(slot).may_replace())
             .take(free)
             .collect();
         for slot in stale {
@@ -66,12 +68,12 @@ impl Supervisor {
     /// Starts a worker that takes the slot from its holder when it is ready.
     pub(super) fn start_successor(&mut self, slot: Slot) {
         let new = self.spawn(slot);
-        let seat = self.seat_mut(slot);
-        if let Holder::Held(mut old) = std::mem::take(&mut seat.holder) {
+        let entry = self.entry_mut(slot);
+        if let Holder::Held(mut old) = std::mem::take(&mut entry.holder) {
             if let Spent::Pausing { .. } = old.spent {
                 old.spent = Spent::Due;
             }
-            seat.holder = Holder::Replacing { old, new };
+            entry.holder = Holder::Replacing { old, new };
         }
     }
 
@@ -82,7 +84,7 @@ impl Supervisor {
         };
         let done = self
             .wanted_slots()
-            .all(|slot| match &self.seat(slot).holder {
+            .all(|slot| match &self.entry(slot).holder {
                 Holder::Held(worker) => worker.is_serving() && worker.generation == target,
                 _ => false,
             });
@@ -110,9 +112,9 @@ impl Supervisor {
             why,
         });
         for slot in self.slots() {
-            let seat = self.seat_mut(slot);
-            if matches!(seat.holder, Holder::Replacing { .. }) {
-                let new = seat.take_successor();
+            let entry = self.entry_mut(slot);
+            if matches!(entry.holder, Holder::Replacing { .. }) {
+                let new = entry.take_successor();
                 self.dismiss(slot, new);
             }
         }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use crate::id::Slot;
 use crate::supervisor::crash::Strikes;
 use crate::supervisor::policy::MAX_WORKERS;
-use crate::supervisor::slot::{Holder, Seat};
+use crate::supervisor::slot::{Holder, SlotEntry};
 use crate::supervisor::worker::Spent;
 use crate::supervisor::{Change, Step, Supervisor};
 
@@ -29,10 +29,10 @@ impl Supervisor {
         self.notify(Change::Resized { workers });
         for slot in (workers.get()..before.get()).map(Slot) {
             // It was somebody's decision to bring it back, if it comes back: no old grudges.
-            self.seat_mut(slot).strikes = Strikes::default();
+            self.entry_mut(slot).strikes = Strikes::default();
         }
-        let seats = self.seats.len().max(usize::from(workers.get()));
-        self.seats.resize_with(seats, Seat::default);
+        let entries = self.entries.len().max(usize::from(workers.get()));
+        self.entries.resize_with(entries, SlotEntry::default);
         // The workers of the retired slots stay until then, see `retire`.
         if workers < before && !self.is_served() {
             self.end_pauses();
@@ -44,12 +44,12 @@ impl Supervisor {
     pub(super) fn retire(&mut self) {
         let is_served = self.is_served();
         for slot in self.slots().skip(usize::from(self.workers.get())) {
-            let seat = self.seat_mut(slot);
-            if is_served || seat.server().is_none() {
+            let entry = self.entry_mut(slot);
+            if is_served || entry.server().is_none() {
                 self.vacate(slot);
             } else {
-                if matches!(seat.holder, Holder::Replacing { .. }) {
-                    let new = seat.take_successor();
+                if matches!(entry.holder, Holder::Replacing { .. }) {
+                    let new = entry.take_successor();
                     self.dismiss(slot, new);
                 }
                 // It leaves anyway.
@@ -61,15 +61,15 @@ impl Supervisor {
     /// Whether a slot that is wanted has a worker that serves.
     fn is_served(&self) -> bool {
         let mut wanted = self.wanted_slots();
-        wanted.any(|slot| self.seat(slot).server().is_some())
+        wanted.any(|slot| self.entry(slot).server().is_some())
     }
 
     /// Has the slots that rest be filled at once.
     pub(super) fn end_pauses(&mut self) {
         for slot in self.wanted_slots() {
-            let seat = self.seat_mut(slot);
-            if matches!(seat.holder, Holder::Backoff { .. }) {
-                seat.holder = Holder::Vacant;
+            let entry = self.entry_mut(slot);
+            if matches!(entry.holder, Holder::Backoff { .. }) {
+                entry.holder = Holder::Vacant;
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
 use crate::supervisor::policy::{DRAINING_MAX, HASTY, LEAVING_MAX};
 use crate::supervisor::time::Time;
-use crate::supervisor::worker::{Spent, State, Worker};
+use crate::supervisor::worker::{Spent, Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
 
 /// A slot, and the workers in it.
@@ -52,17 +52,16 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// the first two somebody attends to the slot from then on, and idle connections are handed over;
 /// at the end they are closed, as those who drain already are told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct SlotEntry {
     pub(super) holder: Holder,
-    /// Workers that were told to leave, the oldest first; Draining, Aborted
-    /// or Killed.
+    /// Workers that were told to leave, oldest first. Each is Draining, Aborted or Killed.
     pub(super) leaving: Vec<Worker>,
     /// The sibling that was told to attend to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
-    /// Siblings that could not do that.
-    pub(super) unable: Unable,
+    /// Workers of other slots that could not adopt this one.
+    pub(super) failed_adopters: FailedAdopters,
     pub(super) strikes: Strikes,
-    pub(super) debut: Debut,
+    pub(super) first_start: FirstStart,
 }
 
 /// Who has the slot: Starting, Serving, Aborted or Killed, never Draining.
@@ -80,11 +79,11 @@ pub(super) enum Holder {
     Backoff { until: Time },
 }
 
-/// Siblings that could not adopt a slot. They are told to again after some time.
+/// Workers of other slots that could not adopt a slot. After some time they may be told to again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Unable {
+pub(super) enum FailedAdopters {
     #[default]
-    Nobody,
+    None,
     Until {
         workers: Vec<WorkerId>,
         again: Time,
@@ -93,9 +92,9 @@ pub(super) enum Unable {
 
 /// How the slot's first worker fared. It decides about the first start only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Debut {
+pub(super) enum FirstStart {
     #[default]
-    Awaited,
+    Pending,
     Failed,
     /// Some worker of the slot has been ready, if not the first.
     Ready,
@@ -103,7 +102,7 @@ pub(super) enum Debut {
 
 /// What a worker is to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum SlotRole {
     Holder,
     Successor,
     Leaving,
@@ -118,19 +117,19 @@ impl Supervisor {
         let Some((slot, role)) = self.locate(id) else {
             return;
         };
-        let seat = self.seat_mut(slot);
-        let (mut worker, old) = match (role, std::mem::take(&mut seat.holder)) {
-            (Role::Holder, Holder::Held(worker)) if worker.is_starting() => (worker, None),
-            (Role::Successor, Holder::Replacing { old, new }) => (new, Some(old)),
+        let entry = self.entry_mut(slot);
+        let (mut worker, old) = match (role, std::mem::take(&mut entry.holder)) {
+            (SlotRole::Holder, Holder::Held(worker)) if worker.is_starting() => (worker, None),
+            (SlotRole::Successor, Holder::Replacing { old, new }) => (new, Some(old)),
             (_, holder) => {
-                seat.holder = holder;
+                entry.holder = holder;
                 return;
             }
         };
-        worker.state = State::Serving { since };
+        worker.state = WorkerState::Serving { since };
         let generation = worker.generation;
-        seat.holder = Holder::Held(worker);
-        seat.debut = Debut::Ready;
+        entry.holder = Holder::Held(worker);
+        entry.first_start = FirstStart::Ready;
         self.proven = self.proven.max(generation);
         self.notify(Change::WorkerReady(id, slot, generation));
         if let Some(old) = old {
@@ -148,24 +147,26 @@ impl Supervisor {
             return self.canary_gone(why);
         }
         match self.locate(id) {
-            Some((slot, Role::Leaving)) => {
-                self.seat_mut(slot).leaving.retain(|worker| worker.id != id);
+            Some((slot, SlotRole::Leaving)) => {
+                self.entry_mut(slot)
+                    .leaving
+                    .retain(|worker| worker.id != id);
             }
-            Some((slot, Role::Successor)) => {
-                let new = self.seat_mut(slot).take_successor();
+            Some((slot, SlotRole::Successor)) => {
+                let new = self.entry_mut(slot).take_successor();
                 if self.is_reload_of(&new) {
                     self.abandon_reload_of(&new, why);
                 } else {
                     self.replacement_failed(slot);
                 }
             }
-            Some((slot, Role::Holder)) => self.holder_gone(slot, exit, why),
+            Some((slot, SlotRole::Holder)) => self.holder_gone(slot, exit, why),
             None => {}
         }
     }
 
     fn holder_gone(&mut self, slot: Slot, exit: Exit, why: Abandoned) {
-        let Some(worker) = self.seat_mut(slot).take_holder() else {
+        let Some(worker) = self.entry_mut(slot).take_holder() else {
             return;
         };
         self.note_service(slot, &worker);
@@ -183,13 +184,13 @@ impl Supervisor {
 
     /// The slot goes on with another: a drain may take long, and nobody accepts meanwhile.
     pub(super) fn leaving(&mut self, id: WorkerId) {
-        let Some((slot, Role::Holder)) = self.locate(id) else {
+        let Some((slot, SlotRole::Holder)) = self.locate(id) else {
             return;
         };
-        if self.seat(slot).server().is_none() {
+        if self.entry(slot).server().is_none() {
             return;
         }
-        if let Some(worker) = self.seat_mut(slot).take_holder() {
+        if let Some(worker) = self.entry_mut(slot).take_holder() {
             self.note_service(slot, &worker);
             let served = worker.served(self.now);
             self.dismiss(slot, worker);
@@ -198,18 +199,18 @@ impl Supervisor {
     }
 
     pub(super) fn hung(&mut self, id: WorkerId) {
-        let Some((slot, Role::Holder)) = self.locate(id) else {
+        let Some((slot, SlotRole::Holder)) = self.locate(id) else {
             return;
         };
         let deadline = self.now + self.policy.abort_grace;
-        let Some(worker) = self.seat_mut(slot).holder_mut() else {
+        let Some(worker) = self.entry_mut(slot).holder_mut() else {
             return;
         };
         if !worker.is_serving() {
             return;
         }
         let hung = worker.clone();
-        worker.state = State::Aborted { deadline };
+        worker.state = WorkerState::Aborted { deadline };
         self.note_service(slot, &hung);
         self.notify(Change::WorkerHung(id, slot, hung.generation));
         self.actions.push_back(Action::Abort(id));
@@ -218,34 +219,34 @@ impl Supervisor {
     /// Acts on the slot's deadlines that have passed.
     pub(super) fn slot_overdue(&mut self, slot: Slot) {
         let now = self.now;
-        for worker in &mut self.seats[usize::from(slot.0)].leaving {
+        for worker in &mut self.entries[usize::from(slot.0)].leaving {
             if worker.deadline().is_some_and(|deadline| deadline <= now) {
-                worker.state = State::Killed;
+                worker.state = WorkerState::Killed;
                 self.actions.push_back(Action::Kill(worker.id));
             }
         }
-        let unable = &mut self.seats[usize::from(slot.0)].unable;
-        if unable.again().is_some_and(|again| again <= now) {
-            *unable = Unable::Nobody;
+        let failed_adopters = &mut self.entries[usize::from(slot.0)].failed_adopters;
+        if failed_adopters.again().is_some_and(|again| again <= now) {
+            *failed_adopters = FailedAdopters::None;
         }
         let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
-        if let Some(worker) = self.seats[usize::from(slot.0)].holder_mut()
+        if let Some(worker) = self.entries[usize::from(slot.0)].holder_mut()
             && worker.is_condemned()
             && overdue(worker)
         {
-            worker.state = State::Killed;
+            worker.state = WorkerState::Killed;
             self.actions.push_back(Action::Kill(worker.id));
         }
-        match &self.seat(slot).holder {
+        match &self.entry(slot).holder {
             Holder::Backoff { until } if *until <= now => {
-                self.seat_mut(slot).holder = Holder::Vacant;
+                self.entry_mut(slot).holder = Holder::Vacant;
             }
             Holder::Held(worker) if worker.pauses_until().is_some_and(|until| until <= now) => {
                 self.set_spent(slot, Spent::Due);
             }
             Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
             Holder::Replacing { new, .. } if overdue(new) => {
-                let new = self.seat_mut(slot).take_successor();
+                let new = self.entry_mut(slot).take_successor();
                 let fails_alone = !self.is_reload_of(&new);
                 self.abandon_reload_of(&new, Abandoned::NotReadyInTime);
                 self.kill(slot, new);
@@ -258,7 +259,7 @@ impl Supervisor {
     }
 
     fn holder_overdue(&mut self, slot: Slot) {
-        let Some(mut worker) = self.seat_mut(slot).take_holder() else {
+        let Some(mut worker) = self.entry_mut(slot).take_holder() else {
             return;
         };
         if self.is_reload_of(&worker) {
@@ -267,16 +268,16 @@ impl Supervisor {
             self.kill(slot, worker);
         } else {
             self.actions.push_back(Action::Kill(worker.id));
-            worker.state = State::Killed;
-            self.seat_mut(slot).hold(worker);
+            worker.state = WorkerState::Killed;
+            self.entry_mut(slot).hold(worker);
         }
     }
 
     /// Notes a crash in `slot`, and lets the slot rest if nobody holds it.
     pub(super) fn crashed(&mut self, slot: Slot) {
-        let seat = self.seat_mut(slot);
-        if seat.debut == Debut::Awaited {
-            seat.debut = Debut::Failed;
+        let entry = self.entry_mut(slot);
+        if entry.first_start == FirstStart::Pending {
+            entry.first_start = FirstStart::Failed;
         }
         let limit = self.policy.crash_limit;
         match self.crashes.note(self.now, limit) {
@@ -304,9 +305,9 @@ impl Supervisor {
             return;
         }
         let pause = self.strike(slot);
-        if let Some(pause) = pause.filter(|_| self.seat(slot).is_vacant()) {
+        if let Some(pause) = pause.filter(|_| self.entry(slot).is_vacant()) {
             let until = self.now + pause;
-            self.seat_mut(slot).holder = Holder::Backoff { until };
+            self.entry_mut(slot).holder = Holder::Backoff { until };
             self.notify(Change::BackingOff { slot, pause });
         }
     }
@@ -320,20 +321,20 @@ impl Supervisor {
 
     /// One strike for the slot, and how long it has to pause for it.
     pub(super) fn strike(&mut self, slot: Slot) -> Option<Duration> {
-        let seat = &mut self.seats[usize::from(slot.0)];
-        seat.strikes.add(&self.policy.backoff, &mut self.jitter)
+        let entry = &mut self.entries[usize::from(slot.0)];
+        entry.strikes.add(&self.policy.backoff, &mut self.jitter)
     }
 
     fn note_service(&mut self, slot: Slot, worker: &Worker) {
         if let Some(served) = worker.served(self.now) {
             let backoff = self.policy.backoff;
-            self.seat_mut(slot).strikes.served(served, &backoff);
+            self.entry_mut(slot).strikes.served(served, &backoff);
         }
     }
 
     /// Has everyone who holds the slot leave it.
     pub(super) fn vacate(&mut self, slot: Slot) {
-        match std::mem::take(&mut self.seat_mut(slot).holder) {
+        match std::mem::take(&mut self.entry_mut(slot).holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
             Holder::Held(worker) => self.dismiss(slot, worker),
             Holder::Replacing { old, new } => {
@@ -348,12 +349,12 @@ impl Supervisor {
         if !worker.is_condemned() {
             self.drain(slot, &mut worker);
         }
-        self.seat_mut(slot).leaving.push(worker);
+        self.entry_mut(slot).leaving.push(worker);
     }
 
     pub(super) fn drain(&mut self, slot: Slot, worker: &mut Worker) {
         let deadline = self.now + self.policy.drain_timeout + self.policy.kill_grace;
-        worker.state = State::Draining { deadline };
+        worker.state = WorkerState::Draining { deadline };
         let idle = match self.is_draining() {
             true => Idle::Close,
             false => Idle::HandOver,
@@ -364,17 +365,17 @@ impl Supervisor {
 
     fn kill(&mut self, slot: Slot, mut worker: Worker) {
         self.actions.push_back(Action::Kill(worker.id));
-        worker.state = State::Killed;
-        self.seat_mut(slot).leaving.push(worker);
+        worker.state = WorkerState::Killed;
+        self.entry_mut(slot).leaving.push(worker);
     }
 
-    fn locate(&self, id: WorkerId) -> Option<(Slot, Role)> {
+    fn locate(&self, id: WorkerId) -> Option<(Slot, SlotRole)> {
         self.slots()
-            .find_map(|slot| Some((slot, self.seat(slot).role_of(id)?)))
+            .find_map(|slot| Some((slot, self.entry(slot).role_of(id)?)))
     }
 }
 
-impl Seat {
+impl SlotEntry {
     /// The slot's own worker, if it serves.
     pub(super) fn server(&self) -> Option<&Worker> {
         match &self.holder {
@@ -403,7 +404,7 @@ impl Seat {
         self.workers()
             .filter_map(Worker::deadline)
             .chain(rest)
-            .chain(self.unable.again())
+            .chain(self.failed_adopters.again())
             .min()
     }
 
@@ -418,11 +419,11 @@ impl Seat {
     }
 
     pub(super) fn has_been_ready(&self) -> bool {
-        self.debut == Debut::Ready
+        self.first_start == FirstStart::Ready
     }
 
     pub(super) fn has_failed_first(&self) -> bool {
-        self.debut == Debut::Failed
+        self.first_start == FirstStart::Failed
     }
 
     pub(super) fn hold(&mut self, worker: Worker) {
@@ -432,7 +433,7 @@ impl Seat {
     /// As `hold`, for a worker that became ready before it came to the slot.
     pub(super) fn hold_ready(&mut self, worker: Worker) {
         self.hold(worker);
-        self.debut = Debut::Ready;
+        self.first_start = FirstStart::Ready;
     }
 
     pub(super) fn holder_mut(&mut self) -> Option<&mut Worker> {
@@ -484,16 +485,16 @@ impl Seat {
         };
     }
 
-    fn role_of(&self, id: WorkerId) -> Option<Role> {
+    fn role_of(&self, id: WorkerId) -> Option<SlotRole> {
         match &self.holder {
-            Holder::Held(worker) if worker.id == id => return Some(Role::Holder),
-            Holder::Replacing { old, .. } if old.id == id => return Some(Role::Holder),
-            Holder::Replacing { new, .. } if new.id == id => return Some(Role::Successor),
+            Holder::Held(worker) if worker.id == id => return Some(SlotRole::Holder),
+            Holder::Replacing { old, .. } if old.id == id => return Some(SlotRole::Holder),
+            Holder::Replacing { new, .. } if new.id == id => return Some(SlotRole::Successor),
             _ => {}
         }
         self.leaving
             .iter()
             .any(|worker| worker.id == id)
-            .then_some(Role::Leaving)
+            .then_some(SlotRole::Leaving)
     }
 }

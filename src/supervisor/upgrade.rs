@@ -1,7 +1,7 @@
 //! An upgrade: a canary of the binary on disk must serve before the master becomes that binary.
 
 use crate::id::{Slot, WorkerId};
-use crate::supervisor::worker::State;
+use crate::supervisor::worker::WorkerState;
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 /// The slot whose listeners the canary shares. It exists whatever the size.
@@ -9,7 +9,7 @@ pub(super) const CANARY_SLOT: Slot = Slot(0);
 
 /// A command that waits until the server has time for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Errand {
+pub(super) enum PendingCommand {
     Reload,
     Upgrade,
 }
@@ -23,32 +23,32 @@ impl Supervisor {
             // An upgrade that is asked for while one runs is that upgrade.
             Phase::Upgrading | Phase::Draining { .. } | Phase::Finished => {}
             Phase::Starting | Phase::Serving | Phase::Reloading { .. } => {
-                self.remember(Errand::Upgrade);
+                self.remember(PendingCommand::Upgrade);
             }
         }
     }
 
-    pub(super) fn remember(&mut self, errand: Errand) {
-        if !self.errands.contains(&errand) {
-            self.errands.push(errand);
+    pub(super) fn remember(&mut self, command: PendingCommand) {
+        if !self.pending.contains(&command) {
+            self.pending.push(command);
         }
     }
 
     /// Begins what was asked for first, if nothing else is going on.
-    pub(super) fn begin_errand(&mut self) {
+    pub(super) fn begin_pending(&mut self) {
         // A spent worker's replacement is finished first, so that the new image finds one worker in
         // each slot; a reload would not mind.
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
-        match self.errands.first() {
-            Some(Errand::Reload) => {
-                self.errands.remove(0);
+        match self.pending.first() {
+            Some(PendingCommand::Reload) => {
+                self.pending.remove(0);
                 self.begin_reload();
             }
             // The canary of an abandoned upgrade must have left: there is one at most.
-            Some(Errand::Upgrade) if self.canary.is_none() => {
-                self.errands.remove(0);
+            Some(PendingCommand::Upgrade) if self.canary.is_none() => {
+                self.pending.remove(0);
                 self.begin_upgrade();
             }
             _ => {}
@@ -76,7 +76,7 @@ impl Supervisor {
     pub(super) fn canary_ready(&mut self) {
         let since = self.now;
         if let Some(canary) = self.canary.as_mut().filter(|canary| canary.is_starting()) {
-            canary.state = State::Serving { since };
+            canary.state = WorkerState::Serving { since };
             let (id, generation) = (canary.id, canary.generation);
             self.notify(Change::WorkerReady(id, CANARY_SLOT, generation));
             self.actions.push_back(Action::ExecInPlace);
@@ -95,7 +95,7 @@ impl Supervisor {
         };
         if canary.deadline().is_some_and(|deadline| deadline <= now) {
             self.actions.push_back(Action::Kill(canary.id));
-            canary.state = State::Killed;
+            canary.state = WorkerState::Killed;
             self.abandon_upgrade(Abandoned::NotReadyInTime);
         }
     }

@@ -10,7 +10,7 @@ use crate::supervisor::time::Time;
 pub(super) struct Worker {
     pub(super) id: WorkerId,
     pub(super) generation: Generation,
-    pub(super) state: State,
+    pub(super) state: WorkerState,
     pub(super) spent: Spent,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Spent {
 
 /// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum State {
+pub(super) enum WorkerState {
     /// Spawned, and to be ready by `deadline`.
     Starting { deadline: Time },
     /// Ready since then.
@@ -43,30 +43,33 @@ pub(super) enum State {
 
 impl Worker {
     pub(super) fn is_starting(&self) -> bool {
-        matches!(self.state, State::Starting { .. })
+        matches!(self.state, WorkerState::Starting { .. })
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        matches!(self.state, State::Serving { .. })
+        matches!(self.state, WorkerState::Serving { .. })
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining { .. })
+        matches!(self.state, WorkerState::Draining { .. })
     }
 
     /// Whether it was told to die, by whichever signal.
     pub(super) fn is_condemned(&self) -> bool {
-        matches!(self.state, State::Aborted { .. } | State::Killed)
+        matches!(
+            self.state,
+            WorkerState::Aborted { .. } | WorkerState::Killed
+        )
     }
 
     pub(super) fn is_killed(&self) -> bool {
-        self.state == State::Killed
+        self.state == WorkerState::Killed
     }
 
     /// How long it has served; `None` if it does not.
     pub(super) fn served(&self, now: Time) -> Option<Duration> {
         match self.state {
-            State::Serving { since } => Some(now.since(since)),
+            WorkerState::Serving { since } => Some(now.since(since)),
             _ => None,
         }
     }
@@ -81,10 +84,10 @@ impl Worker {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         match self.state {
-            State::Starting { deadline }
-            | State::Draining { deadline }
-            | State::Aborted { deadline } => Some(deadline),
-            State::Serving { .. } | State::Killed => None,
+            WorkerState::Starting { deadline }
+            | WorkerState::Draining { deadline }
+            | WorkerState::Aborted { deadline } => Some(deadline),
+            WorkerState::Serving { .. } | WorkerState::Killed => None,
         }
     }
 }

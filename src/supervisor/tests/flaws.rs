@@ -2,7 +2,7 @@
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
-use crate::supervisor::slot::Seat;
+use crate::supervisor::slot::SlotEntry;
 use crate::supervisor::tests::exhaustive::{self, Depth};
 use crate::supervisor::tests::machine::Machine;
 use crate::supervisor::tests::world::{self, Hours, Seed};
@@ -56,12 +56,12 @@ impl Flawed {
 
     /// The slot's worker that serves beside the one that has just been spawned.
     fn predecessor(&self, of: WorkerId) -> Option<WorkerId> {
-        let seat = self
+        let entry = self
             .inner
-            .seats
+            .entries
             .iter()
-            .find(|seat| seat.workers().any(|one| one.id == of))?;
-        seat.server().map(|worker| worker.id)
+            .find(|entry| entry.workers().any(|one| one.id == of))?;
+        entry.server().map(|worker| worker.id)
     }
 }
 
@@ -95,8 +95,8 @@ impl Machine for Flawed {
                 self.queued.push(Action::CloseListeners);
             }
             (Flaw::RetiresLastServer, Action::Notify(Change::Resized { workers })) => {
-                let retired = self.inner.seats.iter().skip(workers.get().into());
-                let drains = retired.filter_map(Seat::server);
+                let retired = self.inner.entries.iter().skip(workers.get().into());
+                let drains = retired.filter_map(SlotEntry::server);
                 let drains = drains.map(|worker| Action::Drain(worker.id, Idle::HandOver));
                 self.queued.extend(drains);
             }
@@ -120,15 +120,15 @@ impl Machine for Flawed {
             // The first slot's is replaced in any case.
             image
                 .inner
-                .seats
+                .entries
                 .iter_mut()
                 .skip(1)
-                .for_each(Seat::move_out);
+                .for_each(SlotEntry::move_out);
             image
                 .inner
-                .seats
+                .entries
                 .iter_mut()
-                .for_each(|seat| seat.leaving.clear());
+                .for_each(|entry| entry.leaving.clear());
         }
         image.inner = Machine::resume(&image.inner, policy, now);
         image

@@ -26,7 +26,7 @@ pub(super) struct Watch {
     resting: BTreeMap<Slot, Time>,
     adopters: BTreeMap<Slot, WorkerId>,
     /// Who could not adopt a slot, and until when they are not asked again.
-    unable: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
+    failed_adopters: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
     hung: BTreeSet<WorkerId>,
     spent: BTreeSet<WorkerId>,
     /// Those who said that they leave.
@@ -102,7 +102,7 @@ impl Watch {
             seen: BTreeMap::new(),
             resting: BTreeMap::new(),
             adopters: BTreeMap::new(),
-            unable: BTreeMap::new(),
+            failed_adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
             leaving: BTreeSet::new(),
@@ -169,7 +169,7 @@ impl Watch {
     /// Time has passed and nothing happened.
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
-        self.unable.retain(|_, (_, again)| *again > now);
+        self.failed_adopters.retain(|_, (_, again)| *again > now);
         self.resting.retain(|_, until| *until > now);
     }
 
@@ -189,8 +189,8 @@ impl Watch {
     }
 
     fn is_unable(&self, slot: Slot, by: WorkerId) -> bool {
-        let unable = self.unable.get(&slot);
-        unable.is_some_and(|(workers, _)| workers.contains(&by))
+        let failed_adopters = self.failed_adopters.get(&slot);
+        failed_adopters.is_some_and(|(workers, _)| workers.contains(&by))
     }
 
     /// A pause in which it was to serve on is over with that.

@@ -28,8 +28,11 @@ impl Watch {
             }
             Event::NotAdopted { slot, by } if self.has_adopted(slot, by) => {
                 let again = self.now + ADOPT_AGAIN;
-                let unable = self.unable.entry(slot);
-                unable.or_insert((BTreeSet::new(), again)).0.insert(by);
+                let failed_adopters = self.failed_adopters.entry(slot);
+                failed_adopters
+                    .or_insert((BTreeSet::new(), again))
+                    .0
+                    .insert(by);
             }
             Event::Resize(workers) if !self.is_ending() => self.resized(workers),
             Event::ResizeBy(Step::More) if !self.is_ending() => {

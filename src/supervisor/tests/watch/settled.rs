@@ -32,7 +32,7 @@ impl Watch {
             .live()
             .filter_map(|(_, seen)| self.deadline(seen))
             .chain(resting)
-            .chain(self.unable.values().map(|&(_, again)| again))
+            .chain(self.failed_adopters.values().map(|&(_, again)| again))
             .chain(self.aborted.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
