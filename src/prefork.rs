@@ -19,7 +19,7 @@ use crate::id::MAX_WORKERS;
 use crate::master::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::channel::ADDRESSES_MAX;
-use crate::protocol::inheritance::Seat;
+use crate::protocol::inheritance::ProcessRole;
 use crate::sys::credentials::Credentials;
 use crate::sys::limits::usable_cpus;
 use crate::worker::Worker;
@@ -79,9 +79,9 @@ pub enum Role {
 /// programs that a worker starts.
 #[must_use]
 pub fn role() -> Role {
-    match Seat::of_this_process() {
-        Seat::Master { .. } | Seat::Upgraded { .. } => Role::Master,
-        Seat::Worker(_) | Seat::Orphan => Role::Worker,
+    match ProcessRole::of_this_process() {
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => Role::Master,
+        ProcessRole::Worker(_) | ProcessRole::Orphan => Role::Worker,
     }
 }
 
@@ -221,8 +221,8 @@ impl Prefork {
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
-        let seat = Seat::of_this_process();
-        if seat == Seat::Orphan {
+        let role = ProcessRole::of_this_process();
+        if role == ProcessRole::Orphan {
             // Its master died while it was started. Nobody will ever ask anything of it.
             std::process::exit(0);
         }
@@ -230,8 +230,8 @@ impl Prefork {
             return Err(Error::Config("this process already runs a server".into()));
         }
         let (handle, asks) = self.take_handle()?;
-        let result = match seat {
-            Seat::Worker(marker) => {
+        let result = match role {
+            ProcessRole::Worker(marker) => {
                 // The master has checked them, unless this is the canary of an upgrade.
                 if let Err(error) = self.parsed() {
                     worker::refuse(marker, error);
@@ -248,18 +248,18 @@ impl Prefork {
                     app,
                 )
             }
-            Seat::Master { nesting } if !Seat::may_nest(nesting) => Err(Error::Config(
+            ProcessRole::Master { nesting } if !ProcessRole::may_nest(nesting) => Err(Error::Config(
                 "servers started by workers of servers, too many levels deep: does the app start \
                  its own program?"
                     .into(),
             )),
-            Seat::Master { nesting } => {
+            ProcessRole::Master { nesting } => {
                 self.supervise(master::Origin::Started { nesting }, handle, asks)
             }
-            Seat::Upgraded { state } => {
+            ProcessRole::Upgraded { state } => {
                 self.supervise(master::Origin::Upgraded { state }, handle, asks)
             }
-            Seat::Orphan => unreachable!("an orphan has left"),
+            ProcessRole::Orphan => unreachable!("an orphan has left"),
         };
         TAKEN.store(false, Ordering::Release);
         result

@@ -21,7 +21,7 @@ use crate::master::process::{Asked, Ours, Process};
 use crate::master::tls::Secrets;
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
-use crate::protocol::inheritance::{MARKER, Marker, Seat};
+use crate::protocol::inheritance::{MARKER, Marker, ProcessRole};
 use crate::protocol::scoreboard::Page;
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 use crate::sys::credentials::Credentials;
@@ -166,7 +166,7 @@ impl Master {
                 None => command.env_remove(name),
             };
         }
-        Seat::hide_upgrade(&mut command);
+        ProcessRole::hide_upgrade(&mut command);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
             fds: marker.descriptors().collect(),

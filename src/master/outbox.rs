@@ -11,7 +11,7 @@ use std::io;
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
-use crate::protocol::channel::{Channel, Order};
+use crate::protocol::channel::{Channel, ToWorkerRef};
 use crate::record::record;
 
 record!(Outbox { messages });
@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
     messages: VecDeque<Message>,
 }
 
-/// An [`Order`] without its descriptors.
+/// An [`ToWorkerRef`] without its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Drain(Idle),
@@ -92,16 +92,16 @@ record!(enum Message {
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
-        channel.tell_worker(match self {
-            Self::Drain(idle) => Order::Drain(idle),
-            Self::Release(slot) => Order::Release(slot),
-            Self::ReopenLogs => Order::ReopenLogs,
-            Self::Beat => Order::Beat,
+        channel.send_to_worker(match self {
+            Self::Drain(idle) => ToWorkerRef::Drain(idle),
+            Self::Release(slot) => ToWorkerRef::Release(slot),
+            Self::ReopenLogs => ToWorkerRef::ReopenLogs,
+            Self::Beat => ToWorkerRef::Beat,
             Self::Share { to, connections } => {
                 let Some(inbox) = listeners.inbox(to) else {
                     return Ok(());
                 };
-                Order::Share {
+                ToWorkerRef::Share {
                     connections,
                     inbox: inbox.sender(),
                 }
@@ -111,7 +111,7 @@ impl Message {
                     // It has never had a worker, so there is nothing to attend to.
                     return Ok(());
                 };
-                Order::Adopt {
+                ToWorkerRef::Adopt {
                     slot,
                     inbox: inbox.receiver(),
                     listeners: listeners.of_alone(slot),

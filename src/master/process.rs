@@ -142,7 +142,7 @@ impl Process {
         let Line::Open(channel) = &self.line else {
             return Heard::Nothing;
         };
-        match channel.hear_worker() {
+        match channel.recv_from_worker() {
             Ok(Received::Message(message)) => {
                 match &message {
                     ToMaster::Drained { cut } => self.last_words.cut = Some(*cut),

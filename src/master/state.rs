@@ -17,7 +17,7 @@ use crate::master::listeners::Left;
 use crate::master::pid_file::PidFile;
 use crate::master::process::Process;
 use crate::master::program::Program;
-use crate::protocol::inheritance::Seat;
+use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::supervisor::Snapshot;
@@ -73,7 +73,7 @@ impl State {
         let (bytes, mut crossing) = writer.finish();
         let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
         crossing.push(memory.as_raw_fd());
-        let (name, value) = Seat::upgraded(&memory);
+        let (name, value) = ProcessRole::upgraded(&memory);
         exec::exec(self.program.path(), (name, &value), &crossing)
     }
 
@@ -251,8 +251,10 @@ mod tests {
         assert_eq!(process.asked, Asked::ToDie);
         let channel = process.channel().expect("it is open");
         let ready = ToMaster::Ready(Versions::OURS);
-        worker.tell_master(&ready).expect("the other side is open");
-        assert!(channel.hear_worker().is_ok());
+        worker
+            .send_to_master(&ready)
+            .expect("the other side is open");
+        assert!(channel.recv_from_worker().is_ok());
         let (_, again) = written(&read);
         assert_eq!(again, crossing);
     }

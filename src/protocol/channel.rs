@@ -61,7 +61,7 @@ pub(crate) enum ToWorker {
 
 /// A [`ToWorker`] as the master says it: descriptors are lent, it keeps its own.
 #[derive(Clone, Debug)]
-pub(crate) enum Order<'a> {
+pub(crate) enum ToWorkerRef<'a> {
     Drain(Idle),
     Adopt {
         slot: Slot,
@@ -125,28 +125,28 @@ impl Channel {
     }
 
     /// Tells the worker something.
-    pub(crate) fn tell_worker(&self, message: Order<'_>) -> io::Result<()> {
+    pub(crate) fn send_to_worker(&self, message: ToWorkerRef<'_>) -> io::Result<()> {
         let raw: Vec<RawFd> = message.fds().map(|fd| fd.as_raw_fd()).collect();
         fds::send(self, &message.encode(), &raw)
     }
 
-    pub(crate) fn tell_master(&self, message: &ToMaster) -> io::Result<()> {
+    pub(crate) fn send_to_master(&self, message: &ToMaster) -> io::Result<()> {
         fds::send(self, &message.encode(), &[])
     }
 
     /// What the master has said.
-    pub(crate) fn hear_master(&self) -> io::Result<Received<ToWorker>> {
-        self.hear(fds::receive, ToWorker::decode)
+    pub(crate) fn recv_from_master(&self) -> io::Result<Received<ToWorker>> {
+        self.recv(fds::receive, ToWorker::decode)
     }
 
     /// What the worker has said. Descriptors from a worker are an error, after which the channel is
     /// to be [discarded](crate::sys::discard).
-    pub(crate) fn hear_worker(&self) -> io::Result<Received<ToMaster>> {
+    pub(crate) fn recv_from_worker(&self) -> io::Result<Received<ToMaster>> {
         let receive = |from, bytes: &mut [u8]| Ok((fds::receive_bytes(from, bytes)?, ()));
-        self.hear(receive, |bytes, ()| ToMaster::decode(bytes))
+        self.recv(receive, |bytes, ()| ToMaster::decode(bytes))
     }
 
-    fn hear<'a, T, D>(
+    fn recv<'a, T, D>(
         &'a self,
         receive: impl Fn(BorrowedFd<'a>, &mut [u8]) -> io::Result<(usize, D)>,
         decode: impl Fn(&[u8], D) -> Option<T>,
@@ -162,7 +162,7 @@ impl Channel {
             // The other side died with messages of ours unread (unix(7)). That is told once, and
             // before what it said itself.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                self.hear(receive, decode)
+                self.recv(receive, decode)
             }
             Err(error) => Err(error),
         }
@@ -192,7 +192,7 @@ impl AsRawFd for Channel {
     }
 }
 
-impl Order<'_> {
+impl ToWorkerRef<'_> {
     fn encode(&self) -> Vec<u8> {
         match self {
             Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
@@ -309,22 +309,22 @@ mod tests {
     #[test]
     fn last_words_arrive_though_ours_were_not_read() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let drain = Order::Drain(Idle::Close);
-        master.tell_worker(drain).expect("room for one");
+        let drain = ToWorkerRef::Drain(Idle::Close);
+        master.send_to_worker(drain).expect("room for one");
         let words = ToMaster::Failed("no database".into());
-        worker.tell_master(&words).expect("room for one");
+        worker.send_to_master(&words).expect("room for one");
         drop(worker);
-        let Ok(Received::Message(heard)) = master.hear_worker() else {
+        let Ok(Received::Message(received)) = master.recv_from_worker() else {
             panic!("the last words are lost")
         };
-        assert_eq!(heard, words);
-        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+        assert_eq!(received, words);
+        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
     }
 
     #[test]
     fn what_a_worker_says_arrives() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let said = [
+        let sent = [
             ToMaster::Spent,
             ToMaster::Leaving,
             ToMaster::Ready(Versions::OURS),
@@ -333,18 +333,18 @@ mod tests {
             ToMaster::NotAdopted(Slot(300)),
             ToMaster::Asked(Command::Stop(Stop::Now)),
         ];
-        for message in &said {
-            worker.tell_master(message).expect("room for one");
+        for message in &sent {
+            worker.send_to_master(message).expect("room for one");
         }
-        for message in said {
-            let Received::Message(heard) = master.hear_worker().expect("heard") else {
+        for message in sent {
+            let Received::Message(received) = master.recv_from_worker().expect("received") else {
                 panic!("{message:?} is missing")
             };
-            assert_eq!(heard, message);
+            assert_eq!(received, message);
         }
-        assert!(matches!(master.hear_worker(), Ok(Received::Nothing)));
+        assert!(matches!(master.recv_from_worker(), Ok(Received::Nothing)));
         drop(worker);
-        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
     }
 
     #[test]
@@ -358,17 +358,17 @@ mod tests {
         let (master, worker) = Channel::pair().expect("a pair");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (inbox, _other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = Order::Adopt {
+        let adopt = ToWorkerRef::Adopt {
             slot: Slot(300),
             inbox: inbox.as_fd(),
             listeners: vec![listener.as_fd()],
         };
-        master.tell_worker(adopt).expect("room for one");
+        master.send_to_worker(adopt).expect("room for one");
         let Ok(Received::Message(ToWorker::Adopt {
             slot,
             inbox,
             listeners,
-        })) = worker.hear_master()
+        })) = worker.recv_from_master()
         else {
             panic!("an adoption")
         };
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn an_adoption_that_lost_descriptors_is_known_as_such() {
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = Order::Adopt {
+        let adopt = ToWorkerRef::Adopt {
             slot: Slot(300),
             inbox: inbox.as_fd(),
             listeners: vec![other.as_fd(); ADDRESSES_MAX],
@@ -396,8 +396,9 @@ mod tests {
             assert_eq!(slot, Slot(300));
         }
         let (master, worker) = Channel::pair().expect("a pair");
-        master.tell_worker(adopt).expect("as many as may");
-        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.hear_master() else {
+        master.send_to_worker(adopt).expect("as many as may");
+        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.recv_from_master()
+        else {
             panic!("an adoption")
         };
         assert_eq!(listeners.len(), ADDRESSES_MAX);
@@ -407,12 +408,13 @@ mod tests {
     fn the_inbox_travels_with_what_is_to_go_there() {
         let (master, worker) = Channel::pair().expect("a pair");
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let share = Order::Share {
+        let share = ToWorkerRef::Share {
             connections: 300,
             inbox: inbox.as_fd(),
         };
-        master.tell_worker(share).expect("room for one");
-        let Ok(Received::Message(ToWorker::Share { connections, inbox })) = worker.hear_master()
+        master.send_to_worker(share).expect("room for one");
+        let Ok(Received::Message(ToWorker::Share { connections, inbox })) =
+            worker.recv_from_master()
         else {
             panic!("a share")
         };
@@ -424,21 +426,21 @@ mod tests {
     #[test]
     fn what_the_master_says_without_descriptors_arrives() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let said = [
-            Order::Drain(Idle::HandOver),
-            Order::Drain(Idle::Close),
-            Order::Release(Slot(300)),
-            Order::ReopenLogs,
-            Order::Beat,
+        let sent = [
+            ToWorkerRef::Drain(Idle::HandOver),
+            ToWorkerRef::Drain(Idle::Close),
+            ToWorkerRef::Release(Slot(300)),
+            ToWorkerRef::ReopenLogs,
+            ToWorkerRef::Beat,
         ];
-        for message in said.clone() {
-            master.tell_worker(message).expect("room for one");
+        for message in sent.clone() {
+            master.send_to_worker(message).expect("room for one");
         }
-        for message in said {
-            let Received::Message(heard) = worker.hear_master().expect("heard") else {
+        for message in sent {
+            let Received::Message(received) = worker.recv_from_master().expect("received") else {
                 panic!("{message:?} is missing")
             };
-            assert_eq!(format!("{heard:?}"), format!("{message:?}"));
+            assert_eq!(format!("{received:?}"), format!("{message:?}"));
         }
     }
 
@@ -446,9 +448,9 @@ mod tests {
     fn a_reason_is_cut_between_characters() {
         let (master, worker) = Channel::pair().expect("a pair");
         worker
-            .tell_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
+            .send_to_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
             .expect("cut to fit");
-        let Ok(Received::Message(ToMaster::Failed(why))) = master.hear_worker() else {
+        let Ok(Received::Message(ToMaster::Failed(why))) = master.recv_from_worker() else {
             panic!("a reason")
         };
         assert!(

@@ -1,4 +1,4 @@
-//! What a worker inherits at exec: one environment variable that names the master, the seat and
+//! What a worker inherits at exec: one environment variable that names the master, the slot and
 //! the descriptors, and the descriptors themselves under the numbers they had in the master.
 //!
 //! The variable is believed only by a direct descendant of the master it names. A worker never
@@ -59,7 +59,7 @@ pub(crate) struct Marker {
 
 /// What this process is, by its marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum ProcessRole {
     /// A master that was another image a moment ago, which has left its state in this descriptor.
     Upgraded { state: RawFd },
     /// Nobody's worker; as a master it would be at this level of nesting.
@@ -84,7 +84,7 @@ pub(crate) struct Inheritance {
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
-impl Seat {
+impl ProcessRole {
     /// Reads the marker and asks the kernel whether it is true.
     pub(crate) fn of_this_process() -> Self {
         let left = std::env::var(UPGRADE).ok();
@@ -115,7 +115,7 @@ impl Seat {
         }
     }
 
-    /// The variable that gives the next image of this process the seat of `Upgraded`.
+    /// The variable that gives the next image of this process the role `Upgraded`.
     pub(crate) fn upgraded(state: &OwnedFd) -> (&'static str, String) {
         let (pid, fd) = (Pid::this(), state.as_raw_fd());
         (UPGRADE, format!("1 {pid} {fd}"))
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn only_who_has_left_a_state_goes_on_from_it() {
         let ours = exec::keep_state(&state::seal(b"", Pid::this())).expect("a memory file");
-        let (_, text) = Seat::upgraded(&ours);
+        let (_, text) = ProcessRole::upgraded(&ours);
         assert_eq!(state_of_this_process(&text), Some(ours.as_raw_fd()));
         let fd = ours.as_raw_fd();
         for text in [
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!(state_of_this_process(&text), None, "{text}");
         }
         let other = exec::keep_state(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
-        let (_, text) = Seat::upgraded(&other);
+        let (_, text) = ProcessRole::upgraded(&other);
         assert_eq!(
             state_of_this_process(&text),
             None,
@@ -317,15 +317,21 @@ mod tests {
         let other = Pid::from_raw(1);
         let made_by_master = |_| Some(master);
         let decide = |starter, maker: &dyn Fn(RawFd) -> Option<Pid>| {
-            Seat::decide(Some(&text), starter, maker)
+            ProcessRole::decide(Some(&text), starter, maker)
         };
-        assert_eq!(decide(master, &made_by_master), Seat::Worker(marker()));
-        assert_eq!(decide(other, &made_by_master), Seat::Orphan);
-        assert_eq!(decide(other, &|_| None), Seat::Master { nesting: 1 });
-        assert_eq!(decide(other, &|_| Some(other)), Seat::Master { nesting: 1 });
         assert_eq!(
-            Seat::decide(None, other, made_by_master),
-            Seat::Master { nesting: 0 }
+            decide(master, &made_by_master),
+            ProcessRole::Worker(marker())
+        );
+        assert_eq!(decide(other, &made_by_master), ProcessRole::Orphan);
+        assert_eq!(decide(other, &|_| None), ProcessRole::Master { nesting: 1 });
+        assert_eq!(
+            decide(other, &|_| Some(other)),
+            ProcessRole::Master { nesting: 1 }
+        );
+        assert_eq!(
+            ProcessRole::decide(None, other, made_by_master),
+            ProcessRole::Master { nesting: 0 }
         );
     }
 }

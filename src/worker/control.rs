@@ -121,7 +121,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
 }
 
 pub(crate) fn tell_ready(channel: &Channel) {
-    if let Err(error) = channel.tell_master(&ToMaster::Ready(Versions::OURS)) {
+    if let Err(error) = channel.send_to_master(&ToMaster::Ready(Versions::OURS)) {
         tracing::debug!(%error, "the master did not hear that the worker is ready");
     }
 }
@@ -139,7 +139,7 @@ fn handle_signals(
         let (mut arrived, switch, channel) = (signal(kind)?, switch.clone(), channel.clone());
         tasks.spawn_local(async move {
             while arrived.recv().await.is_some() {
-                match channel.tell_master(&ToMaster::Leaving) {
+                match channel.send_to_master(&ToMaster::Leaving) {
                     Ok(()) => sleep(MASTERS_WORD).await,
                     Err(error) => {
                         tracing::debug!(%error, "the master did not hear that the worker leaves");
@@ -189,7 +189,7 @@ impl Ears {
     /// Does what the master has said. Its end is a cause to drain as well.
     fn follow(&mut self, channel: &Channel) -> Lifeline {
         loop {
-            match self.spares.lend(|| channel.hear_master()) {
+            match self.spares.lend(|| channel.recv_from_master()) {
                 Ok(Received::Nothing) => return Lifeline::Held,
                 Ok(Received::Message(message)) => self.obey(message, channel),
                 Ok(Received::End) => {
@@ -232,7 +232,7 @@ impl Ears {
 /// The master has another worker adopt the slot.
 fn tell_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
     tracing::warn!(%slot, %error, "cannot adopt a slot");
-    if let Err(error) = channel.tell_master(&ToMaster::NotAdopted(slot)) {
+    if let Err(error) = channel.send_to_master(&ToMaster::NotAdopted(slot)) {
         tracing::error!(%slot, %error, "the master did not hear that a slot is not adopted");
     }
 }
@@ -269,7 +269,7 @@ pub(crate) fn forward_rest(asks: &StdUnixDatagram, channel: &Channel) {
 }
 
 fn pass_on(command: Command, channel: &Channel) {
-    if let Err(error) = channel.tell_master(&ToMaster::Asked(command)) {
+    if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
         tracing::warn!(?command, %error, "the master did not hear");
     }
 }

@@ -151,7 +151,7 @@ impl Worker {
     /// asks again; that is no crash. Without a master nothing happens.
     pub fn recycle(&self) {
         if let Some(channel) = &self.channel
-            && let Err(error) = channel.tell_master(&ToMaster::Spent)
+            && let Err(error) = channel.send_to_master(&ToMaster::Spent)
         {
             tracing::debug!(%error, "the master did not hear that the worker is spent");
         }
@@ -340,7 +340,7 @@ fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
         Ok((End::Failed(error), Started::Yes)) => (ToMaster::Failed(chain(&*error)), EXIT_FAILED),
         Err(error) => (ToMaster::Failed(error.to_string()), EXIT_NOT_READY),
     };
-    if let Err(error) = channel.tell_master(&message) {
+    if let Err(error) = channel.send_to_master(&message) {
         tracing::debug!(%error, "the master did not hear the last words");
     }
     code
