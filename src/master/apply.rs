@@ -15,7 +15,7 @@ use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
-use crate::master::listeners::Seating;
+use crate::master::listeners::Ensured;
 use crate::master::outbox::{Message, Unheard};
 use crate::master::process::{Asked, Ours, Process};
 use crate::master::tls::Secrets;
@@ -120,12 +120,12 @@ impl Master {
         generation: Generation,
         image: Image,
     ) -> Result<Process, NotSpawned> {
-        self.seat_worker(slot).map_err(NotSpawned::Failed)?;
+        self.ensure_listeners_of_worker(slot).map_err(NotSpawned::Failed)?;
         let row = Page::new()
             .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
-        let inbox = self.listeners.inbox(slot).expect("the slot is seated");
+        let inbox = self.listeners.inbox(slot).expect("the slot has listeners");
         let marker = Marker {
             master: Pid::this(),
             slot,
@@ -180,16 +180,16 @@ impl Master {
     }
 
     /// Makes the listeners of a slot, if it is new.
-    fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
-        let seating = self.listeners.seat(slot)?;
+    fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
+        let ensured = self.listeners.ensure(slot)?;
         self.init.store(&self.listeners);
-        Ok(seating)
+        Ok(ensured)
     }
 
-    /// As [`seat`](Self::seat), and tells the adopter if the listeners could not be made when the
+    /// As [`ensure_listeners`](Self::ensure_listeners), and tells the adopter if the listeners could not be made when the
     /// slot was adopted.
-    fn seat_worker(&mut self, slot: Slot) -> Result<(), Error> {
-        if self.seat(slot)? == Seating::New
+    fn ensure_listeners_of_worker(&mut self, slot: Slot) -> Result<(), Error> {
+        if self.ensure_listeners(slot)? == Ensured::New
             && let Some(by) = self.supervisor.adopter_of(slot)
         {
             self.tell(by, Message::Adopt(slot));
@@ -201,7 +201,7 @@ impl Master {
     /// A new slot's listeners are made here and not with its worker, which may take long to start:
     /// the kernel gives them a share of the new connections at once.
     fn adopt(&mut self, slot: Slot, by: WorkerId) {
-        match self.seat(slot) {
+        match self.ensure_listeners(slot) {
             Ok(_) => self.tell(by, Message::Adopt(slot)),
             Err(error) => {
                 let why = with_causes(&error);

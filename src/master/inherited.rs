@@ -46,12 +46,12 @@ pub(crate) struct Stored {
 pub(crate) struct Name {
     /// As the user wrote it: with port 0, if that is what was asked for.
     pub(crate) asked: SocketAddr,
-    pub(crate) seat: Seat,
+    pub(crate) scope: ListenerScope,
 }
 
 /// Who accepts from a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seat {
+pub(crate) enum ListenerScope {
     Slot(Slot),
     Shared,
 }
@@ -137,9 +137,9 @@ fn parse(count: &str, names: Option<&str>) -> Result<Vec<(RawFd, String)>, Strin
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.asked.to_string().replace(':', ",");
-        match self.seat {
-            Seat::Slot(slot) => write!(f, "{OURS}slot-{slot}/{address}"),
-            Seat::Shared => write!(f, "{OURS}shared/{address}"),
+        match self.scope {
+            ListenerScope::Slot(slot) => write!(f, "{OURS}slot-{slot}/{address}"),
+            ListenerScope::Shared => write!(f, "{OURS}shared/{address}"),
         }
     }
 }
@@ -152,17 +152,17 @@ impl FromStr for Name {
     type Err = NotOurs;
 
     fn from_str(name: &str) -> Result<Self, NotOurs> {
-        let (seat, address) = name
+        let (scope, address) = name
             .strip_prefix(OURS)
             .and_then(|name| name.split_once('/'))
             .ok_or(NotOurs)?;
-        let seat = match seat.strip_prefix("slot-") {
-            Some(slot) => Seat::Slot(slot_number(slot).ok_or(NotOurs)?),
-            None if seat == "shared" => Seat::Shared,
+        let scope = match scope.strip_prefix("slot-") {
+            Some(slot) => ListenerScope::Slot(slot_number(slot).ok_or(NotOurs)?),
+            None if scope == "shared" => ListenerScope::Shared,
             None => return Err(NotOurs),
         };
         let asked = address.replace(',', ":").parse().map_err(|_| NotOurs)?;
-        Ok(Self { asked, seat })
+        Ok(Self { asked, scope })
     }
 }
 
@@ -186,9 +186,9 @@ mod tests {
     fn a_name_survives_the_way_through_the_manager() {
         let longest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
         for asked in ["127.0.0.1:0", "0.0.0.0:80", "[::]:80", longest] {
-            for seat in [Seat::Shared, Seat::Slot(Slot(0)), Seat::Slot(Slot(1023))] {
+            for scope in [ListenerScope::Shared, ListenerScope::Slot(Slot(0)), ListenerScope::Slot(Slot(1023))] {
                 let asked = asked.parse().expect("an address");
-                let name = Name { asked, seat };
+                let name = Name { asked, scope };
                 let text = name.to_string();
                 assert!(may_be_a_name(&text), "{text}");
                 assert_eq!(text.parse(), Ok(name), "{text}");
@@ -239,7 +239,7 @@ mod tests {
         Stored {
             name: Name {
                 asked: asked.parse().expect("an address"),
-                seat: Seat::Slot(Slot(slot)),
+                scope: ListenerScope::Slot(Slot(slot)),
             },
             address: any.local_addr().expect("bound"),
             listener: any.into(),

@@ -13,8 +13,8 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Inherited, Name, Seat};
-use crate::master::listeners::bound::{Bound, Seats};
+use crate::master::inherited::{Inherited, Name, ListenerScope};
+use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::bound::{Reopened, Socket};
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
@@ -34,25 +34,25 @@ pub(crate) struct Listeners {
 
 /// What the next image goes on with.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct Detached {
     bound: Vec<Bound>,
     inboxes: Vec<Inbox>,
 }
 
-record!(Left { bound, inboxes });
+record!(Detached { bound, inboxes });
 
 /// Whether there is an address that the workers of the image before this one do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NewAddresses {
     None,
-    Address,
+    Some,
 }
 
-/// What [`Listeners::seat`] found.
+/// What [`Listeners::ensure`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seating {
+pub(crate) enum Ensured {
     /// The slot had its listeners.
-    Kept,
+    Existing,
     /// A listener was made: from now on the kernel gives it a share of the new connections.
     New,
 }
@@ -62,13 +62,13 @@ impl Listeners {
     /// shared or not, and stays for good: to close one that is asked for no more would reset what
     /// waits in its queues. New ones are bound; one that cannot be is no reason to end a server
     /// that others serve well.
-    pub(super) fn resume(left: Left, config: &Config) -> (Self, News) {
+    pub(super) fn resume(left: Detached, config: &Config) -> (Self, NewAddresses) {
         let backlog = config.backlog;
-        let Left {
+        let Detached {
             bound: mut left,
             inboxes,
         } = left;
-        let (mut bound, mut news) = (Vec::new(), News::None);
+        let (mut bound, mut news) = (Vec::new(), NewAddresses::None);
         if left.iter().any(|bound| bound.asked.is_none()) {
             // The service manager's own win over what the settings say, as at the start.
             return (
@@ -93,7 +93,7 @@ impl Listeners {
             match Bound::new(address, config) {
                 Ok(new) => {
                     bound.push(new);
-                    news = News::Address;
+                    news = NewAddresses::Some;
                 }
                 Err(error) => tracing::error!(%address, %error, "cannot listen; others serve on"),
             }
@@ -113,15 +113,15 @@ impl Listeners {
     }
 
     /// Gives all of them away, for the next image.
-    pub(super) fn leave(&mut self) -> Left {
-        Left {
+    pub(super) fn detach(&mut self) -> Detached {
+        Detached {
             bound: std::mem::take(&mut self.bound),
             inboxes: std::mem::take(&mut self.inboxes),
         }
     }
 
     /// Takes back what the next image did not take over.
-    pub(super) fn stay(&mut self, left: Left) {
+    pub(super) fn restore(&mut self, left: Detached) {
         (self.bound, self.inboxes) = (left.bound, left.inboxes);
     }
 
@@ -165,16 +165,16 @@ impl Listeners {
             unix: access(config),
         };
         let last = slots.get().max(listeners.slots()) - 1;
-        listeners.seat(Slot(last))?;
+        listeners.ensure(Slot(last))?;
         Ok(listeners)
     }
 
     /// How many slots have listeners of their own: more than there are workers if an earlier
     /// master had more.
     pub(crate) fn slots(&self) -> u16 {
-        let own = |bound: &Bound| match &bound.seats {
-            Seats::PerSlot(listeners) => u16::try_from(listeners.len()).unwrap_or(u16::MAX),
-            Seats::Shared { .. } => 0,
+        let own = |bound: &Bound| match &bound.listeners {
+            SlotListeners::PerSlot(listeners) => u16::try_from(listeners.len()).unwrap_or(u16::MAX),
+            SlotListeners::Shared { .. } => 0,
         };
         self.bound.iter().map(own).max().unwrap_or(0)
     }
@@ -184,18 +184,18 @@ impl Listeners {
     /// which goes with the master.
     pub(crate) fn storable(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
         self.bound.iter().flat_map(|bound| {
-            let named = |seat, listener| match bound.asked {
-                Some(Address::Tcp(asked)) => Some((Name { asked, seat }.to_string(), listener)),
+            let named = |scope, listener| match bound.asked {
+                Some(Address::Tcp(asked)) => Some((Name { asked, scope }.to_string(), listener)),
                 _ => None,
             };
-            let listeners = bound.seats.listeners();
-            let seat = |slot| match bound.seats {
-                Seats::PerSlot(_) => Seat::Slot(Slot(slot)),
-                Seats::Shared { .. } => Seat::Shared,
+            let listeners = bound.listeners.all();
+            let scope = |slot| match bound.listeners {
+                SlotListeners::PerSlot(_) => ListenerScope::Slot(Slot(slot)),
+                SlotListeners::Shared { .. } => ListenerScope::Shared,
             };
             (0..)
                 .zip(listeners)
-                .filter_map(move |(slot, listener)| named(seat(slot), listener.as_fd()))
+                .filter_map(move |(slot, listener)| named(scope(slot), listener.as_fd()))
         })
     }
 
@@ -209,7 +209,7 @@ impl Listeners {
 
     /// Makes the listeners and the inbox of a slot that has none yet: all of them or, if one cannot
     /// be made, none. A slot that has them keeps them for life.
-    pub(crate) fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
+    pub(crate) fn ensure(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let last = usize::from(slot.0);
         while self.inboxes.len() <= last {
             let inbox = Inbox::new().map_err(|error| Error::system("socketpair(2)", error))?;
@@ -217,7 +217,7 @@ impl Listeners {
         }
         let mut made = Vec::new();
         for (at, bound) in self.bound.iter().enumerate() {
-            let Seats::PerSlot(listeners) = &bound.seats else {
+            let SlotListeners::PerSlot(listeners) = &bound.listeners else {
                 continue;
             };
             let Address::Tcp(address) = bound.address else {
@@ -229,16 +229,16 @@ impl Listeners {
                 made.push((at, listener));
             }
         }
-        let seating = match made.is_empty() {
-            true => Seating::Kept,
-            false => Seating::New,
+        let ensured = match made.is_empty() {
+            true => Ensured::Existing,
+            false => Ensured::New,
         };
         for (at, listener) in made {
-            if let Seats::PerSlot(listeners) = &mut self.bound[at].seats {
+            if let SlotListeners::PerSlot(listeners) = &mut self.bound[at].listeners {
                 listeners.push(listener);
             }
         }
-        Ok(seating)
+        Ok(ensured)
     }
 
     /// By which workers of the slot hand their connections over.
@@ -250,16 +250,16 @@ impl Listeners {
     pub(crate) fn of(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
         self.bound
             .iter()
-            .filter_map(|bound| match &bound.seats {
-                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
-                Seats::Shared { listener, .. } => Some(listener.as_fd()),
+            .filter_map(|bound| match &bound.listeners {
+                SlotListeners::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                SlotListeners::Shared { listener, .. } => Some(listener.as_fd()),
             })
             .collect()
     }
 
     /// Those of every slot.
     pub(super) fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let all = self.bound.iter().flat_map(|bound| bound.seats.listeners());
+        let all = self.bound.iter().flat_map(|bound| bound.listeners.all());
         all.map(AsFd::as_fd)
     }
 
@@ -274,9 +274,9 @@ impl Listeners {
     pub(crate) fn of_alone(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
         self.bound
             .iter()
-            .filter_map(|bound| match &bound.seats {
-                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
-                Seats::Shared { .. } => None,
+            .filter_map(|bound| match &bound.listeners {
+                SlotListeners::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                SlotListeners::Shared { .. } => None,
             })
             .collect()
     }
@@ -307,9 +307,9 @@ impl Listeners {
         let listeners = self
             .bound
             .into_iter()
-            .filter_map(|bound| match bound.seats {
-                Seats::PerSlot(listeners) => listeners.into_iter().next(),
-                Seats::Shared { listener, _file } => {
+            .filter_map(|bound| match bound.listeners {
+                SlotListeners::PerSlot(listeners) => listeners.into_iter().next(),
+                SlotListeners::Shared { listener, _file } => {
                     files.extend(_file);
                     Some(listener)
                 }

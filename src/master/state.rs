@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::handle::Command;
 use crate::hooks::{Core, ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
-use crate::master::listeners::Left;
+use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
 use crate::master::process::Process;
 use crate::master::program::Program;
@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
-    pub(super) listeners: Left,
+    pub(super) listeners: Detached,
     pub(super) scoreboard: OwnedFd,
     /// If it speaks TLS: the keys of session tickets, and the files as they were read.
     pub(super) ticket_keys: Option<OwnedFd>,
@@ -200,7 +200,7 @@ mod tests {
             credentials: None,
             signals: signals.before(),
             supervisor: snapshot(),
-            listeners: listeners.leave(),
+            listeners: listeners.detach(),
             scoreboard: scoreboard.share().expect("a descriptor"),
             ticket_keys: Some(keys.share().expect("a descriptor")),
             tls_files: Some(memory::sealed(c"files", b"what was read").expect("a memfd")),

@@ -19,7 +19,7 @@ use crate::id::WorkerId;
 use crate::master::announce::Announcer;
 use crate::master::init::Init;
 use crate::master::listener_watch::ListenerWatch;
-use crate::master::listeners::{Listeners, News};
+use crate::master::listeners::{Listeners, NewAddresses};
 use crate::master::pid_file::PidFile;
 use crate::master::process::{Asked, Process};
 use crate::master::program::Identity;
@@ -145,7 +145,7 @@ impl Master {
             credentials: self.credentials,
             signals: self.signals.before(),
             supervisor: self.supervisor.snapshot(),
-            listeners: self.listeners.leave(),
+            listeners: self.listeners.detach(),
             processes: std::mem::take(&mut self.processes),
             respawning: std::mem::take(&mut self.respawning),
             deaths: std::mem::take(&mut self.deaths),
@@ -167,7 +167,7 @@ impl Master {
 
     /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
     fn stay(&mut self, state: State) -> Vec<Command> {
-        self.listeners.stay(state.listeners);
+        self.listeners.restore(state.listeners);
         self.processes = state.processes;
         self.respawning = state.respawning;
         self.deaths = state.deaths;
@@ -238,7 +238,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     master.resume_init();
     master.handle.set_serving(&master.listeners.addresses());
     // The canary was started without the new address or keys, so it has to be replaced as well.
-    if news == News::Address || known == Known::ToNobody {
+    if news == NewAddresses::Some || known == Known::ToNobody {
         master.tell_supervisor(Event::Reload);
     }
     for command in state.asked {

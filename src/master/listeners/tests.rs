@@ -19,18 +19,18 @@ fn a_slot_has_all_its_listeners_or_none() {
     let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
     let mut listeners = opened.expect("free ports");
     assert_eq!(
-        listeners.seat(Slot(0)).expect("they are there"),
-        Seating::Kept
+        listeners.ensure(Slot(0)).expect("they are there"),
+        Ensured::Existing
     );
     let second = listeners.bound[1].address.clone();
     // RFC 5737: no machine has this address.
     listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
     listeners
-        .seat(Slot(1))
+        .ensure(Slot(1))
         .expect_err("it is no address of this machine");
     assert_eq!(listeners.of(Slot(1)).len(), 0);
     listeners.bound[1].address = second;
-    assert_eq!(listeners.seat(Slot(1)).expect("free ports"), Seating::New);
+    assert_eq!(listeners.ensure(Slot(1)).expect("free ports"), Ensured::New);
     assert_eq!(listeners.of(Slot(1)).len(), 2);
 }
 
@@ -46,19 +46,19 @@ fn addresses_are_matched_as_they_were_asked_for_or_bound() {
     let bound = former.addresses();
     let first = former.numbers(Slot(0))[0];
     config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
-    let (mut listeners, news) = Listeners::resume(former.leave(), &config);
+    let (mut listeners, news) = Listeners::resume(former.detach(), &config);
     assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
     assert_eq!(listeners.numbers(Slot(0))[1], first);
-    assert_eq!(news, News::None);
+    assert_eq!(news, NewAddresses::None);
     // One is new, and one that is asked for no more stays.
     config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
-    let (listeners, news) = Listeners::resume(listeners.leave(), &config);
+    let (listeners, news) = Listeners::resume(listeners.detach(), &config);
     let served: BTreeSet<_> = listeners
         .addresses()
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!((served.len(), news), (3, News::Address));
+    assert_eq!((served.len(), news), (3, NewAddresses::Some));
     assert!(
         bound
             .iter()
