@@ -16,8 +16,8 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::listeners::Ensured;
-use crate::master::outbox::{Message, Unheard};
-use crate::master::process::{Asked, Ours, Process};
+use crate::master::outbox::{Message, SendFailed};
+use crate::master::process::{EndRequest, MasterSide, Process};
 use crate::master::tls::Secrets;
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
@@ -58,21 +58,21 @@ impl Master {
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
             Action::Adopt { slot, by } => self.adopt(slot, by),
-            Action::Release { slot, by } => self.tell(by, Message::Release(slot)),
+            Action::Release { slot, by } => self.send(by, Message::Release(slot)),
             Action::CloseListeners => self.listeners.close(),
             Action::StartCanary {
                 worker,
                 slot,
                 generation,
-            } => match self.begin_trial(worker) {
+            } => match self.begin_canary(worker) {
                 Ok(()) => self.spawn(worker, slot, generation, Image::OnDisk),
                 Err(why) => {
                     self.canary_failed(why);
-                    self.tell_supervisor(Event::SpawnFailed(worker));
+                    self.handle_event(Event::SpawnFailed(worker));
                 }
             },
             Action::ExecInPlace => self.exec_in_place(),
-            Action::Notify(change) => self.tell_change(change),
+            Action::Notify(change) => self.on_change(change),
             Action::Finish(outcome) => return Some(outcome),
         }
         None
@@ -83,9 +83,9 @@ impl Master {
             Ok(process) => {
                 let info = process.info();
                 self.processes.insert(worker, process);
-                self.tell_supervisor(Event::Spawned(worker));
+                self.handle_event(Event::Spawned(worker));
                 if let Err(source) = self.hooks.worker_spawned(&info) {
-                    self.refuse("worker_spawned", source);
+                    self.on_hook_refused("worker_spawned", source);
                 }
                 if image == Image::Running
                     && let Some((old, status)) = self.respawning.remove(&slot)
@@ -100,16 +100,16 @@ impl Master {
                     with_causes(&error)
                 );
                 tracing::warn!("{why}");
-                self.fallen = Some((generation, why.clone()));
+                self.last_failure = Some((generation, why.clone()));
                 match image {
-                    Image::Running => self.remember(why),
+                    Image::Running => self.keep_failure(why),
                     Image::OnDisk => self.canary_failed(why),
                 }
-                self.tell_supervisor(Event::SpawnFailed(worker));
+                self.handle_event(Event::SpawnFailed(worker));
             }
             Err(NotSpawned::Refused(hook, source)) => {
-                self.tell_supervisor(Event::SpawnFailed(worker));
-                self.refuse(hook, source);
+                self.handle_event(Event::SpawnFailed(worker));
+                self.on_hook_refused(hook, source);
             }
         }
     }
@@ -120,7 +120,8 @@ impl Master {
         generation: Generation,
         image: Image,
     ) -> Result<Process, NotSpawned> {
-        self.ensure_listeners_of_worker(slot).map_err(NotSpawned::Failed)?;
+        self.ensure_listeners_of_worker(slot)
+            .map_err(NotSpawned::Failed)?;
         let row = Page::new()
             .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
@@ -139,18 +140,18 @@ impl Master {
             tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
             listeners: self.listeners.numbers(slot),
         };
-        let mut asked = WorkerCommand {
+        let mut command = WorkerCommand {
             arguments: std::env::args_os().skip(1).collect(),
             ..WorkerCommand::default()
         };
         self.hooks
-            .worker_command(slot, generation, &mut asked)
+            .worker_command(slot, generation, &mut command)
             .map_err(|source| NotSpawned::Refused("worker_command", source))?;
         let WorkerCommand {
             arguments,
             environment,
             limits,
-        } = asked;
+        } = command;
         let program = match image {
             Image::Running => Path::new(RUNNING_IMAGE),
             Image::OnDisk => self.program.path(),
@@ -175,7 +176,7 @@ impl Master {
         };
         let pid = spawn(&mut command, inherit)
             .map_err(|error| NotSpawned::Failed(spawn_error(error, program, self.credentials)))?;
-        let ours = Ours { channel: ours, row };
+        let ours = MasterSide { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
     }
 
@@ -186,14 +187,14 @@ impl Master {
         Ok(ensured)
     }
 
-    /// As [`ensure_listeners`](Self::ensure_listeners), and tells the adopter if the listeners could not be made when the
-    /// slot was adopted.
+    /// As [`ensure_listeners`](Self::ensure_listeners). If the listeners could not be made when the
+    /// slot was adopted, its adopter gets them now.
     fn ensure_listeners_of_worker(&mut self, slot: Slot) -> Result<(), Error> {
         if self.ensure_listeners(slot)? == Ensured::New
             && let Some(by) = self.supervisor.adopter_of(slot)
         {
-            self.tell(by, Message::Adopt(slot));
-            self.tell_change(Change::Adopted { slot, by });
+            self.send(by, Message::Adopt(slot));
+            self.on_change(Change::Adopted { slot, by });
         }
         Ok(())
     }
@@ -202,7 +203,7 @@ impl Master {
     /// the kernel gives them a share of the new connections at once.
     fn adopt(&mut self, slot: Slot, by: WorkerId) {
         match self.ensure_listeners(slot) {
-            Ok(_) => self.tell(by, Message::Adopt(slot)),
+            Ok(_) => self.send(by, Message::Adopt(slot)),
             Err(error) => {
                 let why = with_causes(&error);
                 tracing::warn!(%slot, "the listeners are made with the slot's worker: {why}");
@@ -212,14 +213,14 @@ impl Master {
 
     fn drain(&mut self, worker: WorkerId, idle: Idle) {
         if let Some(process) = self.processes.get_mut(&worker) {
-            process.asked = Asked::ToDrain;
+            process.end_request = EndRequest::Drain;
         }
-        self.tell(worker, Message::Drain(idle));
+        self.send(worker, Message::Drain(idle));
     }
 
     fn abort(&mut self, worker: WorkerId) {
         if let Some(process) = self.processes.get_mut(&worker) {
-            process.asked = Asked::ToDie;
+            process.end_request = EndRequest::Abort;
             signal(process, Signal::SIGABRT);
         }
     }
@@ -227,8 +228,8 @@ impl Master {
     fn kill(&mut self, worker: WorkerId) {
         if let Some(process) = self.processes.get_mut(&worker) {
             // That it hung is the reason, even if it has to be killed in the end.
-            if process.asked != Asked::ToDie {
-                process.asked = Asked::Killed;
+            if process.end_request != EndRequest::Abort {
+                process.end_request = EndRequest::Kill;
             }
             signal(process, Signal::SIGKILL);
         }
@@ -236,7 +237,7 @@ impl Master {
 
     /// Kills a worker that has broken the protocol: it could not be told anything any more. What it
     /// did is the reason that is told with its end.
-    pub(super) fn cut_off(&mut self, worker: WorkerId, error: &io::Error) {
+    pub(super) fn on_protocol_error(&mut self, worker: WorkerId, error: &io::Error) {
         if let Some(process) = self.processes.get(&worker) {
             let (slot, pid) = (process.slot, process.pid);
             tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
@@ -250,26 +251,26 @@ impl Master {
         !self.listeners.of_alone(slot).is_empty()
     }
 
-    pub(super) fn tell(&mut self, worker: WorkerId, message: Message) {
+    pub(super) fn send(&mut self, worker: WorkerId, message: Message) {
         if let Some(process) = self.processes.get_mut(&worker) {
-            let unheard = process.tell(message, &self.listeners).err();
-            self.note_unheard(worker, unheard);
+            let failed = process.send(message, &self.listeners).err();
+            self.on_send_failed(worker, failed);
         }
     }
 
     /// Tells the workers what their channels had no room for.
-    pub(super) fn tell_rest(&mut self) {
-        let tell_rest = |process: &mut Process| process.tell_rest(&self.listeners).err();
-        let unheard = self.processes.iter_mut();
-        let unheard = unheard.filter_map(|(&worker, process)| Some((worker, tell_rest(process)?)));
-        for (worker, unheard) in unheard.collect::<Vec<_>>() {
-            self.note_unheard(worker, Some(unheard));
+    pub(super) fn send_pending(&mut self) {
+        let send_pending = |process: &mut Process| process.send_pending(&self.listeners).err();
+        let failed = self.processes.iter_mut();
+        let failed = failed.filter_map(|(&worker, process)| Some((worker, send_pending(process)?)));
+        for (worker, failed) in failed.collect::<Vec<_>>() {
+            self.on_send_failed(worker, Some(failed));
         }
     }
 
     /// A slot must not be left unattended because a worker did not hear that it is to adopt it.
-    fn note_unheard(&mut self, by: WorkerId, unheard: Option<Unheard>) {
-        let Some(Unheard { message, error }) = unheard else {
+    fn on_send_failed(&mut self, by: WorkerId, failed: Option<SendFailed>) {
+        let Some(SendFailed { message, error }) = failed else {
             return;
         };
         // One that has just died; its exit will be reaped.
@@ -278,7 +279,7 @@ impl Master {
         }
         tracing::error!(worker = %by, ?message, %error, "a worker did not hear");
         if let Message::Adopt(slot) = message {
-            self.tell_supervisor(Event::NotAdopted { slot, by });
+            self.handle_event(Event::NotAdopted { slot, by });
         }
     }
 
@@ -287,16 +288,16 @@ impl Master {
         self.hooks.reopen_logs();
         let workers: Vec<_> = self.processes.keys().copied().collect();
         for worker in workers {
-            self.tell(worker, Message::ReopenLogs);
+            self.send(worker, Message::ReopenLogs);
         }
     }
 
-    fn tell_change(&mut self, change: Change) {
+    fn on_change(&mut self, change: Change) {
         match change {
-            Change::Serving => self.tell_serving(),
-            Change::WorkerReady(worker, ..) => self.tell_worker(worker, Notice::WorkerReady),
-            Change::WorkerDraining(worker, ..) => self.tell_worker(worker, Notice::WorkerDraining),
-            Change::WorkerHung(worker, ..) => self.tell_worker(worker, Notice::WorkerHung),
+            Change::Serving => self.on_serving(),
+            Change::WorkerReady(worker, ..) => self.notify_of(worker, Notice::WorkerReady),
+            Change::WorkerDraining(worker, ..) => self.notify_of(worker, Notice::WorkerDraining),
+            Change::WorkerHung(worker, ..) => self.notify_of(worker, Notice::WorkerHung),
             Change::Draining => {
                 tracing::info!("draining");
                 self.notify(&Notice::Draining);
@@ -309,7 +310,9 @@ impl Master {
                 tracing::info!(%generation, "reload finished");
                 self.notify(&Notice::ReloadFinished { generation });
             }
-            Change::ReloadAbandoned { generation, why } => self.tell_abandoned(generation, why),
+            Change::ReloadAbandoned { generation, why } => {
+                self.on_reload_abandoned(generation, why)
+            }
             Change::UpgradeStarted => {
                 tracing::info!(program = %self.program.path().display(), "upgrade started");
                 self.notify(&Notice::UpgradeStarted);
@@ -318,7 +321,7 @@ impl Master {
                 tracing::info!("upgrade finished");
                 self.notify(&Notice::UpgradeFinished);
             }
-            Change::UpgradeAbandoned { why } => self.tell_upgrade_abandoned(why),
+            Change::UpgradeAbandoned { why } => self.on_upgrade_abandoned(why),
             Change::Resized { workers } => {
                 self.workers = workers.get();
                 tracing::info!(%workers, "resized");
@@ -353,13 +356,13 @@ impl Master {
         }
     }
 
-    fn tell_serving(&mut self) {
+    fn on_serving(&mut self) {
         let addresses = self.listeners.addresses();
         let serving = self.processes.values();
-        let serving = serving.filter(|process| process.asked == Asked::Nothing);
+        let serving = serving.filter(|process| process.end_request == EndRequest::None);
         let workers: Vec<_> = serving.map(Process::info).collect();
         if let Err(source) = self.hooks.serving(&addresses, &workers) {
-            return self.refuse("serving", source);
+            return self.on_hook_refused("serving", source);
         }
         self.handle.set_serving(&addresses);
         let pid = std::process::id();
@@ -370,8 +373,11 @@ impl Master {
         });
     }
 
-    fn tell_abandoned(&mut self, generation: Generation, why: Abandoned) {
-        let its = self.fallen.as_ref().filter(|(of, _)| *of == generation);
+    fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
+        let its = self
+            .last_failure
+            .as_ref()
+            .filter(|(of, _)| *of == generation);
         let why = match (why, its) {
             (
                 Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned,
@@ -385,7 +391,7 @@ impl Master {
         self.notify(&Notice::ReloadAbandoned { generation, why });
     }
 
-    fn tell_worker(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
+    fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
         if let Some(process) = self.processes.get(&worker) {
             let notice = notice(process.info());
             tracing::debug!(?notice);
@@ -394,17 +400,17 @@ impl Master {
     }
 
     pub(super) fn notify(&mut self, notice: &Notice) {
-        self.init.tell(notice);
+        self.init.notify(notice);
         self.hooks.notice(notice);
         if let Some(announcer) = &mut self.announcer {
             announcer.announce(notice);
         }
     }
 
-    fn refuse(&mut self, hook: &'static str, source: BoxError) {
+    fn on_hook_refused(&mut self, hook: &'static str, source: BoxError) {
         tracing::error!(hook, error = %source, "a hook refused");
-        self.refused.get_or_insert(Error::Hook { hook, source });
-        self.tell_supervisor(Event::HookRefused);
+        self.hook_error.get_or_insert(Error::Hook { hook, source });
+        self.handle_event(Event::HookRefused);
     }
 
     fn slot_of(&self, worker: WorkerId) -> Option<Slot> {

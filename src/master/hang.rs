@@ -32,12 +32,12 @@ struct Waiting {
 pub(crate) struct Sample {
     /// When its event loop last went round; zero if it never did.
     pub(crate) heartbeat: Duration,
-    pub(crate) work: Work,
+    pub(crate) work: PendingWork,
 }
 
 /// What a worker has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum PendingWork {
     None,
     /// Connections that nobody has accepted yet.
     Queued,
@@ -103,9 +103,9 @@ impl HangWatch {
         let since = match work {
             // It has not begun to accept.
             _ if heartbeat.is_zero() => None,
-            Work::None => None,
-            Work::Begun => Some(heartbeat),
-            Work::Queued => Some(self.queued_since(worker, heartbeat, now)),
+            PendingWork::None => None,
+            PendingWork::Begun => Some(heartbeat),
+            PendingWork::Queued => Some(self.queued_since(worker, heartbeat, now)),
         };
         let Some(since) = since else {
             self.forget(worker);
@@ -118,8 +118,8 @@ impl HangWatch {
         // Not a moment later than it is due.
         self.next = self.next.min(since.saturating_add(self.timeout));
         match work {
-            Work::Queued => Verdict::Doubtful,
-            Work::None | Work::Begun => Verdict::Well,
+            PendingWork::Queued => Verdict::Doubtful,
+            PendingWork::None | PendingWork::Begun => Verdict::Well,
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         HangWatch::new(seconds(8), seconds(1000))
     }
 
-    fn judge(watch: &mut HangWatch, now: u64, heartbeat: u64, work: Work) -> Verdict {
+    fn judge(watch: &mut HangWatch, now: u64, heartbeat: u64, work: PendingWork) -> Verdict {
         let sample = Sample {
             heartbeat: seconds(heartbeat),
             work,
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_timeout_without_end_is_fine() {
         let mut watch = HangWatch::new(Duration::MAX, seconds(1000));
-        for work in [Work::Begun, Work::Queued] {
+        for work in [PendingWork::Begun, PendingWork::Queued] {
             assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
         }
         assert!(watch.left(seconds(5000)) > seconds(1 << 40));
@@ -177,47 +177,86 @@ mod tests {
     fn neither_half_is_enough() {
         let mut watch = watch();
         for now in 1000..2000 {
-            assert_eq!(judge(&mut watch, now, 900, Work::None), Verdict::Well);
+            assert_eq!(
+                judge(&mut watch, now, 900, PendingWork::None),
+                Verdict::Well
+            );
         }
         for now in 2000..3000 {
-            assert_eq!(judge(&mut watch, now, now - 7, Work::Begun), Verdict::Well);
-            assert_ne!(judge(&mut watch, now, now - 1, Work::Queued), Verdict::Hung);
+            assert_eq!(
+                judge(&mut watch, now, now - 7, PendingWork::Begun),
+                Verdict::Well
+            );
+            assert_ne!(
+                judge(&mut watch, now, now - 1, PendingWork::Queued),
+                Verdict::Hung
+            );
         }
-        assert_eq!(judge(&mut watch, 3000, 2992, Work::Begun), Verdict::Hung);
+        assert_eq!(
+            judge(&mut watch, 3000, 2992, PendingWork::Begun),
+            Verdict::Hung
+        );
     }
 
     #[test]
     fn an_old_heartbeat_does_not_date_what_has_just_been_queued() {
         let mut watch = watch();
-        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Doubtful);
-        assert_eq!(judge(&mut watch, 1009, 10, Work::Queued), Verdict::Doubtful);
+        assert_eq!(
+            judge(&mut watch, 1002, 10, PendingWork::Queued),
+            Verdict::Doubtful
+        );
+        assert_eq!(
+            judge(&mut watch, 1009, 10, PendingWork::Queued),
+            Verdict::Doubtful
+        );
         // It has accepted them all, if late.
-        assert_eq!(judge(&mut watch, 1010, 10, Work::None), Verdict::Well);
-        assert_eq!(judge(&mut watch, 1011, 10, Work::Queued), Verdict::Doubtful);
-        assert_eq!(judge(&mut watch, 1018, 10, Work::Queued), Verdict::Doubtful);
-        assert_eq!(judge(&mut watch, 1019, 10, Work::Queued), Verdict::Hung);
+        assert_eq!(
+            judge(&mut watch, 1010, 10, PendingWork::None),
+            Verdict::Well
+        );
+        assert_eq!(
+            judge(&mut watch, 1011, 10, PendingWork::Queued),
+            Verdict::Doubtful
+        );
+        assert_eq!(
+            judge(&mut watch, 1018, 10, PendingWork::Queued),
+            Verdict::Doubtful
+        );
+        assert_eq!(
+            judge(&mut watch, 1019, 10, PendingWork::Queued),
+            Verdict::Hung
+        );
     }
 
     #[test]
     fn one_that_has_moved_is_given_its_time_again() {
         let mut watch = watch();
-        assert_eq!(judge(&mut watch, 1002, 10, Work::Queued), Verdict::Doubtful);
         assert_eq!(
-            judge(&mut watch, 1010, 1005, Work::Queued),
+            judge(&mut watch, 1002, 10, PendingWork::Queued),
             Verdict::Doubtful
         );
         assert_eq!(
-            judge(&mut watch, 1017, 1005, Work::Queued),
+            judge(&mut watch, 1010, 1005, PendingWork::Queued),
             Verdict::Doubtful
         );
-        assert_eq!(judge(&mut watch, 1018, 1005, Work::Queued), Verdict::Hung);
+        assert_eq!(
+            judge(&mut watch, 1017, 1005, PendingWork::Queued),
+            Verdict::Doubtful
+        );
+        assert_eq!(
+            judge(&mut watch, 1018, 1005, PendingWork::Queued),
+            Verdict::Hung
+        );
     }
 
     #[test]
     fn one_that_has_not_begun_to_accept_does_not_hang() {
         let mut watch = watch();
         for now in 1000..1100 {
-            assert_eq!(judge(&mut watch, now, 0, Work::Queued), Verdict::Well);
+            assert_eq!(
+                judge(&mut watch, now, 0, PendingWork::Queued),
+                Verdict::Well
+            );
         }
     }
 
@@ -226,14 +265,20 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1001)), Round::NotYet);
         assert_eq!(watch.round(seconds(1002)), Round::Due);
-        judge(&mut watch, 1002, 1002, Work::Begun);
-        judge(&mut watch, 1002, 10, Work::Queued);
+        judge(&mut watch, 1002, 1002, PendingWork::Begun);
+        judge(&mut watch, 1002, 10, PendingWork::Queued);
         // Everybody stood still from here on for as long as makes a worker hung.
         assert_eq!(watch.round(seconds(1010)), Round::Skipped);
         assert_eq!(watch.round(seconds(1012)), Round::Due);
-        assert_eq!(judge(&mut watch, 1012, 10, Work::Queued), Verdict::Doubtful);
+        assert_eq!(
+            judge(&mut watch, 1012, 10, PendingWork::Queued),
+            Verdict::Doubtful
+        );
         // One that has not moved since is hung all the same.
-        assert_eq!(judge(&mut watch, 1012, 1002, Work::Begun), Verdict::Hung);
+        assert_eq!(
+            judge(&mut watch, 1012, 1002, PendingWork::Begun),
+            Verdict::Hung
+        );
     }
 
     #[test]
@@ -241,7 +286,7 @@ mod tests {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1004)), Round::Due);
         assert_eq!(watch.left(seconds(1004)), seconds(2));
-        judge(&mut watch, 1004, 997, Work::Begun);
+        judge(&mut watch, 1004, 997, PendingWork::Begun);
         assert_eq!(watch.left(seconds(1004)), seconds(1));
         assert!(watch.is_stale(seconds(1002), seconds(1004)));
         assert!(!watch.is_stale(seconds(1003), seconds(1004)));

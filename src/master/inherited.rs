@@ -186,7 +186,11 @@ mod tests {
     fn a_name_survives_the_way_through_the_manager() {
         let longest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
         for asked in ["127.0.0.1:0", "0.0.0.0:80", "[::]:80", longest] {
-            for scope in [ListenerScope::Shared, ListenerScope::Slot(Slot(0)), ListenerScope::Slot(Slot(1023))] {
+            for scope in [
+                ListenerScope::Shared,
+                ListenerScope::Slot(Slot(0)),
+                ListenerScope::Slot(Slot(1023)),
+            ] {
                 let asked = asked.parse().expect("an address");
                 let name = Name { asked, scope };
                 let text = name.to_string();

@@ -79,13 +79,13 @@ impl Init {
         self.report.resume(addresses, workers, serving);
     }
 
-    pub(crate) fn tell(&mut self, notice: &Notice) {
+    pub(crate) fn notify(&mut self, notice: &Notice) {
         let Some(manager) = &mut self.manager else {
             return;
         };
         // clock_gettime(2) does not fail for a clock that exists.
         let now = NotifyState::monotonic_usec_now().unwrap_or(NotifyState::MonotonicUsec(0));
-        if let Some(lines) = self.report.hear(notice, now) {
+        if let Some(lines) = self.report.on_notice(notice, now) {
             manager.send(&lines, &[]);
         }
     }

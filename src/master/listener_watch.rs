@@ -68,7 +68,7 @@ impl Master {
                     self.notify(&Notice::ListenerReopened { address, slot });
                     if socket == Socket::New {
                         // The workers have the old one.
-                        self.tell_supervisor(Event::Reload);
+                        self.handle_event(Event::Reload);
                     }
                 }
                 Err(error) => {

@@ -13,7 +13,7 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Inherited, Name, ListenerScope};
+use crate::master::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::bound::{Reopened, Socket};
 use crate::protocol::inbox::Inbox;
@@ -251,7 +251,9 @@ impl Listeners {
         self.bound
             .iter()
             .filter_map(|bound| match &bound.listeners {
-                SlotListeners::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                SlotListeners::PerSlot(listeners) => {
+                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
+                }
                 SlotListeners::Shared { listener, .. } => Some(listener.as_fd()),
             })
             .collect()
@@ -275,7 +277,9 @@ impl Listeners {
         self.bound
             .iter()
             .filter_map(|bound| match &bound.listeners {
-                SlotListeners::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
+                SlotListeners::PerSlot(listeners) => {
+                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
+                }
                 SlotListeners::Shared { .. } => None,
             })
             .collect()

@@ -5,11 +5,11 @@ mod announce;
 mod apply;
 mod balance;
 mod hang;
-mod hear;
 pub(crate) mod inherited;
 mod init;
 mod listener_watch;
 pub(crate) mod listeners;
+mod messages;
 mod outbox;
 mod patrol;
 mod pid_file;
@@ -43,12 +43,12 @@ use crate::master::init::Init;
 use crate::master::listener_watch::ListenerWatch;
 use crate::master::listeners::Listeners;
 use crate::master::pid_file::PidFile;
-use crate::master::process::{Asked, Process};
+use crate::master::process::{EndRequest, Process};
 use crate::master::program::Program;
 use crate::master::requests::Requests;
-use crate::master::signal_map::Order;
+use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
-use crate::master::upgrade::Trial;
+use crate::master::upgrade::Canary;
 use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
@@ -56,8 +56,8 @@ use crate::sys::credentials::{self, Credentials};
 use crate::sys::signals::Signals;
 use crate::sys::{limits, reap};
 
-/// How many deaths an error tells of.
-const DEATHS_TOLD: usize = 3;
+/// How many failures an error tells of.
+const FAILURES_KEPT: usize = 3;
 
 /// What the master is given by the builder.
 pub(crate) struct Setup {
@@ -87,7 +87,7 @@ struct Master {
     started: Instant,
     program: Program,
     /// The latest upgrade's canary.
-    trial: Option<Trial>,
+    canary: Option<Canary>,
     nesting: u8,
     credentials: Option<Credentials>,
     requests: Requests,
@@ -106,10 +106,10 @@ struct Master {
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    deaths: VecDeque<String>,
+    failures: VecDeque<String>,
     /// How the latest worker ended, and of which generation it was.
-    fallen: Option<(Generation, String)>,
-    refused: Option<Error>,
+    last_failure: Option<(Generation, String)>,
+    hook_error: Option<Error>,
     hooks: Box<dyn Hooks>,
     handle: Handle,
     announcer: Option<Announcer>,
@@ -164,7 +164,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         epoch: Time::ZERO,
         started: Instant::now(),
         program: Program::of_this_process(),
-        trial: None,
+        canary: None,
         nesting,
         credentials,
         requests: Requests::new(config.worker_requests),
@@ -179,9 +179,9 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         hang_watch: patrol::watch(&config),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
-        deaths: VecDeque::new(),
-        fallen: None,
-        refused: None,
+        failures: VecDeque::new(),
+        last_failure: None,
+        hook_error: None,
         hooks,
         handle,
         announcer,
@@ -190,7 +190,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
     };
     if slots > workers {
         // An earlier master had more. Their listeners stay, adopted by those that remain.
-        master.tell_supervisor(Event::Resize(workers));
+        master.handle_event(Event::Resize(workers));
     }
     Ok(master)
 }
@@ -235,7 +235,7 @@ impl Master {
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
-            self.hear()?;
+            self.receive()?;
             let now = self.now();
             self.supervisor.handle_timeout(now);
         }
@@ -252,14 +252,14 @@ impl Master {
     }
 
     /// Waits for something to happen and takes in all that has.
-    fn hear(&mut self) -> Result<(), Error> {
+    fn receive(&mut self) -> Result<(), Error> {
         let now = self.now();
         self.init.tick(now);
         self.wait()?;
-        self.tell_rest();
-        self.hear_workers();
-        self.hear_handles();
-        self.hear_signals();
+        self.send_pending();
+        self.recv_from_workers();
+        self.recv_commands();
+        self.recv_signals();
         self.watch_listeners();
         self.patrol();
         self.share_out();
@@ -271,7 +271,7 @@ impl Master {
         self.epoch + self.started.elapsed()
     }
 
-    fn tell_supervisor(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let now = self.now();
         self.supervisor.handle(event, now);
     }
@@ -299,7 +299,7 @@ impl Master {
         let ours = ours.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let channels = self.processes.values().filter_map(|process| {
             let mut flags = PollFlags::POLLIN;
-            flags.set(PollFlags::POLLOUT, process.has_more_to_hear());
+            flags.set(PollFlags::POLLOUT, process.has_pending());
             Some(PollFd::new(process.channel()?.as_fd(), flags))
         });
         let mut fds: Vec<_> = ours.into_iter().chain(channels).collect();
@@ -310,57 +310,57 @@ impl Master {
         }
     }
 
-    fn hear_signals(&mut self) {
+    fn recv_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            match signal_map::order(signal) {
-                Order::Supervise(event) => {
+            match signal_map::meaning(signal) {
+                SignalMeaning::Supervise(event) => {
                     tracing::info!("{signal} received");
-                    self.heed_operator(event);
+                    self.on_operator_event(event);
                 }
-                Order::ReopenLogs => self.reopen_logs(),
-                Order::Reap => self.reap(),
-                Order::Ignore => tracing::debug!("{signal} ignored"),
+                SignalMeaning::ReopenLogs => self.reopen_logs(),
+                SignalMeaning::Reap => self.reap(),
+                SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }
         }
     }
 
-    fn hear_handles(&mut self) {
-        while let Some(command) = self.asked() {
-            self.obey(command);
+    fn recv_commands(&mut self) {
+        while let Some(command) = self.next_command() {
+            self.apply_command(command);
         }
     }
 
     /// The next thing that a handle in this process has asked for. A handle that sends nonsense
     /// does not exist.
-    fn asked(&self) -> Option<Command> {
+    fn next_command(&self) -> Option<Command> {
         let mut bytes = [0; Command::LEN];
         let len = self.asks.recv(&mut bytes).ok()?;
         Command::decode(&bytes[..len])
     }
 
-    fn heed(&mut self, worker: WorkerId, message: ToMaster) {
+    fn on_message(&mut self, worker: WorkerId, message: ToMaster) {
         match message {
-            ToMaster::Ready(reads) => self.heard_ready(worker, reads),
-            ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
-            ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
-            ToMaster::Asked(command) => self.heed_request(worker, command),
+            ToMaster::Ready(reads) => self.on_ready(worker, reads),
+            ToMaster::Spent => self.handle_event(Event::Spent(worker)),
+            ToMaster::Leaving => self.handle_event(Event::Leaving(worker)),
+            ToMaster::Asked(command) => self.on_request(worker, command),
             ToMaster::NotAdopted(slot) => {
                 let by = worker;
-                self.tell_supervisor(Event::NotAdopted { slot, by });
+                self.handle_event(Event::NotAdopted { slot, by });
             }
             ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn apply_command(&mut self, command: Command) {
         match command {
-            Command::Reload => self.heed_operator(Event::Reload),
-            Command::Upgrade => self.tell_supervisor(Event::Upgrade),
+            Command::Reload => self.on_operator_event(Event::Reload),
+            Command::Upgrade => self.handle_event(Event::Upgrade),
             Command::Stop(Stop::Drain) => {
-                self.tell_supervisor(Event::Stop(supervisor::Stop::Drain));
+                self.handle_event(Event::Stop(supervisor::Stop::Drain));
             }
-            Command::Stop(Stop::Now) => self.tell_supervisor(Event::Stop(supervisor::Stop::Now)),
-            Command::Resize(workers) => self.tell_supervisor(Event::Resize(workers)),
+            Command::Stop(Stop::Now) => self.handle_event(Event::Stop(supervisor::Stop::Now)),
+            Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
             Command::ReopenLogs => self.reopen_logs(),
         }
     }
@@ -376,12 +376,12 @@ impl Master {
             if let Some(worker) = worker {
                 // What it said before it died may still wait in the channel. It is acted on and
                 // told before its end is, and before its pid can become another's.
-                self.hear_last_words(worker);
+                self.recv_final_messages(worker);
                 let outcome = self.carry_out();
                 debug_assert_eq!(outcome, None, "a worker is left");
             }
             match (worker, reap::take(pid)) {
-                (Some(worker), Some(status)) => self.bury(worker, status),
+                (Some(worker), Some(status)) => self.on_exit(worker, status),
                 (None, Some(status)) => {
                     tracing::debug!(%pid, %status, "reaped a process that is no worker");
                 }
@@ -391,43 +391,43 @@ impl Master {
         }
     }
 
-    fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
+    fn on_exit(&mut self, worker: WorkerId, status: ExitStatus) {
         let mut process = self
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
-        process.hang_up();
+        process.close_channel();
         // One that was killed has said nothing, but its row tells what went with it.
         let cut = process.cut().unwrap_or_else(|| process.row.connections());
         self.scoreboard.keep(&process.row);
         if let Some(watch) = &mut self.hang_watch {
             watch.forget(worker);
         }
-        let obituary = process.obituary(status);
+        let exit_report = process.exit_report(status);
         let exit = match status {
             ExitStatus::Code(0) => Exit::Clean,
             ExitStatus::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
             _ => Exit::Crash,
         };
         let info = process.info();
-        match (process.asked, exit) {
-            (Asked::Nothing, Exit::Clean) => tracing::info!("{obituary}"),
-            (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
-            (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
+        match (process.end_request, exit) {
+            (EndRequest::None, Exit::Clean) => tracing::info!("{exit_report}"),
+            (EndRequest::None | EndRequest::Abort, _) => tracing::warn!("{exit_report}"),
+            (EndRequest::Drain | EndRequest::Kill, _) => tracing::debug!("{exit_report}"),
         }
         if cut > 0 {
             tracing::warn!(slot = %info.slot, cut, "connections were cut");
         }
-        self.fallen = Some((info.generation, obituary.clone()));
-        if self.trial_of(worker).is_some() {
-            self.canary_failed(obituary);
+        self.last_failure = Some((info.generation, exit_report.clone()));
+        if self.is_canary(worker) {
+            self.canary_failed(exit_report);
         } else {
-            let unasked = matches!(process.asked, Asked::Nothing | Asked::ToDie);
+            let unasked = matches!(process.end_request, EndRequest::None | EndRequest::Abort);
             if unasked && !self.has_another(info.slot) {
                 self.respawning.insert(info.slot, (info, status));
             }
             if exit != Exit::Clean {
-                self.remember(obituary);
+                self.keep_failure(exit_report);
             }
         }
         self.notify(&Notice::WorkerExited {
@@ -435,7 +435,7 @@ impl Master {
             status,
             cut,
         });
-        self.tell_supervisor(Event::Exited(worker, exit));
+        self.handle_event(Event::Exited(worker, exit));
     }
 
     /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
@@ -446,13 +446,13 @@ impl Master {
 
     /// Whether nobody has asked it to end, nor is it only on trial.
     fn stays(&self, worker: WorkerId, process: &Process) -> bool {
-        process.asked == Asked::Nothing && self.trial_of(worker).is_none()
+        process.end_request == EndRequest::None && !self.is_canary(worker)
     }
 
-    fn remember(&mut self, death: String) {
-        self.deaths.push_back(death);
-        if self.deaths.len() > DEATHS_TOLD {
-            self.deaths.pop_front();
+    fn keep_failure(&mut self, failure: String) {
+        self.failures.push_back(failure);
+        if self.failures.len() > FAILURES_KEPT {
+            self.failures.pop_front();
         }
     }
 
@@ -474,18 +474,18 @@ impl Master {
             outcome: name.to_owned(),
             totals,
         });
-        let deaths = self.deaths.drain(..).collect();
+        let failures = self.failures.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),
-            Outcome::NeverReady => Err(Error::NeverReady { deaths }),
+            Outcome::NeverReady => Err(Error::NeverReady { deaths: failures }),
             Outcome::CrashLimit { crashes, per } => Err(Error::CrashLimit {
                 crashes,
                 per,
-                deaths,
+                deaths: failures,
             }),
-            Outcome::Misconfigured => Err(Error::Misconfigured { deaths }),
+            Outcome::Misconfigured => Err(Error::Misconfigured { deaths: failures }),
             Outcome::HookRefused => Err(self
-                .refused
+                .hook_error
                 .take()
                 .expect("a refusal is kept when the supervisor is told")),
         }

@@ -35,7 +35,7 @@ pub(crate) enum Message {
 
 /// A message that was given up.
 #[derive(Debug)]
-pub(crate) struct Unheard {
+pub(crate) struct SendFailed {
     pub(crate) message: Message,
     pub(crate) error: io::Error,
 }
@@ -67,13 +67,17 @@ impl Outbox {
     }
 
     /// Sends what there is room for; the rest waits. A message that fails otherwise is given up.
-    pub(crate) fn send(&mut self, channel: &Channel, listeners: &Listeners) -> Result<(), Unheard> {
+    pub(crate) fn send(
+        &mut self,
+        channel: &Channel,
+        listeners: &Listeners,
+    ) -> Result<(), SendFailed> {
         while let Some(&message) = self.messages.front() {
             match message.send(channel, listeners) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 result => {
                     self.messages.pop_front();
-                    result.map_err(|error| Unheard { message, error })?;
+                    result.map_err(|error| SendFailed { message, error })?;
                 }
             }
         }

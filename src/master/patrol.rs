@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
-use crate::master::hang::{HangWatch, Round, Sample, Verdict, Work};
+use crate::master::hang::{HangWatch, PendingWork, Round, Sample, Verdict};
 use crate::master::outbox::Message;
-use crate::master::process::{Asked, Process};
+use crate::master::process::{EndRequest, Process};
 use crate::protocol::inbox::Inbox;
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
@@ -45,8 +45,8 @@ impl Master {
         for (worker, verdict) in self.judge_workers(now) {
             match verdict {
                 Verdict::Well => {}
-                Verdict::Doubtful => self.tell(worker, Message::Beat),
-                Verdict::Hung => self.tell_supervisor(Event::Hung(worker)),
+                Verdict::Doubtful => self.send(worker, Message::Beat),
+                Verdict::Hung => self.handle_event(Event::Hung(worker)),
             }
         }
     }
@@ -58,7 +58,7 @@ impl Master {
         let mut verdicts = Vec::new();
         for (&worker, process) in &self.processes {
             // One that was asked to leave has a deadline for that.
-            if process.asked != Asked::Nothing {
+            if process.end_request != EndRequest::None {
                 continue;
             }
             let sample = self.sample(worker, process, &watch, now);
@@ -85,11 +85,11 @@ impl Master {
         let vitals = process.row.vitals(now);
         let heartbeat = vitals.heartbeat;
         let work = if vitals.requests > 0 {
-            Work::Begun
+            PendingWork::Begun
         } else if watch.is_stale(heartbeat, now) && self.is_queued(worker, process.slot) {
-            Work::Queued
+            PendingWork::Queued
         } else {
-            Work::None
+            PendingWork::None
         };
         Sample { heartbeat, work }
     }

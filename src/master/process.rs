@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
-use crate::master::outbox::{Message, Outbox, Unheard};
+use crate::master::outbox::{Message, Outbox, SendFailed};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};
@@ -20,18 +20,18 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
-    pub(crate) asked: Asked,
+    pub(crate) end_request: EndRequest,
     /// Its row of the scoreboard.
     pub(crate) row: Page,
     spawned: Moment,
-    line: Line,
+    channel: ChannelState,
     outbox: Outbox,
-    last_words: LastWords,
+    final_messages: FinalMessages,
 }
 
 /// What the master keeps of what it shares with a worker.
 #[derive(Debug)]
-pub(crate) struct Ours {
+pub(crate) struct MasterSide {
     pub(crate) channel: Channel,
     pub(crate) row: Page,
 }
@@ -40,12 +40,12 @@ record!(Process {
     pid,
     slot,
     generation,
-    asked,
+    end_request,
     row,
     spawned,
-    line,
+    channel,
     outbox,
-    last_words
+    final_messages
 });
 
 /// A point in time, which crosses into the next image as how long ago it was.
@@ -54,24 +54,24 @@ struct Moment(Instant);
 
 /// Whether the master wanted this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    Nothing,
-    ToDrain,
+pub(crate) enum EndRequest {
+    None,
+    Drain,
     /// It hung. Nobody wanted it to end, but for that.
-    ToDie,
-    Killed,
+    Abort,
+    Kill,
 }
 
 /// The control channel, as long as the other side has it open.
 #[derive(Debug)]
-enum Line {
+enum ChannelState {
     Open(Channel),
     Ended,
 }
 
 /// What came from a worker.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum Recv {
     Message(ToMaster),
     /// Nothing for now, or for ever.
     Nothing,
@@ -80,26 +80,26 @@ pub(crate) enum Heard {
 }
 
 #[derive(Debug, Default)]
-struct LastWords {
+struct FinalMessages {
     cut: Option<u32>,
     why: Option<String>,
 }
 
-record!(LastWords { cut, why });
+record!(FinalMessages { cut, why });
 
 impl Process {
-    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: Ours) -> Self {
-        let Ours { channel, row } = ours;
+    pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: MasterSide) -> Self {
+        let MasterSide { channel, row } = ours;
         Self {
             pid,
             slot,
             generation,
-            asked: Asked::Nothing,
+            end_request: EndRequest::None,
             row,
             spawned: Moment(Instant::now()),
-            line: Line::Open(channel),
+            channel: ChannelState::Open(channel),
             outbox: Outbox::default(),
-            last_words: LastWords::default(),
+            final_messages: FinalMessages::default(),
         }
     }
 
@@ -113,80 +113,86 @@ impl Process {
     }
 
     pub(crate) fn channel(&self) -> Option<&Channel> {
-        match &self.line {
-            Line::Open(channel) => Some(channel),
-            Line::Ended => None,
+        match &self.channel {
+            ChannelState::Open(channel) => Some(channel),
+            ChannelState::Ended => None,
         }
     }
 
     /// Tells the worker something, at once or as soon as it has read what it was told before.
-    pub(crate) fn tell(&mut self, message: Message, listeners: &Listeners) -> Result<(), Unheard> {
+    pub(crate) fn send(
+        &mut self,
+        message: Message,
+        listeners: &Listeners,
+    ) -> Result<(), SendFailed> {
         self.outbox.add(message);
-        self.tell_rest(listeners)
+        self.send_pending(listeners)
     }
 
     /// Tells what could not be told before.
-    pub(crate) fn tell_rest(&mut self, listeners: &Listeners) -> Result<(), Unheard> {
-        match &self.line {
-            Line::Open(channel) => self.outbox.send(channel, listeners),
-            Line::Ended => Ok(()),
+    pub(crate) fn send_pending(&mut self, listeners: &Listeners) -> Result<(), SendFailed> {
+        match &self.channel {
+            ChannelState::Open(channel) => self.outbox.send(channel, listeners),
+            ChannelState::Ended => Ok(()),
         }
     }
 
-    pub(crate) fn has_more_to_hear(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         !self.outbox.is_empty()
     }
 
     /// The next thing that the worker has said. What it says of its own end is noted here.
-    pub(crate) fn hear(&mut self) -> Heard {
-        let Line::Open(channel) = &self.line else {
-            return Heard::Nothing;
+    pub(crate) fn recv(&mut self) -> Recv {
+        let ChannelState::Open(channel) = &self.channel else {
+            return Recv::Nothing;
         };
         match channel.recv_from_worker() {
             Ok(Received::Message(message)) => {
                 match &message {
-                    ToMaster::Drained { cut } => self.last_words.cut = Some(*cut),
-                    ToMaster::Failed(why) => self.last_words.why = Some(why.clone()),
+                    ToMaster::Drained { cut } => self.final_messages.cut = Some(*cut),
+                    ToMaster::Failed(why) => self.final_messages.why = Some(why.clone()),
                     _ => {}
                 }
-                Heard::Message(message)
+                Recv::Message(message)
             }
-            Ok(Received::Nothing) => Heard::Nothing,
+            Ok(Received::Nothing) => Recv::Nothing,
             Ok(Received::End) => {
-                self.line = Line::Ended;
-                Heard::Nothing
+                self.channel = ChannelState::Ended;
+                Recv::Nothing
             }
             Err(error) => {
-                self.hang_up();
-                self.last_words.why = Some(format!("it broke the protocol: {error}"));
-                Heard::Broken(error)
+                self.close_channel();
+                self.final_messages.why = Some(format!("it broke the protocol: {error}"));
+                Recv::Broken(error)
             }
         }
     }
 
     /// Closes the channel, with whatever the worker or its descendants have sent besides.
-    pub(crate) fn hang_up(&mut self) {
-        if let Line::Open(channel) = std::mem::replace(&mut self.line, Line::Ended) {
+    pub(crate) fn close_channel(&mut self) {
+        if let ChannelState::Open(channel) =
+            std::mem::replace(&mut self.channel, ChannelState::Ended)
+        {
             discard(channel);
         }
     }
 
     /// How many connections it had to cut, if it came to say so.
     pub(crate) fn cut(&self) -> Option<u32> {
-        self.last_words.cut
+        self.final_messages.cut
     }
 
     /// How it ended, for the log and the error that ends a server.
-    pub(crate) fn obituary(&self, status: ExitStatus) -> String {
+    pub(crate) fn exit_report(&self, status: ExitStatus) -> String {
         let after = self.spawned.0.elapsed();
         let mut text = format!(
             "worker {} (pid {}) {status} after {after:.1?}",
             self.slot, self.pid
         );
-        if let Some(why) = &self.last_words.why {
+        if let Some(why) = &self.final_messages.why {
             text.push_str(": ");
             text.push_str(why);
-        } else if self.asked == Asked::Nothing
+        } else if self.end_request == EndRequest::None
             && matches!(
                 status,
                 ExitStatus::Signal {
@@ -224,11 +230,11 @@ impl Record for Pid {
     }
 }
 
-record!(enum Asked {
-    0 = Nothing,
-    1 = ToDrain,
-    2 = Killed,
-    3 = ToDie,
+record!(enum EndRequest {
+    0 = None,
+    1 = Drain,
+    2 = Kill,
+    3 = Abort,
 });
 
-record!(enum Line { 0 = Ended, 1 = Open(channel) });
+record!(enum ChannelState { 0 = Ended, 1 = Open(channel) });

@@ -38,13 +38,13 @@ impl Requests {
 
 impl Master {
     /// Does what a worker asks for, or logs that it is refused.
-    pub(super) fn heed_request(&mut self, worker: WorkerId, command: Command) {
+    pub(super) fn on_request(&mut self, worker: WorkerId, command: Command) {
         let user = match self.credentials.is_some_and(Credentials::is_another_user) {
             true => User::Another,
             false => User::Masters,
         };
         if judge(command, self.requests.allowed, user) == Judgement::Granted {
-            return self.obey(command);
+            return self.apply_command(command);
         }
         self.requests.refused += 1;
         let refused = self.requests.refused;

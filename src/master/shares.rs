@@ -60,7 +60,7 @@ impl Master {
                 to: share.to,
                 connections,
             };
-            self.tell(share.from, message);
+            self.send(share.from, message);
         }
     }
 

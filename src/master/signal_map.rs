@@ -6,7 +6,7 @@ use crate::supervisor::{Event, Step, Stop};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum SignalMeaning {
     /// Something to decide.
     Supervise(Event),
     /// Every process calls its hook.
@@ -19,16 +19,16 @@ pub(crate) enum Order {
 
 /// `WINCH` is ignored: a terminal that is resized must not stop a server. A second `TERM`, `QUIT`
 /// or `INT` is a second `Stop`, which the supervisor takes as "now", unless it is the same ask.
-pub(crate) fn order(signal: Signal) -> Order {
+pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
     match signal {
-        Signal::SIGTERM | Signal::SIGQUIT => Order::Supervise(Event::Stop(Stop::Drain)),
-        Signal::SIGINT => Order::Supervise(Event::Stop(Stop::Interrupt)),
-        Signal::SIGHUP => Order::Supervise(Event::Reload),
-        Signal::SIGUSR2 => Order::Supervise(Event::Upgrade),
-        Signal::SIGTTIN => Order::Supervise(Event::ResizeBy(Step::More)),
-        Signal::SIGTTOU => Order::Supervise(Event::ResizeBy(Step::Fewer)),
-        Signal::SIGUSR1 => Order::ReopenLogs,
-        Signal::SIGCHLD => Order::Reap,
-        _ => Order::Ignore,
+        Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),
+        Signal::SIGINT => SignalMeaning::Supervise(Event::Stop(Stop::Interrupt)),
+        Signal::SIGHUP => SignalMeaning::Supervise(Event::Reload),
+        Signal::SIGUSR2 => SignalMeaning::Supervise(Event::Upgrade),
+        Signal::SIGTTIN => SignalMeaning::Supervise(Event::ResizeBy(Step::More)),
+        Signal::SIGTTOU => SignalMeaning::Supervise(Event::ResizeBy(Step::Fewer)),
+        Signal::SIGUSR1 => SignalMeaning::ReopenLogs,
+        Signal::SIGCHLD => SignalMeaning::Reap,
+        _ => SignalMeaning::Ignore,
     }
 }

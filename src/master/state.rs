@@ -28,7 +28,7 @@ use crate::sys::signals::Before;
 /// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
 /// adds a field raises [`state::VERSION`].
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct MasterState {
     pub(super) program: Program,
     pub(super) nesting: u8,
     /// Whom its workers run as.
@@ -42,13 +42,13 @@ pub(super) struct State {
     pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    pub(super) deaths: VecDeque<String>,
+    pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
     /// What handles of the former image have asked for and nobody has read.
-    pub(super) asked: Vec<Command>,
+    pub(super) commands: Vec<Command>,
 }
 
-record!(State {
+record!(MasterState {
     program,
     nesting,
     credentials,
@@ -60,12 +60,12 @@ record!(State {
     tls_files,
     processes,
     respawning,
-    deaths,
+    failures,
     pid_file,
-    asked,
+    commands,
 });
 
-impl State {
+impl MasterState {
     /// Makes this process the image on disk, which finds the state; returns only if it fails.
     pub(super) fn exec(&self) -> io::Result<Infallible> {
         let mut writer = Writer::default();
@@ -150,7 +150,7 @@ mod tests {
     use crate::keyring::Keyring;
     use crate::master::inherited::Inherited;
     use crate::master::listeners::Listeners;
-    use crate::master::process::{Asked, Ours};
+    use crate::master::process::{EndRequest, MasterSide};
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::{Page, Scoreboard};
     use crate::protocol::state::Versions;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// A state with something in each of its fields, and its worker's side of the channel.
-    fn state() -> (State, Channel) {
+    fn state() -> (MasterState, Channel) {
         let config = Config {
             addresses: vec!["127.0.0.1:0".parse().expect("an address")],
             ..Config::default()
@@ -185,16 +185,16 @@ mod tests {
         let keys = TicketKeys::new(keyring).expect("a memfd");
         let row = Page::new().expect("a memfd");
         let (ours, theirs) = Channel::pair().expect("a pair");
-        let ours = Ours { channel: ours, row };
+        let ours = MasterSide { channel: ours, row };
         let mut process = Process::new(Pid::from_raw(7), Slot(0), Generation::FIRST, ours);
-        process.asked = Asked::ToDie;
+        process.end_request = EndRequest::Abort;
         let worker = process.info();
         let status = ExitStatus::Signal {
             signal: 9,
             core: Core::Dumped,
         };
         let signals = Signals::block().expect("a signalfd");
-        let state = State {
+        let state = MasterState {
             program: Program::of_this_process(),
             nesting: 1,
             credentials: None,
@@ -206,14 +206,14 @@ mod tests {
             tls_files: Some(memory::sealed(c"files", b"what was read").expect("a memfd")),
             processes: [(WorkerId(1), process)].into(),
             respawning: [(Slot(1), (worker, status))].into(),
-            deaths: ["it fell".to_owned()].into(),
+            failures: ["it fell".to_owned()].into(),
             pid_file: None,
-            asked: vec![Command::Upgrade, Command::Stop(Stop::Now)],
+            commands: vec![Command::Upgrade, Command::Stop(Stop::Now)],
         };
         (state, theirs)
     }
 
-    fn written(state: &State) -> (Vec<u8>, Vec<RawFd>) {
+    fn written(state: &MasterState) -> (Vec<u8>, Vec<RawFd>) {
         let mut writer = Writer::default();
         state.put(&mut writer);
         writer.finish()
@@ -232,10 +232,10 @@ mod tests {
             "{:?}",
             (&state.supervisor, &state.listeners, &state.respawning)
         );
-        let asked = state.asked.clone();
+        let commands = state.commands.clone();
         // As an exec would: the numbers stay open, who had them is gone.
         std::mem::forget(state);
-        let read = State::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
+        let read = MasterState::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
         assert_eq!(
             format!(
                 "{:?}",
@@ -244,11 +244,11 @@ mod tests {
             shown
         );
         assert_eq!(
-            (read.asked.clone(), read.deaths[0].as_str()),
-            (asked, "it fell")
+            (read.commands.clone(), read.failures[0].as_str()),
+            (commands, "it fell")
         );
         let process = &read.processes[&WorkerId(1)];
-        assert_eq!(process.asked, Asked::ToDie);
+        assert_eq!(process.end_request, EndRequest::Abort);
         let channel = process.channel().expect("it is open");
         let ready = ToMaster::Ready(Versions::OURS);
         worker
@@ -266,14 +266,14 @@ mod tests {
             let (bytes, _) = written(&state);
             std::mem::forget(state);
             let part = &bytes[..bytes.len().saturating_sub(cut)];
-            let error = State::read(&state::seal(part, Pid::this())).expect_err("a piece");
+            let error = MasterState::read(&state::seal(part, Pid::this())).expect_err("a piece");
             assert!(error.contains("another form"), "{cut} bytes less: {error}");
         }
         let (state, _worker) = state();
         let (mut bytes, _) = written(&state);
         std::mem::forget(state);
         bytes.push(0);
-        State::read(&state::seal(&bytes, Pid::this())).expect_err("a byte too many");
+        MasterState::read(&state::seal(&bytes, Pid::this())).expect_err("a byte too many");
     }
 
     #[test]
@@ -281,11 +281,11 @@ mod tests {
         let (state, _worker) = state();
         let (bytes, _) = written(&state);
         let others = state::seal(&bytes, Pid::from_raw(1));
-        let error = State::read(&others).expect_err("another has left it");
+        let error = MasterState::read(&others).expect_err("another has left it");
         assert!(error.contains("process 1"), "{error}");
         let mut later = state::seal(&bytes, Pid::this());
         later[8] += 1;
-        let error = State::read(&later).expect_err("nobody reads that yet");
+        let error = MasterState::read(&later).expect_err("nobody reads that yet");
         let next = format!("is of version {}", state::VERSION + 1);
         assert!(error.contains(&next), "{error}");
         // Closing a descriptor twice would end the test here.

@@ -25,10 +25,10 @@ pub(super) struct Secrets {
 
 /// Whether the workers that an upgraded master has found know its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    ToAll,
+pub(super) enum KeyOrigin {
+    Inherited,
     /// They were made a moment ago.
-    ToNobody,
+    Made,
 }
 
 impl Secrets {
@@ -49,9 +49,9 @@ impl Secrets {
         tls: Option<Tls>,
         keys: Option<OwnedFd>,
         files: Option<OwnedFd>,
-    ) -> (Option<Self>, Known) {
+    ) -> (Option<Self>, KeyOrigin) {
         let Some(tls) = tls else {
-            return (None, Known::ToAll);
+            return (None, KeyOrigin::Inherited);
         };
         let files = read(&tls)
             .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"))
@@ -62,9 +62,9 @@ impl Secrets {
                 .inspect_err(|error| tracing::error!(%error, "the keys of tickets are lost"))
                 .ok()
         });
-        let known = match left {
-            Some(_) => Known::ToAll,
-            None => Known::ToNobody,
+        let origin = match left {
+            Some(_) => KeyOrigin::Inherited,
+            None => KeyOrigin::Made,
         };
         let fresh = || {
             fresh_keys()
@@ -72,7 +72,7 @@ impl Secrets {
                 .ok()
         };
         let keys = left.or_else(fresh);
-        (Some(Self { tls, files, keys }), known)
+        (Some(Self { tls, files, keys }), origin)
     }
 
     /// What a worker inherits.
@@ -138,7 +138,7 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 impl Master {
     /// Tells the supervisor what an operator asks for, unless it is a reload that cannot succeed:
     /// that is given up before a worker is touched.
-    pub(super) fn heed_operator(&mut self, event: Event) {
+    pub(super) fn on_operator_event(&mut self, event: Event) {
         let refused = match (&mut self.secrets, event) {
             (Some(secrets), Event::Reload) if !self.supervisor.is_draining() => {
                 secrets.renew().err()
@@ -146,7 +146,7 @@ impl Master {
             _ => None,
         };
         let Some(error) = refused else {
-            return self.tell_supervisor(event);
+            return self.handle_event(event);
         };
         // As any other that comes to nothing: whoever waits for its end has to hear of it.
         let generation = self.supervisor.next_generation();

@@ -1,10 +1,10 @@
 //! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
 //! binary (execve(2)) and goes on where it was.
 //!
-//! What goes on without a word of ours, because it belongs to the process: its pid, its workers,
-//! the signals that have arrived and are not read yet, the limits. What crosses by name, in a
-//! [`State`]: what the supervisor knows, the workers' channels, the listeners. Everything else is
-//! closed by the exec and made anew.
+//! These belong to the process and go on by themselves: its pid, its workers, the signals that have
+//! arrived and are not read yet, the limits. A [`MasterState`] carries the rest by name: what the
+//! supervisor knows, the workers' channels, the listeners. The exec closes everything else, and the
+//! next image makes it anew.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,11 +21,11 @@ use crate::master::init::Init;
 use crate::master::listener_watch::ListenerWatch;
 use crate::master::listeners::{Listeners, NewAddresses};
 use crate::master::pid_file::PidFile;
-use crate::master::process::{Asked, Process};
+use crate::master::process::{EndRequest, Process};
 use crate::master::program::Identity;
 use crate::master::requests::Requests;
-use crate::master::state::State;
-use crate::master::tls::{Known, Secrets};
+use crate::master::state::MasterState;
+use crate::master::tls::{KeyOrigin, Secrets};
 use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{self, Versions};
@@ -35,21 +35,21 @@ use crate::sys::{exec, limits};
 
 /// A canary, and what it has shown.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct Canary {
     worker: WorkerId,
     /// The file that it runs; `None` if there was none.
     image: Option<Identity>,
     /// What went wrong, for the notice.
-    trouble: Option<String>,
+    failure: Option<String>,
 }
 
 impl Master {
     /// Fails if the program on disk is not to be tried.
-    pub(super) fn begin_trial(&mut self, worker: WorkerId) -> Result<(), String> {
-        self.trial = Some(Trial {
+    pub(super) fn begin_canary(&mut self, worker: WorkerId) -> Result<(), String> {
+        self.canary = Some(Canary {
             worker,
             image: self.program.identity().ok(),
-            trouble: None,
+            failure: None,
         });
         self.trust_program()
     }
@@ -72,36 +72,40 @@ impl Master {
         }
     }
 
-    /// The trial of this worker, if it is the canary.
-    pub(super) fn trial_of(&self, worker: WorkerId) -> Option<&Trial> {
-        self.trial.as_ref().filter(|trial| trial.worker == worker)
+    pub(super) fn is_canary(&self, worker: WorkerId) -> bool {
+        self.canary
+            .as_ref()
+            .is_some_and(|canary| canary.worker == worker)
     }
 
     /// Notes what will be told as the reason when the upgrade is abandoned.
-    pub(super) fn canary_failed(&mut self, trouble: String) {
-        if let Some(trial) = &mut self.trial {
-            trial.trouble = Some(trouble);
+    pub(super) fn canary_failed(&mut self, failure: String) {
+        if let Some(canary) = &mut self.canary {
+            canary.failure = Some(failure);
         }
     }
 
     /// A worker accepts connections. A canary must be able to take over besides, which is asked
     /// before the exec: after it nobody is left who could do without it.
-    pub(super) fn heard_ready(&mut self, worker: WorkerId, reads: Versions) {
+    pub(super) fn on_ready(&mut self, worker: WorkerId, reads: Versions) {
         let ours = state::VERSION;
-        if self.trial_of(worker).is_some() && !reads.include(ours) {
+        if self.is_canary(worker) && !reads.include(ours) {
             self.canary_failed(format!(
                 "it reads {reads} of a master's state, and this master writes version {ours}"
             ));
-            return self.tell_supervisor(Event::CanaryIncompatible);
+            return self.handle_event(Event::CanaryIncompatible);
         }
-        self.tell_supervisor(Event::Ready(worker));
+        self.handle_event(Event::Ready(worker));
     }
 
-    pub(super) fn tell_upgrade_abandoned(&mut self, why: Abandoned) {
+    pub(super) fn on_upgrade_abandoned(&mut self, why: Abandoned) {
         let mut why = why.to_string();
-        let trouble = self.trial.as_mut().and_then(|trial| trial.trouble.take());
-        if let Some(trouble) = trouble {
-            why = format!("{why}: {trouble}");
+        let failure = self
+            .canary
+            .as_mut()
+            .and_then(|canary| canary.failure.take());
+        if let Some(failure) = failure {
+            why = format!("{why}: {failure}");
         }
         // An operator may have put the new binary elsewhere than where it is looked for.
         let why = format!("{}: {why}", self.program.path().display());
@@ -111,32 +115,34 @@ impl Master {
 
     /// Becomes the next image, or tells the supervisor that it could not.
     pub(super) fn exec_in_place(&mut self) {
-        let tried = self.trial.as_ref().and_then(|trial| trial.image);
+        let tried = self.canary.as_ref().and_then(|canary| canary.image);
         if tried.is_none() || self.program.identity().ok() != tried {
             self.canary_failed(
                 "it is not the file any more that the canary was started from".into(),
             );
-            return self.tell_supervisor(Event::UpgradeFailed);
+            return self.handle_event(Event::UpgradeFailed);
         }
         if let Err(why) = self.trust_program() {
             self.canary_failed(why);
-            return self.tell_supervisor(Event::UpgradeFailed);
+            return self.handle_event(Event::UpgradeFailed);
         }
-        let (error, asked) = match self.leave() {
+        let (error, commands) = match self.detach() {
             Err(error) => (error, Vec::new()),
             Ok(state) => {
                 let Err(error) = state.exec();
-                (error, self.stay(state))
+                (error, self.restore(state))
             }
         };
         self.canary_failed(error.to_string());
-        self.tell_supervisor(Event::UpgradeFailed);
-        asked.into_iter().for_each(|command| self.obey(command));
+        self.handle_event(Event::UpgradeFailed);
+        commands
+            .into_iter()
+            .for_each(|command| self.apply_command(command));
     }
 
     /// Gives away what crosses.
-    fn leave(&mut self) -> io::Result<State> {
-        Ok(State {
+    fn detach(&mut self) -> io::Result<MasterState> {
+        Ok(MasterState {
             scoreboard: self.scoreboard.share()?,
             ticket_keys: self.secrets.as_ref().and_then(Secrets::share_keys),
             tls_files: self.secrets.as_ref().and_then(Secrets::share_files),
@@ -148,16 +154,16 @@ impl Master {
             listeners: self.listeners.detach(),
             processes: std::mem::take(&mut self.processes),
             respawning: std::mem::take(&mut self.respawning),
-            deaths: std::mem::take(&mut self.deaths),
+            failures: std::mem::take(&mut self.failures),
             pid_file: self.pid_file.take(),
-            asked: std::iter::from_fn(|| self.asked()).collect(),
+            commands: std::iter::from_fn(|| self.next_command()).collect(),
         })
     }
 
     /// The service manager has been told of the start by the image before this one.
     fn resume_init(&mut self) {
         let serving = self.processes.values();
-        let serving = serving.filter(|process| process.asked == Asked::Nothing);
+        let serving = serving.filter(|process| process.end_request == EndRequest::None);
         self.init.resume(
             self.listeners.addresses(),
             self.workers,
@@ -166,13 +172,13 @@ impl Master {
     }
 
     /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
-    fn stay(&mut self, state: State) -> Vec<Command> {
+    fn restore(&mut self, state: MasterState) -> Vec<Command> {
         self.listeners.restore(state.listeners);
         self.processes = state.processes;
         self.respawning = state.respawning;
-        self.deaths = state.deaths;
+        self.failures = state.failures;
         self.pid_file = state.pid_file;
-        state.asked
+        state.commands
     }
 }
 
@@ -205,14 +211,14 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
-    let (secrets, known) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
+    let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
     let mut master = Master {
         workers: state.supervisor.workers().get(),
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
         epoch,
         started: Instant::now(),
         program: state.program,
-        trial: None,
+        canary: None,
         nesting: state.nesting,
         credentials,
         requests: Requests::new(config.worker_requests),
@@ -226,9 +232,9 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         hang_watch: patrol::watch(&config),
         processes,
         respawning: state.respawning,
-        deaths: state.deaths,
-        fallen: None,
-        refused: None,
+        failures: state.failures,
+        last_failure: None,
+        hook_error: None,
         hooks,
         handle,
         announcer: config.announce_fd.and_then(announcer),
@@ -238,21 +244,21 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     master.resume_init();
     master.handle.set_serving(&master.listeners.addresses());
     // The canary was started without the new address or keys, so it has to be replaced as well.
-    if news == NewAddresses::Some || known == Known::ToNobody {
-        master.tell_supervisor(Event::Reload);
+    if news == NewAddresses::Some || origin == KeyOrigin::Made {
+        master.handle_event(Event::Reload);
     }
-    for command in state.asked {
-        master.obey(command);
+    for command in state.commands {
+        master.apply_command(command);
     }
     // Whoever has ended in the last moments of the image before was announced to that one.
     master.reap();
     Ok(master)
 }
 
-fn read(state: RawFd) -> Result<State, Error> {
+fn read(state: RawFd) -> Result<MasterState, Error> {
     exec::take_state(state)
         .map_err(|error| error.to_string())
-        .and_then(|bytes| State::read(&bytes))
+        .and_then(|bytes| MasterState::read(&bytes))
         .map_err(Error::Upgrade)
 }
 

@@ -35,7 +35,11 @@ enum Stage {
 
 impl Report {
     /// The lines that a notice is worth, if any. `now` is the time that goes with a reload.
-    pub(super) fn hear(&mut self, notice: &Notice, now: NotifyState<'static>) -> Option<String> {
+    pub(super) fn on_notice(
+        &mut self,
+        notice: &Notice,
+        now: NotifyState<'static>,
+    ) -> Option<String> {
         match notice {
             Notice::Serving {
                 addresses, workers, ..
@@ -203,7 +207,7 @@ mod tests {
         ];
         let said = notices
             .iter()
-            .filter_map(|notice| report.hear(notice, NOW))
+            .filter_map(|notice| report.on_notice(notice, NOW))
             .collect();
         (report, said)
     }
@@ -219,20 +223,20 @@ mod tests {
     fn a_reload_is_told_from_its_start_to_either_end() {
         let (mut report, _) = serving();
         let generation = Generation(2);
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
-        let started = hear(Notice::ReloadStarted { generation });
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
+        let started = lines(Notice::ReloadStarted { generation });
         assert_eq!(
             started,
             "RELOADING=1\nMONOTONIC_USEC=5\nSTATUS=reloading to generation 2: 2 workers serving on \
              127.0.0.1:80, unix:/a\n"
         );
         // The new worker is ready before the old one leaves: as many as before.
-        assert_eq!(hear(Notice::WorkerReady(worker(0, 20))), "");
-        assert_eq!(hear(exited(0, 10)), "");
-        assert!(hear(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
-        hear(Notice::ReloadStarted { generation });
+        assert_eq!(lines(Notice::WorkerReady(worker(0, 20))), "");
+        assert_eq!(lines(exited(0, 10)), "");
+        assert!(lines(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
+        lines(Notice::ReloadStarted { generation });
         let why = "no\nREADY=0".to_owned();
-        let abandoned = hear(Notice::ReloadAbandoned { generation, why });
+        let abandoned = lines(Notice::ReloadAbandoned { generation, why });
         assert!(abandoned.starts_with("READY=1\nSTATUS=2 w"), "{abandoned}");
         assert!(
             abandoned.ends_with("was abandoned: no READY=0\n"),
@@ -244,30 +248,30 @@ mod tests {
     #[test]
     fn the_status_follows_the_workers() {
         let (mut report, _) = serving();
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
         let on = "serving on 127.0.0.1:80, unix:/a\n";
-        assert_eq!(hear(exited(1, 11)), format!("STATUS=1 of 2 workers {on}"));
-        assert_eq!(hear(Notice::WorkerSpawned(worker(1, 12))), "");
+        assert_eq!(lines(exited(1, 11)), format!("STATUS=1 of 2 workers {on}"));
+        assert_eq!(lines(Notice::WorkerSpawned(worker(1, 12))), "");
         assert_eq!(
-            hear(Notice::WorkerReady(worker(1, 12))),
+            lines(Notice::WorkerReady(worker(1, 12))),
             format!("STATUS=2 workers {on}")
         );
-        let resized = hear(Notice::Resized { workers: 1 });
+        let resized = lines(Notice::Resized { workers: 1 });
         assert_eq!(resized, format!("STATUS=1 worker {on}"));
     }
 
     #[test]
     fn the_end_is_told_and_nothing_after_it_but_how() {
         let (mut report, _) = serving();
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
-        assert_eq!(hear(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");
-        assert_eq!(hear(exited(1, 11)), "");
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
+        assert_eq!(lines(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");
+        assert_eq!(lines(exited(1, 11)), "");
         let generation = Generation(2);
-        assert_eq!(hear(Notice::ReloadStarted { generation }), "");
-        assert_eq!(hear(Notice::ReloadFinished { generation }), "");
+        assert_eq!(lines(Notice::ReloadStarted { generation }), "");
+        assert_eq!(lines(Notice::ReloadFinished { generation }), "");
         let outcome = "drained".to_owned();
         let totals = crate::row::Totals::default();
-        let finished = hear(Notice::Finished { outcome, totals });
+        let finished = lines(Notice::Finished { outcome, totals });
         assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::fuzz;
 use crate::protocol::state::Unreadable;
 
-/// The fields of [`State`] in its order.
+/// The fields of [`MasterState`] in its order.
 type Parts = (
     ((Program, u8), (Option<Credentials>, Snapshot)),
     (
