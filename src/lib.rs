@@ -117,7 +117,7 @@
 //! - Each word of the scoreboard is written by one process at a time, and none guards another.
 //!   Totals never fall. A worker can write its own page alone. What the master knows it does not
 //!   read back from shared memory, and it clamps what it reads.
-//! - What crosses an upgrade is in `master/state.rs`, and a change of it raises `VERSION` in
+//! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`: the canary says what it reads before the master execs. After the exec
 //!   nothing is an error that the server can do without.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.

@@ -16,7 +16,7 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
 use crate::http::{Http, Request, Tls};
 use crate::id::MAX_WORKERS;
-use crate::master::inherited::Inherited;
+use crate::master::init::inherited::Inherited;
 use crate::master::listeners::Listeners as Bound;
 use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;

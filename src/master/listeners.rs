@@ -4,6 +4,7 @@
 mod bound;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io;
 use std::num::NonZeroU16;
@@ -13,9 +14,9 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Inherited, ListenerScope, Name};
+use crate::master::init::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
-pub(super) use crate::master::listeners::bound::{Reopened, Socket};
+pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
 use crate::sys::discard::discard;
@@ -266,7 +267,7 @@ impl Listeners {
     }
 
     /// Opens those again that were shut down.
-    pub(super) fn reopen(&mut self) -> Vec<Reopened> {
+    fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
         let reopen = |bound: &mut Bound| bound.reopen(backlog, unix);
         self.bound.iter_mut().flat_map(reopen).collect()

@@ -5,20 +5,14 @@ mod announce;
 mod apply;
 mod balance;
 mod hang;
-pub(crate) mod inherited;
-mod init;
-mod listener_watch;
+pub(crate) mod init;
 pub(crate) mod listeners;
 mod messages;
 mod outbox;
-mod patrol;
 mod pid_file;
 mod process;
-mod program;
 mod requests;
-mod shares;
 mod signal_map;
-mod state;
 mod tls;
 mod upgrade;
 
@@ -37,18 +31,15 @@ use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::http::Tls;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::announce::Announcer;
-use crate::master::hang::HangWatch;
-use crate::master::inherited::Inherited;
-use crate::master::init::Init;
-use crate::master::listener_watch::ListenerWatch;
-use crate::master::listeners::Listeners;
+use crate::master::hang::HangPolicy;
+use crate::master::init::{Inherited, Init};
+use crate::master::listeners::{ListenerWatch, Listeners};
 use crate::master::pid_file::PidFile;
 use crate::master::process::{EndRequest, Process};
-use crate::master::program::Program;
 use crate::master::requests::Requests;
 use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
-use crate::master::upgrade::Canary;
+use crate::master::upgrade::{Canary, Program};
 use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
@@ -100,9 +91,9 @@ struct Master {
     /// `None` if the server does not speak TLS.
     secrets: Option<Secrets>,
     /// `None` if workers are never taken for hung.
-    hang_watch: Option<HangWatch>,
+    hang: Option<HangPolicy>,
     /// When to look for loads that differ, on the monotonic clock; `None` if never.
-    next_shares: Option<Duration>,
+    next_balance: Option<Duration>,
     processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
     respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
@@ -174,9 +165,9 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         listeners,
         listener_watch: ListenerWatch::default(),
         scoreboard,
-        next_shares: shares::first_look(&config, secrets.as_ref()),
+        next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
-        hang_watch: patrol::watch(&config),
+        hang: hang::from_config(&config),
         processes: BTreeMap::new(),
         respawning: BTreeMap::new(),
         failures: VecDeque::new(),
@@ -261,8 +252,8 @@ impl Master {
         self.recv_commands();
         self.recv_signals();
         self.watch_listeners();
-        self.patrol();
-        self.share_out();
+        self.check_hangs();
+        self.balance();
         self.rotate_ticket_keys();
         Ok(())
     }
@@ -282,8 +273,8 @@ impl Master {
         let deadline = deadlines.into_iter().flatten().min();
         let left = deadline.map(|deadline| deadline.since(self.now()));
         let others = [
-            self.until_patrol(),
-            self.until_shares(),
+            self.until_hang_check(),
+            self.until_balance(),
             self.until_rotation(),
             self.listener_watch.left(),
         ];
@@ -400,7 +391,7 @@ impl Master {
         // One that was killed has said nothing, but its row tells what went with it.
         let cut = process.cut().unwrap_or_else(|| process.row.connections());
         self.scoreboard.keep(&process.row);
-        if let Some(watch) = &mut self.hang_watch {
+        if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }
         let exit_report = process.exit_report(status);

@@ -6,11 +6,17 @@
 //! supervisor knows, the workers' channels, the listeners. The exec closes everything else, and the
 //! next image makes it anew.
 
+mod program;
+mod state;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Instant;
 
+use self::program::Identity;
+pub(super) use self::program::Program;
+use self::state::MasterState;
 use crate::config::Config;
 use crate::error::Error;
 use crate::handle::Command;
@@ -18,17 +24,14 @@ use crate::hooks::Notice;
 use crate::id::WorkerId;
 use crate::master::announce::Announcer;
 use crate::master::init::Init;
-use crate::master::listener_watch::ListenerWatch;
-use crate::master::listeners::{Listeners, NewAddresses};
+use crate::master::listeners::{ListenerWatch, Listeners, NewAddresses};
 use crate::master::pid_file::PidFile;
 use crate::master::process::{EndRequest, Process};
-use crate::master::program::Identity;
 use crate::master::requests::Requests;
-use crate::master::state::MasterState;
 use crate::master::tls::{KeyOrigin, Secrets};
-use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
+use crate::master::{Master, Setup, balance, hang, policy, warn_of_root};
 use crate::protocol::scoreboard::{Page, Scoreboard};
-use crate::protocol::state::{self, Versions};
+use crate::protocol::state::{VERSION, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
@@ -88,7 +91,7 @@ impl Master {
     /// A worker accepts connections. A canary must be able to take over besides, which is asked
     /// before the exec: after it nobody is left who could do without it.
     pub(super) fn on_ready(&mut self, worker: WorkerId, reads: Versions) {
-        let ours = state::VERSION;
+        let ours = VERSION;
         if self.is_canary(worker) && !reads.include(ours) {
             self.canary_failed(format!(
                 "it reads {reads} of a master's state, and this master writes version {ours}"
@@ -227,9 +230,9 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         listeners,
         listener_watch: ListenerWatch::default(),
         scoreboard,
-        next_shares: shares::first_look(&config, secrets.as_ref()),
+        next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
-        hang_watch: patrol::watch(&config),
+        hang: hang::from_config(&config),
         processes,
         respawning: state.respawning,
         failures: state.failures,

@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Activated, Inherited, ListenerScope, Stored};
+use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{access, bind_error};
 use crate::record::record;
 use crate::sys::listener::unix::{self, Access, UnixFile};
@@ -45,16 +45,16 @@ pub(super) enum SlotListeners {
 
 /// A listener that was shut down, and what came of opening it again.
 #[derive(Debug)]
-pub(in crate::master) struct Reopened {
-    pub(in crate::master) address: Address,
+pub(super) struct Reopened {
+    pub(super) address: Address,
     /// `None` if all slots share it.
-    pub(in crate::master) slot: Option<Slot>,
-    pub(in crate::master) result: io::Result<Socket>,
+    pub(super) slot: Option<Slot>,
+    pub(super) result: io::Result<Socket>,
 }
 
 /// What a listener is that was opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::master) enum Socket {
+pub(super) enum Socket {
     /// The one that the workers have.
     Same,
     /// Another, which they have to be given.

@@ -1,12 +1,12 @@
 //! Keeps the workers' loads even: reads their rows and tells those that have too many connections
-//! to whom to give some. `balance.rs` decides.
+//! to whom to give some. `policy.rs` decides.
 
 use std::time::Duration;
 
 use crate::config::{Balance, Config};
 use crate::id::WorkerId;
 use crate::master::Master;
-use crate::master::balance::{self, Load};
+use crate::master::balance::policy::{self, Load};
 use crate::master::outbox::Message;
 use crate::master::process::Process;
 use crate::master::tls::Secrets;
@@ -22,7 +22,10 @@ const IDLE_PERIOD: Duration = Duration::from_secs(1);
 const STALE: Duration = Duration::from_secs(1);
 
 /// When to look first, on the monotonic clock; `None` if never. Connections over TLS cannot move.
-pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
+pub(in crate::master) fn first_look(
+    config: &Config,
+    secrets: Option<&Secrets>,
+) -> Option<Duration> {
     match (config.balance, secrets) {
         (Balance::Even, None) => Some(clock::monotonic() + SHARE_TERM),
         (Balance::Even, Some(_)) | (Balance::Off, _) => None,
@@ -31,24 +34,24 @@ pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<D
 
 impl Master {
     /// How long the master may sleep before it has to look; `None` if nobody could give or take.
-    pub(super) fn until_shares(&self) -> Option<Duration> {
-        let next = self.next_shares?;
+    pub(in crate::master) fn until_balance(&self) -> Option<Duration> {
+        let next = self.next_balance?;
         let several = self.processes.len() > 1;
         several.then(|| next.saturating_sub(clock::monotonic()))
     }
 
     /// Has the workers share, if it is time to.
-    pub(super) fn share_out(&mut self) {
+    pub(in crate::master) fn balance(&mut self) {
         let now = clock::monotonic();
-        if self.next_shares.is_none_or(|next| now < next) {
+        if self.next_balance.is_none_or(|next| now < next) {
             return;
         }
         let loads = self.processes.iter();
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();
         let idle = loads.iter().all(|load| load.served == 0);
-        self.next_shares = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
-        for share in balance::shares(loads) {
+        self.next_balance = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
+        for share in policy::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
                 // It has not even taken what it was given before.

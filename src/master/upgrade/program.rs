@@ -19,7 +19,7 @@ const LINKS_MAX: u32 = 40;
 /// Where it is, found once at the start: the working directory and `PATH` may change, and what
 /// /proc/self/exe leads to is the old file, replaced or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(in crate::master) struct Program {
     path: PathBuf,
 }
 
@@ -28,7 +28,7 @@ record!(Program { path });
 /// Tells a file from another that came to be at the same path while the first one runs: so long
 /// nobody can write to it, and its inode is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(in crate::master) struct Identity {
     device: u64,
     inode: u64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Identity {
 impl Program {
     /// By its name on the command line, as execvp(3) found it. A name that leads nowhere (a
     /// starter may give any) stands for the file that runs.
-    pub(super) fn of_this_process() -> Self {
+    pub(in crate::master) fn of_this_process() -> Self {
         let name = env::args_os().next().unwrap_or_default();
         // Without one, names that are relative to it lead nowhere, and absolute ones need none.
         let directory = env::current_dir().unwrap_or_default();
@@ -46,12 +46,12 @@ impl Program {
         Self { path }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::master) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Which file is there now.
-    pub(super) fn identity(&self) -> io::Result<Identity> {
+    pub(in crate::master) fn identity(&self) -> io::Result<Identity> {
         let metadata = fs::metadata(&self.path)?;
         Ok(Identity {
             device: metadata.dev(),
@@ -62,7 +62,10 @@ impl Program {
     /// The first file or directory by which `user` could change what is executed here: the program
     /// itself, if the user may write to it, or one in a directory on the way to it, links included,
     /// if the user may put another in its place. `None` if there is none.
-    pub(super) fn changeable_by(&self, user: Credentials) -> io::Result<Option<PathBuf>> {
+    pub(in crate::master) fn changeable_by(
+        &self,
+        user: Credentials,
+    ) -> io::Result<Option<PathBuf>> {
         let path = path::absolute(&self.path)?;
         let mut rest: Vec<_> = names(&path);
         let (mut here, mut links) = (PathBuf::from("/"), 0);

@@ -1,12 +1,12 @@
 //! Looking after workers that may hang: reads their rows and the queues of their listeners, and
-//! tells the supervisor. `hang.rs` decides.
+//! tells the supervisor. `policy.rs` decides.
 
 use std::time::Duration;
 
 use crate::config::Config;
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
-use crate::master::hang::{HangWatch, PendingWork, Round, Sample, Verdict};
+use crate::master::hang::policy::{HangPolicy, PendingWork, Round, Sample, Verdict};
 use crate::master::outbox::Message;
 use crate::master::process::{EndRequest, Process};
 use crate::protocol::inbox::Inbox;
@@ -14,23 +14,23 @@ use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
 /// Who may hang, as of now; `None` if nobody is ever taken for hung.
-pub(super) fn watch(config: &Config) -> Option<HangWatch> {
+pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
     let now = clock::monotonic();
     config
         .hang_timeout
-        .map(|timeout| HangWatch::new(timeout, now))
+        .map(|timeout| HangPolicy::new(timeout, now))
 }
 
 impl Master {
     /// How long the master may sleep before it has to look; `None` if there is nobody to look at.
-    pub(super) fn until_patrol(&self) -> Option<Duration> {
-        let watch = self.hang_watch.as_ref()?;
+    pub(in crate::master) fn until_hang_check(&self) -> Option<Duration> {
+        let watch = self.hang.as_ref()?;
         (!self.processes.is_empty()).then(|| watch.left(clock::monotonic()))
     }
 
     /// Looks at every worker, if it is time to.
-    pub(super) fn patrol(&mut self) {
-        let Some(watch) = &mut self.hang_watch else {
+    pub(in crate::master) fn check_hangs(&mut self) {
+        let Some(watch) = &mut self.hang else {
             return;
         };
         let now = clock::monotonic();
@@ -52,7 +52,7 @@ impl Master {
     }
 
     fn judge_workers(&mut self, now: Duration) -> Vec<(WorkerId, Verdict)> {
-        let Some(mut watch) = self.hang_watch.take() else {
+        let Some(mut watch) = self.hang.take() else {
             return Vec::new();
         };
         let mut verdicts = Vec::new();
@@ -70,7 +70,7 @@ impl Master {
             }
             verdicts.push((worker, verdict));
         }
-        self.hang_watch = Some(watch);
+        self.hang = Some(watch);
         verdicts
     }
 
@@ -79,7 +79,7 @@ impl Master {
         &self,
         worker: WorkerId,
         process: &Process,
-        watch: &HangWatch,
+        watch: &HangPolicy,
         now: Duration,
     ) -> Sample {
         let vitals = process.row.vitals(now);

@@ -1,5 +1,5 @@
 //! When a worker hangs: its event loop has not gone round for too long, and there was work for it
-//! all the while. No clock here and no system call; `patrol.rs` has both.
+//! all the while. No clock here and no system call; `watch.rs` has both.
 //!
 //! Neither half is enough. A worker without work has no reason to wake up and stamp its heartbeat,
 //! and one that merely has much to do goes round.
@@ -14,7 +14,7 @@ const ROUNDS_PER_TIMEOUT: u32 = 4;
 
 /// Who may hang, and when to look again. All times are of the monotonic clock.
 #[derive(Debug)]
-pub(crate) struct HangWatch {
+pub(crate) struct HangPolicy {
     timeout: Duration,
     next: Duration,
     /// Since when work is known to wait in the queue of a worker that has not moved since.
@@ -64,7 +64,7 @@ pub(crate) enum Round {
     Due,
 }
 
-impl HangWatch {
+impl HangPolicy {
     pub(crate) fn new(timeout: Duration, now: Duration) -> Self {
         Self {
             timeout,
@@ -152,11 +152,11 @@ mod tests {
     }
 
     /// A timeout of 8 s, begun at 1000 s.
-    fn watch() -> HangWatch {
-        HangWatch::new(seconds(8), seconds(1000))
+    fn watch() -> HangPolicy {
+        HangPolicy::new(seconds(8), seconds(1000))
     }
 
-    fn judge(watch: &mut HangWatch, now: u64, heartbeat: u64, work: PendingWork) -> Verdict {
+    fn judge(watch: &mut HangPolicy, now: u64, heartbeat: u64, work: PendingWork) -> Verdict {
         let sample = Sample {
             heartbeat: seconds(heartbeat),
             work,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_timeout_without_end_is_fine() {
-        let mut watch = HangWatch::new(Duration::MAX, seconds(1000));
+        let mut watch = HangPolicy::new(Duration::MAX, seconds(1000));
         for work in [PendingWork::Begun, PendingWork::Queued] {
             assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
         }

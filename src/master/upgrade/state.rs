@@ -16,7 +16,7 @@ use crate::id::{Slot, WorkerId};
 use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
 use crate::master::process::Process;
-use crate::master::program::Program;
+use crate::master::upgrade::program::Program;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
 use crate::record::{Malformed, Reader, Record, Writer, record};
@@ -148,7 +148,7 @@ mod tests {
     use crate::handle::Stop;
     use crate::id::Generation;
     use crate::keyring::Keyring;
-    use crate::master::inherited::Inherited;
+    use crate::master::init::inherited::Inherited;
     use crate::master::listeners::Listeners;
     use crate::master::process::{EndRequest, MasterSide};
     use crate::protocol::channel::{Channel, ToMaster};

@@ -1,5 +1,5 @@
 //! Who gives connections to whom, so that no worker has much more to do than another. No clock here
-//! and no system call; `shares.rs` has both.
+//! and no system call; `collect.rs` has both.
 //!
 //! The kernel picks a connection's worker by a hash, before anybody knows what will come on it.
 //! With few connections that is a lottery: four of them are one worker's in one case of eight, and

@@ -7,7 +7,7 @@ use nix::poll::PollFd;
 
 use crate::hooks::Notice;
 use crate::master::Master;
-use crate::master::listeners::{Reopened, Socket};
+use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
 use crate::sys::listener;
 
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// When listeners are looked at.
 #[derive(Debug, Default)]
-pub(super) struct ListenerWatch {
+pub(in crate::master) struct ListenerWatch {
     /// `None`: as soon as one is shut down, of which poll(2) tells.
     next: Option<Instant>,
     /// How often a listener could not be opened again.
@@ -26,7 +26,7 @@ pub(super) struct ListenerWatch {
 
 impl ListenerWatch {
     /// How long the master may sleep before it has to look; `None` if poll(2) tells.
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(in crate::master) fn left(&self) -> Option<Duration> {
         let next = self.next?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -34,7 +34,7 @@ impl ListenerWatch {
 
 impl Master {
     /// What tells by poll(2) that a listener was shut down.
-    pub(super) fn watched_listeners(&self) -> Vec<PollFd<'_>> {
+    pub(in crate::master) fn watched_listeners(&self) -> Vec<PollFd<'_>> {
         match self.listener_watch.next {
             None => listener::shut_down_events(self.listeners.all()),
             Some(_) => Vec::new(),
@@ -42,7 +42,7 @@ impl Master {
     }
 
     /// Opens the listeners again that were shut down.
-    pub(super) fn watch_listeners(&mut self) {
+    pub(in crate::master) fn watch_listeners(&mut self) {
         if self
             .listener_watch
             .left()
