@@ -229,7 +229,7 @@ impl Prefork {
         if TAKEN.swap(true, Ordering::AcqRel) {
             return Err(Error::Config("this process already runs a server".into()));
         }
-        let (handle, asks) = self.take_handle()?;
+        let (handle, commands) = self.take_handle()?;
         let result = match role {
             ProcessRole::Worker(marker) => {
                 // The master has checked them, unless this is the canary of an upgrade.
@@ -242,7 +242,7 @@ impl Prefork {
                         config,
                         hooks,
                         handle,
-                        asks,
+                        commands,
                     },
                     marker,
                     app,
@@ -254,10 +254,10 @@ impl Prefork {
                     .into(),
             )),
             ProcessRole::Master { nesting } => {
-                self.supervise(master::Origin::Started { nesting }, handle, asks)
+                self.supervise(master::Origin::Started { nesting }, handle, commands)
             }
             ProcessRole::Upgraded { state } => {
-                self.supervise(master::Origin::Upgraded { state }, handle, asks)
+                self.supervise(master::Origin::Upgraded { state }, handle, commands)
             }
             ProcessRole::Orphan => unreachable!("an orphan has left"),
         };
@@ -269,7 +269,7 @@ impl Prefork {
         mut self,
         origin: master::Origin,
         handle: Handle,
-        asks: UnixDatagram,
+        commands: UnixDatagram,
     ) -> Result<(), Error> {
         let workers = self.parsed()?;
         let Self {
@@ -294,7 +294,7 @@ impl Prefork {
                 credentials,
                 hooks,
                 handle,
-                asks,
+                commands,
             },
             origin,
         )
@@ -308,7 +308,7 @@ impl Prefork {
         if let Some(tls) = &self.tls {
             tls.read_files()?;
         }
-        let (handle, asks) = self.take_handle()?;
+        let (handle, commands) = self.take_handle()?;
         let Self { config, hooks, .. } = self;
         let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
         let addresses = bound.addresses();
@@ -317,7 +317,7 @@ impl Prefork {
             config,
             hooks,
             handle,
-            asks,
+            commands,
         };
         worker::in_process(setup, listeners, &addresses, app)
     }

@@ -59,7 +59,7 @@ pub(crate) struct Setup {
     pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
-    pub(crate) asks: UnixDatagram,
+    pub(crate) commands: UnixDatagram,
 }
 
 /// Where a master comes from.
@@ -84,7 +84,7 @@ struct Master {
     requests: Requests,
     workers: u16,
     signals: Signals,
-    asks: UnixDatagram,
+    commands: UnixDatagram,
     listeners: Listeners,
     listener_watch: ListenerWatch,
     scoreboard: Scoreboard,
@@ -125,7 +125,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         credentials,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     // Before anything is opened, which might get a number that was meant for one of them.
     let mut inherited = Inherited::take()?;
@@ -161,7 +161,7 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
         requests: Requests::new(config.worker_requests),
         workers: slots.get(),
         signals,
-        asks,
+        commands,
         listeners,
         listener_watch: ListenerWatch::default(),
         scoreboard,
@@ -286,7 +286,7 @@ impl Master {
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         };
-        let ours = [self.signals.as_fd(), self.asks.as_fd()];
+        let ours = [self.signals.as_fd(), self.commands.as_fd()];
         let ours = ours.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let channels = self.processes.values().filter_map(|process| {
             let mut flags = PollFlags::POLLIN;
@@ -325,7 +325,7 @@ impl Master {
     /// does not exist.
     fn next_command(&self) -> Option<Command> {
         let mut bytes = [0; Command::LEN];
-        let len = self.asks.recv(&mut bytes).ok()?;
+        let len = self.commands.recv(&mut bytes).ok()?;
         Command::decode(&bytes[..len])
     }
 

@@ -195,7 +195,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         credentials,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     let state = read(state)?;
     let signals =
@@ -226,7 +226,7 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         credentials,
         requests: Requests::new(config.worker_requests),
         signals,
-        asks,
+        commands,
         listeners,
         listener_watch: ListenerWatch::default(),
         scoreboard,

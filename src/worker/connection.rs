@@ -14,6 +14,7 @@ use crate::http::{Closed, ConnectionInfo, Socket, Version};
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
+use crate::worker::source::Origin;
 use crate::worker::stream::Stream;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
@@ -23,29 +24,19 @@ use crate::worker::stream::Stream;
 pub struct Connection {
     stream: Stream,
     local: Arc<Address>,
-    /// Boxed, as hardly any connection has it.
-    luggage: Option<Box<Luggage>>,
+    /// Boxed, because few connections have one.
+    prefix: Option<Box<Prefix>>,
     admission: Admission,
 }
 
-/// What a connection may bring along, until it is read from.
+/// What precedes the bytes that the socket has. Dropped when all of it has been read.
 #[derive(Debug, Default)]
-struct Luggage {
-    past: Past,
-    /// If it comes from a balancer.
+struct Prefix {
+    origin: Origin,
+    /// The PROXY header, if the connection comes from a balancer.
     proxied: Option<Box<Proxied>>,
-    /// Read before by whoever had it then.
+    /// Bytes that were read before and are read again.
     read_ahead: Bytes,
-}
-
-/// What was before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Past {
-    /// The client has just connected.
-    #[default]
-    None,
-    /// Another worker had it, and it was idle.
-    Elsewhere,
 }
 
 impl Connection {
@@ -53,33 +44,33 @@ impl Connection {
         Self {
             stream,
             local,
-            luggage: None,
+            prefix: None,
             admission,
         }
     }
 
     /// A PROXY header comes before anything else, unless it was read elsewhere.
     pub(crate) fn expect_header(&mut self) {
-        let luggage = self.luggage();
-        if luggage.past == Past::None {
-            luggage.proxied = Some(Box::default());
+        let prefix = self.prefix();
+        if prefix.origin == Origin::Client {
+            prefix.proxied = Some(Box::default());
         }
     }
 
-    /// What a balancer has said of the client.
+    /// The addresses that the PROXY header named.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
-        self.luggage.as_deref()?.proxied.as_ref()?.forwarded()
+        self.prefix.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
-    /// It comes from another worker, with what that one knew.
+    /// Marks the connection as handed over by another worker, with what that worker has read.
     pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
-        let luggage = self.luggage();
-        luggage.past = Past::Elsewhere;
-        luggage.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
+        let prefix = self.prefix();
+        prefix.origin = Origin::Worker;
+        prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
         self.put_back(read_ahead);
     }
 
-    /// The next reads bring these bytes, before all others.
+    /// Makes the next reads return these bytes before all others.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -89,36 +80,36 @@ impl Connection {
             true => bytes,
             false => [bytes, later].concat().into(),
         };
-        self.luggage().read_ahead = bytes;
+        self.prefix().read_ahead = bytes;
     }
 
-    /// What was put back and not read again.
+    /// Takes the bytes that were put back and not read again.
     pub(crate) fn take_read_ahead(&mut self) -> Bytes {
-        match &mut self.luggage {
-            Some(luggage) => std::mem::take(&mut luggage.read_ahead),
+        match &mut self.prefix {
+            Some(prefix) => std::mem::take(&mut prefix.read_ahead),
             None => Bytes::new(),
         }
     }
 
-    fn luggage(&mut self) -> &mut Luggage {
-        self.luggage.get_or_insert_default()
+    fn prefix(&mut self) -> &mut Prefix {
+        self.prefix.get_or_insert_default()
     }
 
     fn has_read_ahead(&self) -> bool {
-        let luggage = self.luggage.as_deref();
-        luggage.is_some_and(|luggage| !luggage.read_ahead.is_empty())
+        let prefix = self.prefix.as_deref();
+        prefix.is_some_and(|prefix| !prefix.read_ahead.is_empty())
     }
 
-    /// What was put back, as far as it fits.
+    /// Reads bytes that were put back, as many as fit. Returns how many.
     fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
-        let Some(luggage) = &mut self.luggage else {
+        let Some(prefix) = &mut self.prefix else {
             return 0;
         };
-        let bytes = &mut luggage.read_ahead;
+        let bytes = &mut prefix.read_ahead;
         let len = bytes.len().min(buf.remaining());
         buf.put_slice(&bytes.split_to(len));
-        if bytes.is_empty() && luggage.proxied.is_none() {
-            self.luggage = None;
+        if bytes.is_empty() && prefix.proxied.is_none() {
+            self.prefix = None;
         }
         len
     }
@@ -168,8 +159,8 @@ impl Socket for Connection {
     }
 
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
-        if let Some(luggage) = &mut self.luggage
-            && let Some(proxied) = &mut luggage.proxied
+        if let Some(prefix) = &mut self.prefix
+            && let Some(proxied) = &mut prefix.proxied
         {
             ready!(proxied.poll_header(&mut self.stream, cx))?;
         }
@@ -185,8 +176,8 @@ impl Socket for Connection {
     }
 
     fn was_idle(&self) -> bool {
-        let luggage = self.luggage.as_deref();
-        luggage.is_some_and(|luggage| luggage.past == Past::Elsewhere)
+        let prefix = self.prefix.as_deref();
+        prefix.is_some_and(|prefix| prefix.origin == Origin::Worker)
     }
 
     fn is_bare(&self) -> bool {

@@ -32,8 +32,8 @@ use crate::row::{Row, State};
 use crate::sys::fds::Spares;
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
+use crate::worker::heartbeat;
 use crate::worker::incoming::Queue;
-use crate::worker::pulse;
 use crate::worker::sharing::{Share, Shares};
 
 /// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
@@ -48,7 +48,7 @@ pub(crate) struct Controls {
     pub(crate) channel: Channel,
     pub(crate) queue: Arc<Queue>,
     pub(crate) switch: DrainSwitch,
-    pub(crate) asks: StdUnixDatagram,
+    pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
     pub(crate) row: Row,
@@ -69,7 +69,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         channel,
         queue,
         switch,
-        asks,
+        commands,
         hooks,
         drain_timeout,
         row,
@@ -79,26 +79,26 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
     let mut tasks = JoinSet::new();
     handle_signals(&mut tasks, &switch, &channel)?;
-    let asks = UnixDatagram::from_std(asks)?;
-    let forward = channel.clone();
+    let commands = UnixDatagram::from_std(commands)?;
+    let to_master = channel.clone();
     tasks.spawn_local(async move {
-        while let Some(command) = asked(&asks).await {
-            pass_on(command, &forward);
+        while let Some(command) = next_command(&commands).await {
+            forward(command, &to_master);
         }
     });
-    tasks.spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
+    tasks.spawn_local(heartbeat::run(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
     let (accepting, accepts) = (Arc::clone(&queue), row.clone());
     let ready = tasks.spawn_local(async move {
         accepting.accepting().await;
         accepts.set_state(State::Serving);
-        pulse::stamp(&accepts);
-        tell_ready(&ready);
+        heartbeat::stamp(&accepts);
+        send_ready(&ready);
     });
     let watch = channel.watch()?;
     // As many as an adoption has: every slot has as many listeners as this one, and an inbox.
     let spares = Spares::new(queue.own_listeners() + 1);
-    let mut ears = Ears {
+    let mut control = ControlTask {
         queue,
         switch,
         hooks,
@@ -112,7 +112,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
                 return;
             };
             readable.clear_ready();
-            if ears.follow(&channel) == Lifeline::Cut {
+            if control.recv(&channel) == Lifeline::Cut {
                 return;
             }
         }
@@ -120,7 +120,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     Ok(Started { ready, tasks })
 }
 
-pub(crate) fn tell_ready(channel: &Channel) {
+pub(crate) fn send_ready(channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Ready(Versions::OURS)) {
         tracing::debug!(%error, "the master did not hear that the worker is ready");
     }
@@ -176,7 +176,7 @@ enum Lifeline {
 }
 
 /// What the master's messages work on.
-struct Ears {
+struct ControlTask {
     queue: Arc<Queue>,
     switch: DrainSwitch,
     hooks: Box<dyn Hooks>,
@@ -185,13 +185,13 @@ struct Ears {
     spares: Spares,
 }
 
-impl Ears {
+impl ControlTask {
     /// Does what the master has said. Its end is a cause to drain as well.
-    fn follow(&mut self, channel: &Channel) -> Lifeline {
+    fn recv(&mut self, channel: &Channel) -> Lifeline {
         loop {
             match self.spares.lend(|| channel.recv_from_master()) {
                 Ok(Received::Nothing) => return Lifeline::Held,
-                Ok(Received::Message(message)) => self.obey(message, channel),
+                Ok(Received::Message(message)) => self.apply(message, channel),
                 Ok(Received::End) => {
                     tracing::warn!("the master is gone; draining");
                     call(|| self.hooks.master_died());
@@ -203,7 +203,7 @@ impl Ears {
         }
     }
 
-    fn obey(&mut self, message: ToWorker, channel: &Channel) {
+    fn apply(&mut self, message: ToWorker, channel: &Channel) {
         match message {
             ToWorker::Drain(idle) => self.switch.turn(idle),
             ToWorker::Adopt {
@@ -212,15 +212,15 @@ impl Ears {
                 listeners,
             } => {
                 if let Err(error) = self.queue.adopt(slot, inbox, listeners) {
-                    tell_not_adopted(channel, slot, &error);
+                    send_not_adopted(channel, slot, &error);
                 }
             }
             ToWorker::NotReceived(slot) => {
-                tell_not_adopted(channel, slot, &Errno::EMFILE.into());
+                send_not_adopted(channel, slot, &Errno::EMFILE.into());
             }
             ToWorker::Release(slot) => self.queue.release(slot),
             ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
-            ToWorker::Beat => drop(pulse::stamp(&self.row)),
+            ToWorker::Beat => drop(heartbeat::stamp(&self.row)),
             ToWorker::Share { connections, inbox } => self.shares.ask(Share {
                 inbox: Sender::new(inbox),
                 connections,
@@ -230,7 +230,7 @@ impl Ears {
 }
 
 /// The master has another worker adopt the slot.
-fn tell_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
+fn send_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
     tracing::warn!(%slot, %error, "cannot adopt a slot");
     if let Err(error) = channel.send_to_master(&ToMaster::NotAdopted(slot)) {
         tracing::error!(%slot, %error, "the master did not hear that a slot is not adopted");
@@ -245,10 +245,10 @@ fn call(hook: impl FnOnce()) {
 }
 
 /// The next command that a handle in this process asks for; `None` when no handle is left.
-async fn asked(asks: &UnixDatagram) -> Option<Command> {
+async fn next_command(commands: &UnixDatagram) -> Option<Command> {
     let mut bytes = [0; Command::LEN];
     loop {
-        match asks.recv(&mut bytes).await {
+        match commands.recv(&mut bytes).await {
             Ok(0) | Err(_) => return None,
             Ok(len) => match Command::decode(&bytes[..len]) {
                 Some(command) => return Some(command),
@@ -259,16 +259,16 @@ async fn asked(asks: &UnixDatagram) -> Option<Command> {
 }
 
 /// Passes on what was asked for just before the worker's runtime ended.
-pub(crate) fn forward_rest(asks: &StdUnixDatagram, channel: &Channel) {
+pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
     let mut bytes = [0; Command::LEN];
-    while let Ok(len @ 1..) = asks.recv(&mut bytes) {
+    while let Ok(len @ 1..) = commands.recv(&mut bytes) {
         if let Some(command) = Command::decode(&bytes[..len]) {
-            pass_on(command, channel);
+            forward(command, channel);
         }
     }
 }
 
-fn pass_on(command: Command, channel: &Channel) {
+fn forward(command: Command, channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
         tracing::warn!(?command, %error, "the master did not hear");
     }
@@ -278,7 +278,7 @@ fn pass_on(command: Command, channel: &Channel) {
 pub(crate) struct Alone {
     pub(crate) queue: Arc<Queue>,
     pub(crate) switch: DrainSwitch,
-    pub(crate) asks: StdUnixDatagram,
+    pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) addresses: Vec<Address>,
@@ -297,7 +297,7 @@ pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
     let Alone {
         queue,
         switch,
-        asks,
+        commands,
         hooks,
         handle,
         addresses,
@@ -305,10 +305,10 @@ pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
     } = alone;
     let stopped = Stopped::default();
     let hooks = Rc::new(RefCell::new(hooks));
-    let asks = UnixDatagram::from_std(asks)?;
+    let commands = UnixDatagram::from_std(commands)?;
     let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
     spawn_local(async move {
-        while let Some(command) = asked(&asks).await {
+        while let Some(command) = next_command(&commands).await {
             match command {
                 Command::Stop(Stop::Drain) => switch.turn(Idle::Close),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),

@@ -5,10 +5,10 @@ pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
+mod heartbeat;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
 mod proxied;
-mod pulse;
 pub(crate) mod recycle;
 pub(crate) mod serve;
 pub(crate) mod sharing;
@@ -214,7 +214,7 @@ pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
-    pub(crate) asks: UnixDatagram,
+    pub(crate) commands: UnixDatagram,
 }
 
 /// How the app ended.
@@ -255,7 +255,7 @@ where
         config,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     let inheritance = match marker.take() {
         Ok(inheritance) => inheritance,
@@ -283,7 +283,7 @@ where
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
     let channel = inheritance.channel;
-    let unheard = asks.try_clone();
+    let pending = commands.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
@@ -292,7 +292,7 @@ where
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
-                asks,
+                commands,
                 hooks,
                 drain_timeout: config.drain_timeout,
                 row,
@@ -306,13 +306,13 @@ where
             // An app may accept and leave in one go; the task has had no turn then, and what was a
             // clean exit would pass for a failure to start.
             if queue.is_accepting() && !ready.is_finished() {
-                control::tell_ready(&channel);
+                control::send_ready(&channel);
             }
             Ok(end)
         })
     });
-    if let Ok(unheard) = unheard {
-        control::forward_rest(&unheard, &channel);
+    if let Ok(pending) = pending {
+        control::forward_pending(&pending, &channel);
     }
     report(&channel, result)
 }
@@ -414,7 +414,7 @@ where
         config,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     let (switch, drain) = DrainSwitch::new();
     let (slot, generation) = (Slot(0), Generation::FIRST);
@@ -438,7 +438,7 @@ where
         let stopped = control::start_alone(control::Alone {
             queue: Arc::clone(&queue),
             switch,
-            asks,
+            commands,
             hooks,
             handle: handle.clone(),
             addresses: addresses.to_vec(),

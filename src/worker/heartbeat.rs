@@ -16,7 +16,7 @@ use crate::worker::incoming::Queue;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Stamps for as long as the worker lives, and notes by how much a stamp was late at the most.
-pub(crate) async fn beat(row: Row, queue: Arc<Queue>) {
+pub(crate) async fn run(row: Row, queue: Arc<Queue>) {
     loop {
         queue.occupied().await;
         let mut last = stamp(&row);
@@ -69,7 +69,7 @@ mod tests {
         };
         let row = Row::own();
         let queue = Queue::new(vec![listener], None, 8, None, row.clone()).expect("a listener");
-        spawn_local(beat(row.clone(), Arc::clone(&queue)));
+        spawn_local(run(row.clone(), Arc::clone(&queue)));
         yield_now().await;
         assert_eq!(row.gauge(Gauge::HeartbeatMillis), 0, "nothing to beat for");
         let _client = std::net::TcpStream::connect(address).expect("it listens");
