@@ -1,9 +1,12 @@
 //! What workers say, as far as the master listens: a bound on messages, so that a worker that never
 //! stops sending keeps the master from nothing else.
 
+use crate::handle::{Command, Stop};
 use crate::id::WorkerId;
 use crate::master::Master;
 use crate::master::process::{Process, Recv};
+use crate::protocol::channel::ToMaster;
+use crate::supervisor::{self, Event};
 
 /// How many messages of one worker are taken in before signals and other workers have their turn.
 /// An honest worker says one or two things at a time.
@@ -35,5 +38,46 @@ impl Master {
     /// Takes in what a worker has said that is gone.
     pub(super) fn recv_final_messages(&mut self, worker: WorkerId) {
         self.recv_from_worker(worker, FINAL_MESSAGES_MAX);
+    }
+
+    pub(super) fn recv_commands(&mut self) {
+        while let Some(command) = self.next_command() {
+            self.apply_command(command);
+        }
+    }
+
+    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
+    /// does not exist.
+    pub(super) fn next_command(&self) -> Option<Command> {
+        let mut bytes = [0; Command::LEN];
+        let len = self.commands.recv(&mut bytes).ok()?;
+        Command::decode(&bytes[..len])
+    }
+
+    fn on_message(&mut self, worker: WorkerId, message: ToMaster) {
+        match message {
+            ToMaster::Ready(reads) => self.on_ready(worker, reads),
+            ToMaster::Spent => self.handle_event(Event::Spent(worker)),
+            ToMaster::Leaving => self.handle_event(Event::Leaving(worker)),
+            ToMaster::Asked(command) => self.on_request(worker, command),
+            ToMaster::NotAdopted(slot) => {
+                let by = worker;
+                self.handle_event(Event::NotAdopted { slot, by });
+            }
+            ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
+        }
+    }
+
+    pub(super) fn apply_command(&mut self, command: Command) {
+        match command {
+            Command::Reload => self.on_operator_event(Event::Reload),
+            Command::Upgrade => self.handle_event(Event::Upgrade),
+            Command::Stop(Stop::Drain) => {
+                self.handle_event(Event::Stop(supervisor::Stop::Drain));
+            }
+            Command::Stop(Stop::Now) => self.handle_event(Event::Stop(supervisor::Stop::Now)),
+            Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
+            Command::ReopenLogs => self.reopen_logs(),
+        }
     }
 }

@@ -26,7 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::config::Config;
 use crate::error::{EXIT_MISCONFIGURED, Error};
-use crate::handle::{Command, Handle, Stop};
+use crate::handle::Handle;
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::http::Tls;
 use crate::id::{Generation, Slot, WorkerId};
@@ -40,7 +40,6 @@ use crate::master::requests::Requests;
 use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::{Canary, Program};
-use crate::protocol::channel::ToMaster;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
@@ -312,47 +311,6 @@ impl Master {
                 SignalMeaning::Reap => self.reap(),
                 SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }
-        }
-    }
-
-    fn recv_commands(&mut self) {
-        while let Some(command) = self.next_command() {
-            self.apply_command(command);
-        }
-    }
-
-    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
-    /// does not exist.
-    fn next_command(&self) -> Option<Command> {
-        let mut bytes = [0; Command::LEN];
-        let len = self.commands.recv(&mut bytes).ok()?;
-        Command::decode(&bytes[..len])
-    }
-
-    fn on_message(&mut self, worker: WorkerId, message: ToMaster) {
-        match message {
-            ToMaster::Ready(reads) => self.on_ready(worker, reads),
-            ToMaster::Spent => self.handle_event(Event::Spent(worker)),
-            ToMaster::Leaving => self.handle_event(Event::Leaving(worker)),
-            ToMaster::Asked(command) => self.on_request(worker, command),
-            ToMaster::NotAdopted(slot) => {
-                let by = worker;
-                self.handle_event(Event::NotAdopted { slot, by });
-            }
-            ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
-        }
-    }
-
-    fn apply_command(&mut self, command: Command) {
-        match command {
-            Command::Reload => self.on_operator_event(Event::Reload),
-            Command::Upgrade => self.handle_event(Event::Upgrade),
-            Command::Stop(Stop::Drain) => {
-                self.handle_event(Event::Stop(supervisor::Stop::Drain));
-            }
-            Command::Stop(Stop::Now) => self.handle_event(Event::Stop(supervisor::Stop::Now)),
-            Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
-            Command::ReopenLogs => self.reopen_logs(),
         }
     }
 
