@@ -16,12 +16,7 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
 use crate::http::{Http, Request, Tls};
 use crate::id::MAX_WORKERS;
-use crate::master::init::inherited::Inherited;
-use crate::master::listeners::Listeners as Bound;
-use crate::protocol::channel::ADDRESSES_MAX;
-use crate::protocol::inheritance::ProcessRole;
-use crate::sys::credentials::Credentials;
-use crate::sys::limits::usable_cpus;
+use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
 use crate::worker::serve::Serving;
@@ -79,9 +74,9 @@ pub enum Role {
 /// programs that a worker starts.
 #[must_use]
 pub fn role() -> Role {
-    match ProcessRole::of_this_process() {
-        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => Role::Master,
-        ProcessRole::Worker(_) | ProcessRole::Orphan => Role::Worker,
+    match worker::is_worker() {
+        true => Role::Worker,
+        false => Role::Master,
     }
 }
 
@@ -221,83 +216,36 @@ impl Prefork {
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
-        let role = ProcessRole::of_this_process();
-        if role == ProcessRole::Orphan {
-            // Its master died while it was started. Nobody will ever ask anything of it.
-            std::process::exit(0);
-        }
+        let marker = worker::marker();
         if TAKEN.swap(true, Ordering::AcqRel) {
             return Err(Error::Config("this process already runs a server".into()));
         }
         let (handle, commands) = self.take_handle()?;
-        let result = match role {
-            ProcessRole::Worker(marker) => {
-                // The master has checked them, unless this is the canary of an upgrade.
+        let result = match marker {
+            Some(marker) => {
+                // The master has checked the settings, unless this is the canary of an upgrade.
                 if let Err(error) = self.parsed() {
                     worker::refuse(marker, error);
                 }
-                let Self { config, hooks, .. } = self;
-                worker::live(
-                    worker::Setup {
-                        config,
-                        hooks,
-                        handle,
-                        commands,
-                    },
-                    marker,
-                    app,
-                )
+                let setup = self.worker_setup(handle, commands);
+                worker::run_and_exit(setup, marker, app)
             }
-            ProcessRole::Master { nesting } if !ProcessRole::may_nest(nesting) => Err(Error::Config(
-                "servers started by workers of servers, too many levels deep: does the app start \
-                 its own program?"
-                    .into(),
-            )),
-            ProcessRole::Master { nesting } => {
-                self.supervise(master::Origin::Started { nesting }, handle, commands)
-            }
-            ProcessRole::Upgraded { state } => {
-                self.supervise(master::Origin::Upgraded { state }, handle, commands)
-            }
-            ProcessRole::Orphan => unreachable!("an orphan has left"),
+            None => self.supervise(handle, commands),
         };
         TAKEN.store(false, Ordering::Release);
         result
     }
 
-    fn supervise(
-        mut self,
-        origin: master::Origin,
-        handle: Handle,
-        commands: UnixDatagram,
-    ) -> Result<(), Error> {
+    fn supervise(mut self, handle: Handle, commands: UnixDatagram) -> Result<(), Error> {
         let workers = self.parsed()?;
-        let Self {
-            mut config,
-            tls,
-            hooks,
-            ..
-        } = self;
-        let (user, group) = (config.user.as_deref(), config.group.as_deref());
-        let credentials = Credentials::choose(user, group);
-        config.unix_group = credentials
-            .as_ref()
-            .ok()
-            .copied()
-            .flatten()
-            .map(Credentials::group);
-        master::run(
-            master::Setup {
-                config,
-                workers,
-                tls,
-                credentials,
-                hooks,
-                handle,
-                commands,
-            },
-            origin,
-        )
+        master::run(master::Setup {
+            config: self.config,
+            workers,
+            tls: self.tls,
+            hooks: self.hooks,
+            handle,
+            commands,
+        })
     }
 
     fn run_in_process<A>(mut self, app: A) -> Result<(), Error>
@@ -309,17 +257,19 @@ impl Prefork {
             tls.read_files()?;
         }
         let (handle, commands) = self.take_handle()?;
-        let Self { config, hooks, .. } = self;
-        let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
-        let addresses = bound.addresses();
-        let (listeners, _files) = bound.into_first();
-        let setup = worker::Setup {
-            config,
-            hooks,
+        // The files of Unix listeners are removed at the end.
+        let (listeners, addresses, _files) = master::listen_once(&self.config)?;
+        let setup = self.worker_setup(handle, commands);
+        worker::alone::run(setup, listeners, addresses, app)
+    }
+
+    fn worker_setup(self, handle: Handle, commands: UnixDatagram) -> worker::Setup {
+        worker::Setup {
+            config: self.config,
+            hooks: self.hooks,
             handle,
             commands,
-        };
-        worker::in_process(setup, listeners, &addresses, app)
+        }
     }
 
     fn take_handle(&mut self) -> Result<(Handle, UnixDatagram), Error> {
@@ -354,10 +304,7 @@ impl Prefork {
                 "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
             )));
         }
-        let workers = self
-            .config
-            .workers
-            .unwrap_or_else(|| usable_cpus().usable.min(MAX_WORKERS));
+        let workers = self.config.workers.unwrap_or_else(master::default_workers);
         u16::try_from(workers)
             .ok()
             .filter(|&workers| usize::from(workers) <= MAX_WORKERS)

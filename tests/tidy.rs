@@ -64,6 +64,8 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("http", "handle"),
     ("http", "hooks"),
     ("worker", "supervisor"),
+    ("prefork", "sys"),
+    ("prefork", "protocol"),
 ];
 
 /// Calls that a room which decides must not make.

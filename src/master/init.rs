@@ -1,7 +1,7 @@
 //! The line to the service manager (sd_notify(3)): its socket, its watchdog, its store of
 //! descriptors. What is said on it is decided in [`report`].
 
-pub(crate) mod inherited;
+pub(super) mod inherited;
 mod report;
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-pub(crate) use self::inherited::Inherited;
+pub(super) use self::inherited::Inherited;
 use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::master::init::report::{Report, message};

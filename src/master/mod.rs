@@ -5,8 +5,8 @@ mod announce;
 mod apply;
 mod balance;
 mod hang;
-pub(crate) mod init;
-pub(crate) mod listeners;
+mod init;
+mod listeners;
 mod messages;
 mod outbox;
 mod pid_file;
@@ -18,18 +18,19 @@ mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::address::Address;
 use crate::config::Config;
 use crate::error::{EXIT_MISCONFIGURED, Error};
 use crate::handle::Handle;
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::http::Tls;
-use crate::id::{Generation, Slot, WorkerId};
+use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
 use crate::master::announce::Announcer;
 use crate::master::hang::HangPolicy;
 use crate::master::init::{Inherited, Init};
@@ -40,9 +41,12 @@ use crate::master::requests::Requests;
 use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::{Canary, Program};
+pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
+use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
+use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
 use crate::sys::{limits, reap};
 
@@ -54,20 +58,9 @@ pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
     pub(crate) tls: Option<Tls>,
-    /// Whom workers are to run as, or why they cannot.
-    pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
     pub(crate) commands: UnixDatagram,
-}
-
-/// Where a master comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Origin {
-    /// Somebody has started it.
-    Started { nesting: u8 },
-    /// It was another image a moment ago, which has left its state in this descriptor.
-    Upgraded { state: RawFd },
 }
 
 struct Master {
@@ -107,21 +100,58 @@ struct Master {
     pid_file: Option<PidFile>,
 }
 
+/// How many workers a server has unless it is told otherwise: one for each CPU that it may use.
+pub(crate) fn default_workers() -> usize {
+    limits::usable_cpus().usable.min(MAX_WORKERS)
+}
+
+/// Opens each address once, for a server without workers. Gives the listeners, their addresses, and
+/// the files of Unix listeners, which are removed when they are dropped.
+pub(crate) fn listen_once(
+    config: &Config,
+) -> Result<(Vec<OwnedFd>, Vec<Address>, Vec<UnixFile>), Error> {
+    let listeners = Listeners::open(config, NonZeroU16::MIN, Inherited::default())?;
+    let addresses = listeners.addresses();
+    let (listeners, files) = listeners.into_first();
+    Ok((listeners, addresses, files))
+}
+
 /// Supervises until the server has ended.
-pub(crate) fn run(setup: Setup, origin: Origin) -> Result<(), Error> {
-    let mut master = match origin {
-        Origin::Started { nesting } => begin(setup, nesting)?,
-        Origin::Upgraded { state } => upgrade::resume(setup, state)?,
+pub(crate) fn run(mut setup: Setup) -> Result<(), Error> {
+    let credentials = choose_credentials(&mut setup.config);
+    let mut master = match ProcessRole::of_this_process() {
+        ProcessRole::Upgraded { state } => upgrade::resume(setup, credentials, state)?,
+        ProcessRole::Master { nesting } => begin(setup, credentials, nesting)?,
+        ProcessRole::Worker(_) | ProcessRole::Orphan => unreachable!("workers do not supervise"),
     };
     master.supervise()
 }
 
-fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
+/// The user and group of the workers, or why workers cannot run as them.
+fn choose_credentials(config: &mut Config) -> Result<Option<Credentials>, String> {
+    let credentials = Credentials::choose(config.user.as_deref(), config.group.as_deref());
+    if let Ok(Some(credentials)) = &credentials {
+        config.unix_group = Some(credentials.group());
+    }
+    credentials
+}
+
+fn begin(
+    setup: Setup,
+    credentials: Result<Option<Credentials>, String>,
+    nesting: u8,
+) -> Result<Master, Error> {
+    if !ProcessRole::may_nest(nesting) {
+        return Err(Error::Config(
+            "servers started by workers of servers, too many levels deep: does the app start its \
+             own program?"
+                .into(),
+        ));
+    }
     let Setup {
         config,
         workers,
         tls,
-        credentials,
         hooks,
         handle,
         commands,

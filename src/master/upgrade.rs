@@ -33,6 +33,7 @@ use crate::master::{Master, Setup, balance, hang, policy, warn_of_root};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
+use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
 
@@ -187,12 +188,15 @@ impl Master {
 
 /// The master in the next image. Only what makes it impossible to go on is an error: there is no
 /// image left that would.
-pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
+pub(super) fn resume(
+    setup: Setup,
+    credentials: Result<Option<Credentials>, String>,
+    state: RawFd,
+) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
         tls,
-        credentials,
         hooks,
         handle,
         commands,

@@ -1,29 +1,21 @@
 //! What reaches a worker from outside: the master's messages, signals, and what handles ask for.
 //! One small task for each source.
 
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::address::Address;
 use crate::drain::Idle;
-use crate::error::{BoxError, Error};
-use crate::handle::{Command, Handle, Stop};
-use crate::hooks::{Hooks, Notice, WorkerInfo};
+use crate::handle::Command;
+use crate::hooks::Hooks;
 use crate::id::Slot;
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
 use crate::protocol::inbox::Sender;
@@ -238,14 +230,14 @@ fn send_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
 }
 
 /// Calls a hook. One that panics must not take the task with it that hears the master.
-fn call(hook: impl FnOnce()) {
+pub(super) fn call(hook: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
         tracing::error!("a hook panicked");
     }
 }
 
 /// The next command that a handle in this process asks for; `None` when no handle is left.
-async fn next_command(commands: &UnixDatagram) -> Option<Command> {
+pub(super) async fn next_command(commands: &UnixDatagram) -> Option<Command> {
     let mut bytes = [0; Command::LEN];
     loop {
         match commands.recv(&mut bytes).await {
@@ -271,93 +263,5 @@ pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
 fn forward(command: Command, channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
         tracing::warn!(?command, %error, "the master did not hear");
-    }
-}
-
-/// What the tasks of a worker without a master work on.
-pub(crate) struct Alone {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) switch: DrainSwitch,
-    pub(crate) commands: StdUnixDatagram,
-    pub(crate) hooks: Box<dyn Hooks>,
-    pub(crate) handle: Handle,
-    pub(crate) addresses: Vec<Address>,
-    pub(crate) worker: WorkerInfo,
-}
-
-/// Ends the app at once when `Stop::Now` is asked for, or a hook refuses.
-#[derive(Clone, Default)]
-pub(crate) struct Stopped {
-    asked: Rc<Notify>,
-    refused: Rc<RefCell<Option<Error>>>,
-}
-
-/// Starts them, inside the runtime of the only worker.
-pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
-    let Alone {
-        queue,
-        switch,
-        commands,
-        hooks,
-        handle,
-        addresses,
-        worker,
-    } = alone;
-    let stopped = Stopped::default();
-    let hooks = Rc::new(RefCell::new(hooks));
-    let commands = UnixDatagram::from_std(commands)?;
-    let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
-    spawn_local(async move {
-        while let Some(command) = next_command(&commands).await {
-            match command {
-                Command::Stop(Stop::Drain) => switch.turn(Idle::Close),
-                Command::Stop(Stop::Now) => stop.asked.notify_one(),
-                Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
-                Command::Reload | Command::Upgrade | Command::Resize(_) => {
-                    tracing::warn!(?command, "needs a master; this server runs in process");
-                }
-            }
-        }
-    });
-    let stop = stopped.clone();
-    spawn_local(async move {
-        queue.accepting().await;
-        let mut hooks = hooks.borrow_mut();
-        if let Err(source) = hooks.serving(&addresses, &[worker]) {
-            *stop.refused.borrow_mut() = Some(Error::Hook {
-                hook: "serving",
-                source,
-            });
-            stop.asked.notify_one();
-            return;
-        }
-        let notice = Notice::Serving {
-            addresses,
-            workers: 1,
-            pid: worker.pid,
-        };
-        hooks.notice(&notice);
-        if let Notice::Serving { addresses, .. } = notice {
-            handle.set_serving(&addresses);
-        }
-    });
-    Ok(stopped)
-}
-
-impl Stopped {
-    /// Runs the app unless it is stopped first.
-    pub(crate) async fn unless(
-        &self,
-        app: impl Future<Output = Result<(), BoxError>>,
-    ) -> Result<(), BoxError> {
-        let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
-        poll_fn(|cx| {
-            if asked.as_mut().poll(cx).is_ready() {
-                let refused = self.refused.borrow_mut().take();
-                return Poll::Ready(refused.map_or(Ok(()), |error| Err(error.into())));
-            }
-            app.as_mut().poll(cx)
-        })
-        .await
     }
 }

@@ -1,6 +1,7 @@
 //! The life of a worker: take the inheritance, build the runtime, run the app on the incoming
 //! connections until the drain, report, leave.
 
+pub(crate) mod alone;
 pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
@@ -38,7 +39,7 @@ use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
-use crate::protocol::inheritance::Marker;
+use crate::protocol::inheritance::{Marker, ProcessRole};
 use crate::protocol::scoreboard;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
@@ -225,8 +226,26 @@ enum End {
     Failed(BoxError),
 }
 
-/// Lives a worker's life and exits the process.
-pub(crate) fn live<A>(setup: Setup, marker: Marker, app: A) -> !
+/// Whether this process was started as a worker.
+pub(crate) fn is_worker() -> bool {
+    match ProcessRole::of_this_process() {
+        ProcessRole::Worker(_) | ProcessRole::Orphan => true,
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => false,
+    }
+}
+
+/// What the master has left to this process; `None` if this process is no worker. Exits the process
+/// if its master died while it was started: no master will ever send it anything.
+pub(crate) fn marker() -> Option<Marker> {
+    match ProcessRole::of_this_process() {
+        ProcessRole::Worker(marker) => Some(marker),
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => None,
+        ProcessRole::Orphan => std::process::exit(0),
+    }
+}
+
+/// Runs the app as a worker of the master, and exits the process.
+pub(crate) fn run_and_exit<A>(setup: Setup, marker: Marker, app: A) -> !
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
@@ -398,63 +417,6 @@ where
         Err(error) => End::Failed(error),
     };
     (end, started)
-}
-
-/// Serves in this very process, without a master, until the handle stops it.
-pub(crate) fn in_process<A>(
-    setup: Setup,
-    listeners: Vec<OwnedFd>,
-    addresses: &[crate::address::Address],
-    app: A,
-) -> Result<(), Error>
-where
-    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
-{
-    let Setup {
-        config,
-        hooks,
-        handle,
-        commands,
-    } = setup;
-    let (switch, drain) = DrainSwitch::new();
-    let (slot, generation) = (Slot(0), Generation::FIRST);
-    let worker = Worker {
-        slot,
-        generation,
-        workers: 1,
-        drain,
-        handle: handle.clone(),
-        channel: None,
-        outbound: None,
-        shares: Shares::default(),
-        drain_timeout: config.drain_timeout,
-        row: Row::own(),
-        tls: tls::Inherited::default(),
-    };
-    let row = worker.row.clone();
-    let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
-    let end = block_on(runtime, async {
-        let queue = queue(listeners, None, &config, row)?;
-        let stopped = control::start_alone(control::Alone {
-            queue: Arc::clone(&queue),
-            switch,
-            commands,
-            hooks,
-            handle: handle.clone(),
-            addresses: addresses.to_vec(),
-            worker: worker.info(),
-        })?;
-        let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
-        Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
-    });
-    match end {
-        Ok((End::Left { .. }, _)) => Ok(()),
-        Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
-            Ok(refused) => Err(*refused),
-            Err(error) => Err(Error::App(error)),
-        },
-        Err(error) => Err(Error::system("epoll_ctl(2)", error)),
-    }
 }
 
 fn runtime() -> io::Result<LocalRuntime> {
