@@ -4,6 +4,7 @@
 mod announce;
 mod apply;
 mod balance;
+mod exit;
 mod hang;
 mod init;
 mod listeners;
@@ -13,6 +14,7 @@ mod pid_file;
 mod process;
 mod requests;
 mod signal_map;
+mod spawn;
 mod tls;
 mod upgrade;
 
@@ -26,7 +28,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::address::Address;
 use crate::config::Config;
-use crate::error::{EXIT_MISCONFIGURED, Error};
+use crate::error::Error;
 use crate::handle::Handle;
 use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
 use crate::http::Tls;
@@ -36,7 +38,7 @@ use crate::master::hang::HangPolicy;
 use crate::master::init::{Inherited, Init};
 use crate::master::listeners::{ListenerWatch, Listeners};
 use crate::master::pid_file::PidFile;
-use crate::master::process::{EndRequest, Process};
+use crate::master::process::Process;
 use crate::master::requests::Requests;
 use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
@@ -44,14 +46,11 @@ use crate::master::upgrade::{Canary, Program};
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
+use crate::supervisor::{self, Event, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
+use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
-use crate::sys::{limits, reap};
-
-/// How many failures an error tells of.
-const FAILURES_KEPT: usize = 3;
 
 /// What the master is given by the builder.
 pub(crate) struct Setup {
@@ -341,97 +340,6 @@ impl Master {
                 SignalMeaning::Reap => self.reap(),
                 SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }
-        }
-    }
-
-    /// Takes every process that has ended; as PID 1 strangers among them.
-    fn reap(&mut self) {
-        while let Some(pid) = reap::ended() {
-            let worker = self
-                .processes
-                .iter()
-                .find(|(_, process)| process.pid == pid);
-            let worker = worker.map(|(&worker, _)| worker);
-            if let Some(worker) = worker {
-                // What it said before it died may still wait in the channel. It is acted on and
-                // told before its end is, and before its pid can become another's.
-                self.recv_final_messages(worker);
-                let outcome = self.carry_out();
-                debug_assert_eq!(outcome, None, "a worker is left");
-            }
-            match (worker, reap::take(pid)) {
-                (Some(worker), Some(status)) => self.on_exit(worker, status),
-                (None, Some(status)) => {
-                    tracing::debug!(%pid, %status, "reaped a process that is no worker");
-                }
-                // Somebody else in this program was faster: nothing to be learnt.
-                (_, None) => tracing::warn!(%pid, "a process was reaped by another thread"),
-            }
-        }
-    }
-
-    fn on_exit(&mut self, worker: WorkerId, status: ExitStatus) {
-        let mut process = self
-            .processes
-            .remove(&worker)
-            .expect("the worker was found a moment ago");
-        process.close_channel();
-        // One that was killed has said nothing, but its row tells what went with it.
-        let cut = process.cut().unwrap_or_else(|| process.row.connections());
-        self.scoreboard.keep(&process.row);
-        if let Some(watch) = &mut self.hang {
-            watch.forget(worker);
-        }
-        let exit_report = process.exit_report(status);
-        let exit = match status {
-            ExitStatus::Code(0) => Exit::Clean,
-            ExitStatus::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
-            _ => Exit::Crash,
-        };
-        let info = process.info();
-        match (process.end_request, exit) {
-            (EndRequest::None, Exit::Clean) => tracing::info!("{exit_report}"),
-            (EndRequest::None | EndRequest::Abort, _) => tracing::warn!("{exit_report}"),
-            (EndRequest::Drain | EndRequest::Kill, _) => tracing::debug!("{exit_report}"),
-        }
-        if cut > 0 {
-            tracing::warn!(slot = %info.slot, cut, "connections were cut");
-        }
-        self.last_failure = Some((info.generation, exit_report.clone()));
-        if self.is_canary(worker) {
-            self.canary_failed(exit_report);
-        } else {
-            let unasked = matches!(process.end_request, EndRequest::None | EndRequest::Abort);
-            if unasked && !self.has_another(info.slot) {
-                self.respawning.insert(info.slot, (info, status));
-            }
-            if exit != Exit::Clean {
-                self.keep_failure(exit_report);
-            }
-        }
-        self.notify(&Notice::WorkerExited {
-            worker: info,
-            status,
-            cut,
-        });
-        self.handle_event(Event::Exited(worker, exit));
-    }
-
-    /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
-    fn has_another(&self, slot: Slot) -> bool {
-        let mut processes = self.processes.iter();
-        processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
-    }
-
-    /// Whether nobody has asked it to end, nor is it only on trial.
-    fn stays(&self, worker: WorkerId, process: &Process) -> bool {
-        process.end_request == EndRequest::None && !self.is_canary(worker)
-    }
-
-    fn keep_failure(&mut self, failure: String) {
-        self.failures.push_back(failure);
-        if self.failures.len() > FAILURES_KEPT {
-            self.failures.pop_front();
         }
     }
 
