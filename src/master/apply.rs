@@ -61,21 +61,21 @@ impl Master {
     }
 
     fn drain(&mut self, worker: WorkerId, idle: Idle) {
-        if let Some(process) = self.processes.get_mut(&worker) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
             process.end_request = EndRequest::Drain;
         }
         self.send(worker, Message::Drain(idle));
     }
 
     fn abort(&mut self, worker: WorkerId) {
-        if let Some(process) = self.processes.get_mut(&worker) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
             process.end_request = EndRequest::Abort;
             signal(process, Signal::SIGABRT);
         }
     }
 
     fn kill(&mut self, worker: WorkerId) {
-        if let Some(process) = self.processes.get_mut(&worker) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
             // That it hung is the reason, even if it has to be killed in the end.
             if process.end_request != EndRequest::Abort {
                 process.end_request = EndRequest::Kill;
@@ -87,7 +87,7 @@ impl Master {
     /// Kills a worker that has broken the protocol: it could not be told anything any more. What it
     /// did is the reason that is told with its end.
     pub(super) fn on_protocol_error(&mut self, worker: WorkerId, error: &io::Error) {
-        if let Some(process) = self.processes.get(&worker) {
+        if let Some(process) = self.workers.processes.get(&worker) {
             let (slot, pid) = (process.slot, process.pid);
             tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
             signal(process, Signal::SIGKILL);
@@ -101,7 +101,7 @@ impl Master {
     }
 
     pub(super) fn send(&mut self, worker: WorkerId, message: Message) {
-        if let Some(process) = self.processes.get_mut(&worker) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
             let failed = process.send(message, &self.listeners).err();
             self.on_send_failed(worker, failed);
         }
@@ -110,7 +110,7 @@ impl Master {
     /// Tells the workers what their channels had no room for.
     pub(super) fn send_pending(&mut self) {
         let send_pending = |process: &mut Process| process.send_pending(&self.listeners).err();
-        let failed = self.processes.iter_mut();
+        let failed = self.workers.processes.iter_mut();
         let failed = failed.filter_map(|(&worker, process)| Some((worker, send_pending(process)?)));
         for (worker, failed) in failed.collect::<Vec<_>>() {
             self.on_send_failed(worker, Some(failed));
@@ -134,8 +134,8 @@ impl Master {
 
     pub(super) fn reopen_logs(&mut self) {
         tracing::info!("logs are reopened");
-        self.hooks.reopen_logs();
-        let workers: Vec<_> = self.processes.keys().copied().collect();
+        self.observers.hooks.reopen_logs();
+        let workers: Vec<_> = self.workers.processes.keys().copied().collect();
         for worker in workers {
             self.send(worker, Message::ReopenLogs);
         }
@@ -149,32 +149,33 @@ impl Master {
             Change::WorkerHung(worker, ..) => self.notify_of(worker, Notice::WorkerHung),
             Change::Draining => {
                 tracing::info!("draining");
-                self.notify(&Notice::Draining);
+                self.observers.notify(&Notice::Draining);
             }
             Change::ReloadStarted { generation } => {
                 tracing::info!(%generation, "reload started");
-                self.notify(&Notice::ReloadStarted { generation });
+                self.observers.notify(&Notice::ReloadStarted { generation });
             }
             Change::ReloadFinished { generation } => {
                 tracing::info!(%generation, "reload finished");
-                self.notify(&Notice::ReloadFinished { generation });
+                self.observers
+                    .notify(&Notice::ReloadFinished { generation });
             }
             Change::ReloadAbandoned { generation, why } => {
                 self.on_reload_abandoned(generation, why)
             }
             Change::UpgradeStarted => {
-                tracing::info!(program = %self.program.path().display(), "upgrade started");
-                self.notify(&Notice::UpgradeStarted);
+                tracing::info!(program = %self.upgrade.program.path().display(), "upgrade started");
+                self.observers.notify(&Notice::UpgradeStarted);
             }
             Change::UpgradeFinished => {
                 tracing::info!("upgrade finished");
-                self.notify(&Notice::UpgradeFinished);
+                self.observers.notify(&Notice::UpgradeFinished);
             }
             Change::UpgradeAbandoned { why } => self.on_upgrade_abandoned(why),
             Change::Resized { workers } => {
-                self.workers = workers.get();
+                self.workers.count = workers.get();
                 tracing::info!(%workers, "resized");
-                self.notify(&Notice::Resized {
+                self.observers.notify(&Notice::Resized {
                     workers: workers.get(),
                 });
             }
@@ -184,86 +185,75 @@ impl Master {
                 if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
-                    self.notify(&Notice::Adopted { slot, by });
+                    self.observers.notify(&Notice::Adopted { slot, by });
                 }
             }
             Change::NotAdopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     tracing::warn!(%slot, %by, "a worker cannot adopt a slot");
-                    self.notify(&Notice::NotAdopted { slot, by });
+                    self.observers.notify(&Notice::NotAdopted { slot, by });
                 }
             }
             Change::Released { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
-                    self.notify(&Notice::Released { slot, by });
+                    self.observers.notify(&Notice::Released { slot, by });
                 }
             }
             Change::BackingOff { slot, pause } => {
                 tracing::warn!(%slot, "the next spawn waits {pause:.1?}");
-                self.notify(&Notice::BackingOff { slot, pause });
+                self.observers.notify(&Notice::BackingOff { slot, pause });
             }
         }
     }
 
     fn on_serving(&mut self) {
         let addresses = self.listeners.addresses();
-        let serving = self.processes.values();
-        let serving = serving.filter(|process| process.end_request == EndRequest::None);
-        let workers: Vec<_> = serving.map(Process::info).collect();
-        if let Err(source) = self.hooks.serving(&addresses, &workers) {
+        let workers: Vec<_> = self.workers.wanted().collect();
+        if let Err(source) = self.observers.hooks.serving(&addresses, &workers) {
             return self.on_hook_refused("serving", source);
         }
-        self.handle.set_serving(&addresses);
+        self.commands.handle.set_serving(&addresses);
         let pid = std::process::id();
-        self.notify(&Notice::Serving {
+        self.observers.notify(&Notice::Serving {
             addresses,
-            workers: self.workers,
+            workers: self.workers.count,
             pid,
         });
     }
 
     fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
-        let its = self
-            .last_failure
-            .as_ref()
-            .filter(|(of, _)| *of == generation);
-        let why = match (why, its) {
-            (
-                Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned,
-                Some((_, how)),
-            ) => {
-                format!("{why}: {how}")
+        let why = match (why, self.failures.last_of(generation)) {
+            (Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned, Some(report)) => {
+                format!("{why}: {report}")
             }
             _ => why.to_string(),
         };
         tracing::warn!(%generation, "reload abandoned: {why}");
-        self.notify(&Notice::ReloadAbandoned { generation, why });
+        self.observers
+            .notify(&Notice::ReloadAbandoned { generation, why });
     }
 
     fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
-        if let Some(process) = self.processes.get(&worker) {
+        if let Some(process) = self.workers.processes.get(&worker) {
             let notice = notice(process.info());
             tracing::debug!(?notice);
-            self.notify(&notice);
-        }
-    }
-
-    pub(super) fn notify(&mut self, notice: &Notice) {
-        self.init.notify(notice);
-        self.hooks.notice(notice);
-        if let Some(announcer) = &mut self.announcer {
-            announcer.announce(notice);
+            self.observers.notify(&notice);
         }
     }
 
     pub(super) fn on_hook_refused(&mut self, hook: &'static str, source: BoxError) {
         tracing::error!(hook, error = %source, "a hook refused");
-        self.hook_error.get_or_insert(Error::Hook { hook, source });
+        self.failures
+            .hook
+            .get_or_insert(Error::Hook { hook, source });
         self.handle_event(Event::HookRefused);
     }
 
     fn slot_of(&self, worker: WorkerId) -> Option<Slot> {
-        self.processes.get(&worker).map(|process| process.slot)
+        self.workers
+            .processes
+            .get(&worker)
+            .map(|process| process.slot)
     }
 }
 

@@ -8,14 +8,12 @@ use crate::master::process::{EndRequest, Process};
 use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
-/// How many failures an error tells of.
-const FAILURES_KEPT: usize = 3;
-
 impl Master {
     /// Takes every process that has ended; as PID 1 strangers among them.
     pub(super) fn reap(&mut self) {
         while let Some(pid) = reap::ended() {
             let worker = self
+                .workers
                 .processes
                 .iter()
                 .find(|(_, process)| process.pid == pid);
@@ -40,13 +38,14 @@ impl Master {
 
     fn on_exit(&mut self, worker: WorkerId, status: ExitStatus) {
         let mut process = self
+            .workers
             .processes
             .remove(&worker)
             .expect("the worker was found a moment ago");
         process.close_channel();
         // One that was killed has said nothing, but its row tells what went with it.
         let cut = process.cut().unwrap_or_else(|| process.row.connections());
-        self.scoreboard.keep(&process.row);
+        self.workers.scoreboard.keep(&process.row);
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }
@@ -65,19 +64,19 @@ impl Master {
         if cut > 0 {
             tracing::warn!(slot = %info.slot, cut, "connections were cut");
         }
-        self.last_failure = Some((info.generation, exit_report.clone()));
+        self.failures.last = Some((info.generation, exit_report.clone()));
         if self.is_canary(worker) {
             self.canary_failed(exit_report);
         } else {
             let unasked = matches!(process.end_request, EndRequest::None | EndRequest::Abort);
             if unasked && !self.has_another(info.slot) {
-                self.respawning.insert(info.slot, (info, status));
+                self.workers.respawning.insert(info.slot, (info, status));
             }
             if exit != Exit::Clean {
-                self.keep_failure(exit_report);
+                self.failures.keep(exit_report);
             }
         }
-        self.notify(&Notice::WorkerExited {
+        self.observers.notify(&Notice::WorkerExited {
             worker: info,
             status,
             cut,
@@ -87,19 +86,12 @@ impl Master {
 
     /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
     fn has_another(&self, slot: Slot) -> bool {
-        let mut processes = self.processes.iter();
+        let mut processes = self.workers.processes.iter();
         processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
     }
 
     /// Whether nobody has asked it to end, nor is it only on trial.
     pub(super) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
-        process.end_request == EndRequest::None && !self.is_canary(worker)
-    }
-
-    pub(super) fn keep_failure(&mut self, failure: String) {
-        self.failures.push_back(failure);
-        if self.failures.len() > FAILURES_KEPT {
-            self.failures.pop_front();
-        }
+        process.is_wanted() && !self.is_canary(worker)
     }
 }

@@ -18,7 +18,7 @@ const FINAL_MESSAGES_MAX: usize = 1024;
 
 impl Master {
     pub(super) fn recv_from_workers(&mut self) {
-        let workers: Vec<_> = self.processes.keys().copied().collect();
+        let workers: Vec<_> = self.workers.processes.keys().copied().collect();
         for worker in workers {
             self.recv_from_worker(worker, MESSAGES_PER_TURN);
         }
@@ -27,7 +27,7 @@ impl Master {
     /// Takes in what a worker has said, up to so many messages.
     fn recv_from_worker(&mut self, worker: WorkerId, most: usize) {
         for _ in 0..most {
-            match self.processes.get_mut(&worker).map(Process::recv) {
+            match self.workers.processes.get_mut(&worker).map(Process::recv) {
                 Some(Recv::Message(message)) => self.on_message(worker, message),
                 Some(Recv::Broken(error)) => self.on_protocol_error(worker, &error),
                 Some(Recv::Nothing) | None => return,
@@ -50,7 +50,7 @@ impl Master {
     /// does not exist.
     pub(super) fn next_command(&self) -> Option<Command> {
         let mut bytes = [0; Command::LEN];
-        let len = self.commands.recv(&mut bytes).ok()?;
+        let len = self.commands.socket.recv(&mut bytes).ok()?;
         Command::decode(&bytes[..len])
     }
 

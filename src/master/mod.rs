@@ -4,25 +4,28 @@
 mod announce;
 mod apply;
 mod balance;
+mod clock;
+mod commands;
 mod exit;
+mod failures;
 mod hang;
 mod init;
 mod listeners;
 mod messages;
+mod observers;
 mod outbox;
 mod pid_file;
 mod process;
-mod requests;
 mod signal_map;
 mod spawn;
 mod tls;
 mod upgrade;
+mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -30,19 +33,23 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::error::Error;
 use crate::handle::Handle;
-use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
+use crate::hooks::{Hooks, Notice};
 use crate::http::Tls;
-use crate::id::{Generation, MAX_WORKERS, Slot, WorkerId};
+use crate::id::MAX_WORKERS;
 use crate::master::announce::Announcer;
+use crate::master::clock::Clock;
+use crate::master::commands::Commands;
+use crate::master::failures::Failures;
 use crate::master::hang::HangPolicy;
 use crate::master::init::{Inherited, Init};
 use crate::master::listeners::{ListenerWatch, Listeners};
+use crate::master::observers::Observers;
 use crate::master::pid_file::PidFile;
-use crate::master::process::Process;
-use crate::master::requests::Requests;
 use crate::master::signal_map::SignalMeaning;
+use crate::master::spawn::Spawner;
 use crate::master::tls::Secrets;
-use crate::master::upgrade::{Canary, Program};
+use crate::master::upgrade::{Program, Upgrade};
+use crate::master::workers::Workers;
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
@@ -64,38 +71,22 @@ pub(crate) struct Setup {
 
 struct Master {
     supervisor: Supervisor,
-    /// What the supervisor's time was when `started` was now.
-    epoch: Time,
-    started: Instant,
-    program: Program,
-    /// The latest upgrade's canary.
-    canary: Option<Canary>,
-    nesting: u8,
-    credentials: Option<Credentials>,
-    requests: Requests,
-    workers: u16,
+    clock: Clock,
     signals: Signals,
-    commands: UnixDatagram,
+    commands: Commands,
     listeners: Listeners,
     listener_watch: ListenerWatch,
-    scoreboard: Scoreboard,
+    workers: Workers,
+    spawner: Spawner,
+    upgrade: Upgrade,
+    failures: Failures,
+    observers: Observers,
     /// `None` if the server does not speak TLS.
     secrets: Option<Secrets>,
-    /// `None` if workers are never taken for hung.
+    /// `None` if there is no hang timeout.
     hang: Option<HangPolicy>,
-    /// When to look for loads that differ, on the monotonic clock; `None` if never.
+    /// When to compare the workers' loads next, on the monotonic clock; `None` if never.
     next_balance: Option<Duration>,
-    processes: BTreeMap<WorkerId, Process>,
-    /// Workers that ended unasked, until another is spawned in their slot.
-    respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    failures: VecDeque<String>,
-    /// How the latest worker ended, and of which generation it was.
-    last_failure: Option<(Generation, String)>,
-    hook_error: Option<Error>,
-    hooks: Box<dyn Hooks>,
-    handle: Handle,
-    announcer: Option<Announcer>,
-    init: Init,
     pid_file: Option<PidFile>,
 }
 
@@ -180,31 +171,26 @@ fn begin(
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
-        epoch: Time::ZERO,
-        started: Instant::now(),
-        program: Program::of_this_process(),
-        canary: None,
-        nesting,
-        credentials,
-        requests: Requests::new(config.worker_requests),
-        workers: slots.get(),
+        clock: Clock::starting_at(Time::ZERO),
         signals,
-        commands,
+        commands: Commands::new(handle, commands, &config),
         listeners,
         listener_watch: ListenerWatch::default(),
-        scoreboard,
+        workers: Workers::new(slots.get(), scoreboard),
+        spawner: Spawner {
+            nesting,
+            credentials,
+        },
+        upgrade: Upgrade::of(Program::of_this_process()),
+        failures: Failures::default(),
+        observers: Observers {
+            hooks,
+            announcer,
+            init,
+        },
         next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
         hang: hang::from_config(&config),
-        processes: BTreeMap::new(),
-        respawning: BTreeMap::new(),
-        failures: VecDeque::new(),
-        last_failure: None,
-        hook_error: None,
-        hooks,
-        handle,
-        announcer,
-        init,
         pid_file,
     };
     if slots > workers {
@@ -273,7 +259,7 @@ impl Master {
     /// Waits for something to happen and takes in all that has.
     fn receive(&mut self) -> Result<(), Error> {
         let now = self.now();
-        self.init.tick(now);
+        self.observers.init.tick(now);
         self.wait()?;
         self.send_pending();
         self.recv_from_workers();
@@ -287,7 +273,7 @@ impl Master {
     }
 
     fn now(&self) -> Time {
-        self.epoch + self.started.elapsed()
+        self.clock.now()
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -297,7 +283,10 @@ impl Master {
 
     /// Sleeps until a descriptor has something to say or a deadline comes.
     fn wait(&self) -> Result<(), Error> {
-        let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
+        let deadlines = [
+            self.supervisor.next_deadline(),
+            self.observers.init.next_deadline(),
+        ];
         let deadline = deadlines.into_iter().flatten().min();
         let left = deadline.map(|deadline| deadline.since(self.now()));
         let others = [
@@ -314,9 +303,9 @@ impl Master {
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         };
-        let ours = [self.signals.as_fd(), self.commands.as_fd()];
+        let ours = [self.signals.as_fd(), self.commands.socket.as_fd()];
         let ours = ours.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let channels = self.processes.values().filter_map(|process| {
+        let channels = self.workers.processes.values().filter_map(|process| {
             let mut flags = PollFlags::POLLIN;
             flags.set(PollFlags::POLLOUT, process.has_pending());
             Some(PollFd::new(process.channel()?.as_fd(), flags))
@@ -354,14 +343,14 @@ impl Master {
             Outcome::Misconfigured => "misconfigured",
             Outcome::HookRefused => "hook-refused",
         };
-        let rows = self.processes.values().map(|process| &process.row);
-        let totals = self.scoreboard.totals(rows);
+        let rows = self.workers.processes.values().map(|process| &process.row);
+        let totals = self.workers.scoreboard.totals(rows);
         tracing::info!("{name}: {totals}");
-        self.notify(&Notice::Finished {
+        self.observers.notify(&Notice::Finished {
             outcome: name.to_owned(),
             totals,
         });
-        let failures = self.failures.drain(..).collect();
+        let failures = self.failures.recent.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),
             Outcome::NeverReady => Err(Error::NeverReady { deaths: failures }),
@@ -372,7 +361,8 @@ impl Master {
             }),
             Outcome::Misconfigured => Err(Error::Misconfigured { deaths: failures }),
             Outcome::HookRefused => Err(self
-                .hook_error
+                .failures
+                .hook
                 .take()
                 .expect("a refusal is kept when the supervisor is told")),
         }

@@ -103,6 +103,11 @@ impl Process {
         }
     }
 
+    /// Whether the master has not asked it to end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.end_request == EndRequest::None
+    }
+
     pub(crate) fn info(&self) -> WorkerInfo {
         let pid = self.pid.as_raw().unsigned_abs();
         WorkerInfo {
@@ -192,7 +197,7 @@ impl Process {
         if let Some(why) = &self.final_messages.why {
             text.push_str(": ");
             text.push_str(why);
-        } else if self.end_request == EndRequest::None
+        } else if self.is_wanted()
             && matches!(
                 status,
                 ExitStatus::Signal {

@@ -28,6 +28,15 @@ use crate::sys::spawn::{Inherit, spawn};
 /// The running program, whatever has become of the file it came from (proc(5)).
 const RUNNING_IMAGE: &str = "/proc/self/exe";
 
+/// What every spawn needs of the master.
+#[derive(Debug)]
+pub(super) struct Spawner {
+    /// 0 if the master was not started by a worker of another server.
+    pub(super) nesting: u8,
+    /// The user and group of the workers; `None` if they are the master's own.
+    pub(super) credentials: Option<Credentials>,
+}
+
 /// What a new worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Image {
@@ -54,17 +63,17 @@ impl Master {
         match self.start(slot, generation, image) {
             Ok(process) => {
                 let info = process.info();
-                self.processes.insert(worker, process);
+                self.workers.processes.insert(worker, process);
                 self.handle_event(Event::Spawned(worker));
-                if let Err(source) = self.hooks.worker_spawned(&info) {
+                if let Err(source) = self.observers.hooks.worker_spawned(&info) {
                     self.on_hook_refused("worker_spawned", source);
                 }
                 if image == Image::Running
-                    && let Some((old, status)) = self.respawning.remove(&slot)
+                    && let Some((old, status)) = self.workers.respawning.remove(&slot)
                 {
-                    self.hooks.worker_respawned(&old, status, &info);
+                    self.observers.hooks.worker_respawned(&old, status, &info);
                 }
-                self.notify(&Notice::WorkerSpawned(info));
+                self.observers.notify(&Notice::WorkerSpawned(info));
             }
             Err(NotSpawned::Failed(error)) => {
                 let why = format!(
@@ -72,9 +81,9 @@ impl Master {
                     with_causes(&error)
                 );
                 tracing::warn!("{why}");
-                self.last_failure = Some((generation, why.clone()));
+                self.failures.last = Some((generation, why.clone()));
                 match image {
-                    Image::Running => self.keep_failure(why),
+                    Image::Running => self.failures.keep(why),
                     Image::OnDisk => self.canary_failed(why),
                 }
                 self.handle_event(Event::SpawnFailed(worker));
@@ -103,8 +112,8 @@ impl Master {
             master: Pid::this(),
             slot,
             generation,
-            workers: self.workers,
-            nesting: self.nesting,
+            workers: self.workers.count,
+            nesting: self.spawner.nesting,
             channel: theirs.as_raw_fd(),
             row: row.number(),
             inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
@@ -116,7 +125,8 @@ impl Master {
             arguments: std::env::args_os().skip(1).collect(),
             ..WorkerCommand::default()
         };
-        self.hooks
+        self.observers
+            .hooks
             .worker_command(slot, generation, &mut command)
             .map_err(|source| NotSpawned::Refused("worker_command", source))?;
         let WorkerCommand {
@@ -126,7 +136,7 @@ impl Master {
         } = command;
         let program = match image {
             Image::Running => Path::new(RUNNING_IMAGE),
-            Image::OnDisk => self.program.path(),
+            Image::OnDisk => self.upgrade.program.path(),
         };
         let mut command = Command::new(program);
         command.arg0(title(slot, generation)).args(arguments);
@@ -144,10 +154,11 @@ impl Master {
         let inherit = Inherit {
             fds: marker.descriptors().collect(),
             limits,
-            credentials: self.credentials,
+            credentials: self.spawner.credentials,
         };
-        let pid = spawn(&mut command, inherit)
-            .map_err(|error| NotSpawned::Failed(spawn_error(error, program, self.credentials)))?;
+        let pid = spawn(&mut command, inherit).map_err(|error| {
+            NotSpawned::Failed(spawn_error(error, program, self.spawner.credentials))
+        })?;
         let ours = MasterSide { channel: ours, row };
         Ok(Process::new(pid, slot, generation, ours))
     }
@@ -155,7 +166,7 @@ impl Master {
     /// Makes the listeners of a slot, if it is new.
     pub(super) fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let ensured = self.listeners.ensure(slot)?;
-        self.init.store(&self.listeners);
+        self.observers.init.store(&self.listeners);
         Ok(ensured)
     }
 

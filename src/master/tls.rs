@@ -152,8 +152,9 @@ impl Master {
         let generation = self.supervisor.next_generation();
         let why = error.to_string();
         tracing::warn!(%generation, "reload abandoned: {why}");
-        self.notify(&Notice::ReloadStarted { generation });
-        self.notify(&Notice::ReloadAbandoned { generation, why });
+        self.observers.notify(&Notice::ReloadStarted { generation });
+        self.observers
+            .notify(&Notice::ReloadAbandoned { generation, why });
     }
 
     /// How long the master may sleep before a key is due; `None` if there are none.

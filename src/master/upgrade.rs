@@ -12,7 +12,6 @@ mod state;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Instant;
 
 use self::program::Identity;
 pub(super) use self::program::Program;
@@ -23,12 +22,17 @@ use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::WorkerId;
 use crate::master::announce::Announcer;
+use crate::master::clock::Clock;
+use crate::master::commands::Commands;
+use crate::master::failures::Failures;
 use crate::master::init::Init;
 use crate::master::listeners::{ListenerWatch, Listeners, NewAddresses};
+use crate::master::observers::Observers;
 use crate::master::pid_file::PidFile;
-use crate::master::process::{EndRequest, Process};
-use crate::master::requests::Requests;
+use crate::master::process::Process;
+use crate::master::spawn::Spawner;
 use crate::master::tls::{KeyOrigin, Secrets};
+use crate::master::workers::Workers;
 use crate::master::{Master, Setup, balance, hang, policy, warn_of_root};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
@@ -37,9 +41,26 @@ use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
 
+/// What upgrades need of the master.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    pub(super) program: Program,
+    /// The canary of the latest upgrade.
+    canary: Option<Canary>,
+}
+
+impl Upgrade {
+    pub(super) fn of(program: Program) -> Self {
+        Self {
+            program,
+            canary: None,
+        }
+    }
+}
+
 /// A canary, and what it has shown.
 #[derive(Debug)]
-pub(super) struct Canary {
+struct Canary {
     worker: WorkerId,
     /// The file that it runs; `None` if there was none.
     image: Option<Identity>,
@@ -50,9 +71,9 @@ pub(super) struct Canary {
 impl Master {
     /// Fails if the program on disk is not to be tried.
     pub(super) fn begin_canary(&mut self, worker: WorkerId) -> Result<(), String> {
-        self.canary = Some(Canary {
+        self.upgrade.canary = Some(Canary {
             worker,
-            image: self.program.identity().ok(),
+            image: self.upgrade.program.identity().ok(),
             failure: None,
         });
         self.trust_program()
@@ -60,10 +81,14 @@ impl Master {
 
     /// Fails if workers run as another user, who could make the master execute another program.
     fn trust_program(&self) -> Result<(), String> {
-        let Some(user) = self.credentials.filter(|user| user.is_another_user()) else {
+        let Some(user) = self
+            .spawner
+            .credentials
+            .filter(|user| user.is_another_user())
+        else {
             return Ok(());
         };
-        match self.program.changeable_by(user) {
+        match self.upgrade.program.changeable_by(user) {
             Ok(Some(path)) => Err(format!(
                 "the workers' {user} may change {} by its owner or mode, and the master would \
                  execute it",
@@ -77,14 +102,15 @@ impl Master {
     }
 
     pub(super) fn is_canary(&self, worker: WorkerId) -> bool {
-        self.canary
+        self.upgrade
+            .canary
             .as_ref()
             .is_some_and(|canary| canary.worker == worker)
     }
 
     /// Notes what will be told as the reason when the upgrade is abandoned.
     pub(super) fn canary_failed(&mut self, failure: String) {
-        if let Some(canary) = &mut self.canary {
+        if let Some(canary) = &mut self.upgrade.canary {
             canary.failure = Some(failure);
         }
     }
@@ -105,6 +131,7 @@ impl Master {
     pub(super) fn on_upgrade_abandoned(&mut self, why: Abandoned) {
         let mut why = why.to_string();
         let failure = self
+            .upgrade
             .canary
             .as_mut()
             .and_then(|canary| canary.failure.take());
@@ -112,15 +139,15 @@ impl Master {
             why = format!("{why}: {failure}");
         }
         // An operator may have put the new binary elsewhere than where it is looked for.
-        let why = format!("{}: {why}", self.program.path().display());
+        let why = format!("{}: {why}", self.upgrade.program.path().display());
         tracing::warn!("upgrade abandoned: {why}");
-        self.notify(&Notice::UpgradeAbandoned { why });
+        self.observers.notify(&Notice::UpgradeAbandoned { why });
     }
 
     /// Becomes the next image, or tells the supervisor that it could not.
     pub(super) fn exec_in_place(&mut self) {
-        let tried = self.canary.as_ref().and_then(|canary| canary.image);
-        if tried.is_none() || self.program.identity().ok() != tried {
+        let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
+        if tried.is_none() || self.upgrade.program.identity().ok() != tried {
             self.canary_failed(
                 "it is not the file any more that the canary was started from".into(),
             );
@@ -147,18 +174,18 @@ impl Master {
     /// Gives away what crosses.
     fn detach(&mut self) -> io::Result<MasterState> {
         Ok(MasterState {
-            scoreboard: self.scoreboard.share()?,
+            scoreboard: self.workers.scoreboard.share()?,
             ticket_keys: self.secrets.as_ref().and_then(Secrets::share_keys),
             tls_files: self.secrets.as_ref().and_then(Secrets::share_files),
-            program: self.program.clone(),
-            nesting: self.nesting,
-            credentials: self.credentials,
+            program: self.upgrade.program.clone(),
+            nesting: self.spawner.nesting,
+            credentials: self.spawner.credentials,
             signals: self.signals.before(),
             supervisor: self.supervisor.snapshot(),
             listeners: self.listeners.detach(),
-            processes: std::mem::take(&mut self.processes),
-            respawning: std::mem::take(&mut self.respawning),
-            failures: std::mem::take(&mut self.failures),
+            processes: std::mem::take(&mut self.workers.processes),
+            respawning: std::mem::take(&mut self.workers.respawning),
+            failures: std::mem::take(&mut self.failures.recent),
             pid_file: self.pid_file.take(),
             commands: std::iter::from_fn(|| self.next_command()).collect(),
         })
@@ -166,21 +193,19 @@ impl Master {
 
     /// The service manager has been told of the start by the image before this one.
     fn resume_init(&mut self) {
-        let serving = self.processes.values();
-        let serving = serving.filter(|process| process.end_request == EndRequest::None);
-        self.init.resume(
+        self.observers.init.resume(
             self.listeners.addresses(),
-            self.workers,
-            serving.map(Process::info),
+            self.workers.count,
+            self.workers.wanted(),
         );
     }
 
     /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
     fn restore(&mut self, state: MasterState) -> Vec<Command> {
         self.listeners.restore(state.listeners);
-        self.processes = state.processes;
-        self.respawning = state.respawning;
-        self.failures = state.failures;
+        self.workers.processes = state.processes;
+        self.workers.respawning = state.respawning;
+        self.failures.recent = state.failures;
         self.pid_file = state.pid_file;
         state.commands
     }
@@ -220,36 +245,42 @@ pub(super) fn resume(
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
     let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
     let mut master = Master {
-        workers: state.supervisor.workers().get(),
+        workers: Workers {
+            count: state.supervisor.workers().get(),
+            processes,
+            respawning: state.respawning,
+            scoreboard,
+        },
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
-        epoch,
-        started: Instant::now(),
-        program: state.program,
-        canary: None,
-        nesting: state.nesting,
-        credentials,
-        requests: Requests::new(config.worker_requests),
+        clock: Clock::starting_at(epoch),
         signals,
-        commands,
+        commands: Commands::new(handle, commands, &config),
         listeners,
         listener_watch: ListenerWatch::default(),
-        scoreboard,
+        spawner: Spawner {
+            nesting: state.nesting,
+            credentials,
+        },
+        upgrade: Upgrade::of(state.program),
+        failures: Failures {
+            recent: state.failures,
+            ..Failures::default()
+        },
+        observers: Observers {
+            hooks,
+            announcer: config.announce_fd.and_then(announcer),
+            init: Init::of_this_process(),
+        },
         next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
         hang: hang::from_config(&config),
-        processes,
-        respawning: state.respawning,
-        failures: state.failures,
-        last_failure: None,
-        hook_error: None,
-        hooks,
-        handle,
-        announcer: config.announce_fd.and_then(announcer),
-        init: Init::of_this_process(),
         pid_file,
     };
     master.resume_init();
-    master.handle.set_serving(&master.listeners.addresses());
+    master
+        .commands
+        .handle
+        .set_serving(&master.listeners.addresses());
     // The canary was started without the new address or keys, so it has to be replaced as well.
     if news == NewAddresses::Some || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);

@@ -36,7 +36,7 @@ impl Master {
     /// How long the master may sleep before it has to look; `None` if nobody could give or take.
     pub(in crate::master) fn until_balance(&self) -> Option<Duration> {
         let next = self.next_balance?;
-        let several = self.processes.len() > 1;
+        let several = self.workers.processes.len() > 1;
         several.then(|| next.saturating_sub(clock::monotonic()))
     }
 
@@ -46,7 +46,7 @@ impl Master {
         if self.next_balance.is_none_or(|next| now < next) {
             return;
         }
-        let loads = self.processes.iter();
+        let loads = self.workers.processes.iter();
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();
         let idle = loads.iter().all(|load| load.served == 0);

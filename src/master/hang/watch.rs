@@ -25,7 +25,7 @@ impl Master {
     /// How long the master may sleep before it has to look; `None` if there is nobody to look at.
     pub(in crate::master) fn until_hang_check(&self) -> Option<Duration> {
         let watch = self.hang.as_ref()?;
-        (!self.processes.is_empty()).then(|| watch.left(clock::monotonic()))
+        (!self.workers.processes.is_empty()).then(|| watch.left(clock::monotonic()))
     }
 
     /// Looks at every worker, if it is time to.
@@ -56,7 +56,7 @@ impl Master {
             return Vec::new();
         };
         let mut verdicts = Vec::new();
-        for (&worker, process) in &self.processes {
+        for (&worker, process) in &self.workers.processes {
             // One that was asked to leave has a deadline for that.
             if process.end_request != EndRequest::None {
                 continue;

@@ -65,7 +65,8 @@ impl Master {
             match result {
                 Ok(socket) => {
                     tracing::warn!(%address, ?slot, "a listener was shut down; it listens again");
-                    self.notify(&Notice::ListenerReopened { address, slot });
+                    self.observers
+                        .notify(&Notice::ListenerReopened { address, slot });
                     if socket == Socket::New {
                         // The workers have the old one.
                         self.handle_event(Event::Reload);
