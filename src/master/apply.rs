@@ -41,6 +41,7 @@ impl Master {
                     self.handle_event(Event::SpawnFailed(worker));
                 }
             },
+            Action::CheckReload => self.check_reload(),
             Action::ExecInPlace => self.exec_in_place(),
             Action::Notify(change) => self.on_change(change),
             Action::Finish(outcome) => return Some(outcome),
@@ -223,6 +224,7 @@ impl Master {
 
     fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
         let why = match (why, self.failures.last_of(generation)) {
+            (Abandoned::Refused, _) => self.failures.check.take().unwrap_or(why.to_string()),
             (Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned, Some(report)) => {
                 format!("{why}: {report}")
             }

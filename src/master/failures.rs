@@ -14,6 +14,8 @@ pub(super) struct Failures {
     pub(super) recent: VecDeque<String>,
     /// How the latest worker ended, and its generation.
     pub(super) last: Option<(Generation, String)>,
+    /// Why the files of TLS could not be used for a reload.
+    pub(super) check: Option<String>,
     /// The first error that a hook returned.
     pub(super) hook: Option<Error>,
 }

@@ -70,7 +70,7 @@ impl Master {
 
     pub(super) fn apply_command(&mut self, command: Command) {
         match command {
-            Command::Reload => self.on_operator_event(Event::Reload),
+            Command::Reload => self.handle_event(Event::ReloadAsked),
             Command::Upgrade => self.handle_event(Event::Upgrade),
             Command::Stop(Stop::Drain) => {
                 self.handle_event(Event::Stop(supervisor::Stop::Drain));

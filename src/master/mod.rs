@@ -323,7 +323,7 @@ impl Master {
             match signal_map::meaning(signal) {
                 SignalMeaning::Supervise(event) => {
                     tracing::info!("{signal} received");
-                    self.on_operator_event(event);
+                    self.handle_event(event);
                 }
                 SignalMeaning::ReopenLogs => self.reopen_logs(),
                 SignalMeaning::Reap => self.reap(),

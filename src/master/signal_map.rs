@@ -23,7 +23,7 @@ pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
     match signal {
         Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),
         Signal::SIGINT => SignalMeaning::Supervise(Event::Stop(Stop::Interrupt)),
-        Signal::SIGHUP => SignalMeaning::Supervise(Event::Reload),
+        Signal::SIGHUP => SignalMeaning::Supervise(Event::ReloadAsked),
         Signal::SIGUSR2 => SignalMeaning::Supervise(Event::Upgrade),
         Signal::SIGTTIN => SignalMeaning::Supervise(Event::ResizeBy(Step::More)),
         Signal::SIGTTOU => SignalMeaning::Supervise(Event::ResizeBy(Step::Fewer)),

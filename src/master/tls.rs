@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::hooks::Notice;
 use crate::http::Tls;
 use crate::keyring::Keyring;
 use crate::master::Master;
@@ -136,25 +135,17 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 }
 
 impl Master {
-    /// Tells the supervisor what an operator asks for, unless it is a reload that cannot succeed:
-    /// that is given up before a worker is touched.
-    pub(super) fn on_operator_event(&mut self, event: Event) {
-        let refused = match (&mut self.secrets, event) {
-            (Some(secrets), Event::Reload) if !self.supervisor.is_draining() => {
-                secrets.renew().err()
+    /// Reads the files of TLS again for the workers of a reload. If they cannot be used, the files
+    /// that were read before stay.
+    pub(super) fn check_reload(&mut self) {
+        let read = self.secrets.as_mut().map_or(Ok(()), Secrets::renew);
+        match read {
+            Ok(()) => self.handle_event(Event::Reload),
+            Err(error) => {
+                self.failures.check = Some(error.to_string());
+                self.handle_event(Event::ReloadRefused);
             }
-            _ => None,
-        };
-        let Some(error) = refused else {
-            return self.handle_event(event);
-        };
-        // As any other that comes to nothing: whoever waits for its end has to hear of it.
-        let generation = self.supervisor.next_generation();
-        let why = error.to_string();
-        tracing::warn!(%generation, "reload abandoned: {why}");
-        self.observers.notify(&Notice::ReloadStarted { generation });
-        self.observers
-            .notify(&Notice::ReloadAbandoned { generation, why });
+        }
     }
 
     /// How long the master may sleep before a key is due; `None` if there are none.

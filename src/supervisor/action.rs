@@ -40,6 +40,9 @@ pub(crate) enum Action {
         slot: Slot,
         generation: Generation,
     },
+    /// Check what the master gives to new workers (the files of TLS). Answered by `Reload` or
+    /// `ReloadRefused`.
+    CheckReload,
     /// Become the binary that the canary is. No other action waits behind it. Answered by
     /// `UpgradeFailed` if this image goes on.
     ExecInPlace,
@@ -93,6 +96,8 @@ pub(crate) enum Change {
 /// Why a reload or an upgrade was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Abandoned {
+    /// `CheckReload` has failed. No worker was replaced.
+    Refused,
     /// The process of a new worker could not be started.
     NotSpawned,
     /// A new worker exited before it was ready.
@@ -129,6 +134,7 @@ pub(crate) enum Outcome {
 impl fmt::Display for Abandoned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Refused => "what new workers need cannot be used",
             Self::NotSpawned => "a new worker could not be started",
             Self::Died => "a new worker exited before it was ready",
             Self::Misconfigured => "a new worker refused its configuration",

@@ -90,7 +90,7 @@ impl Supervisor {
             Action::Notify(Change::Adopted { .. } | Change::Released { .. }) => false,
             Action::Notify(_) | Action::CloseListeners | Action::Finish(_) => true,
             Action::Spawn { .. } | Action::StartCanary { .. } | Action::ExecInPlace => false,
-            Action::Adopt { .. } | Action::Release { .. } => false,
+            Action::Adopt { .. } | Action::Release { .. } | Action::CheckReload => false,
         });
         self.forget(&unspawned);
     }

@@ -7,8 +7,13 @@ use crate::id::{Slot, WorkerId};
 /// One thing that happened. No order of events is wrong: what does not fit is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// Replace every worker, slot by slot (HUP).
+    /// An operator or a worker asks for a reload (HUP). It begins when `CheckReload` has succeeded.
+    ReloadAsked,
+    /// Replace every worker, slot by slot: `CheckReload` has succeeded, or the master itself needs
+    /// new workers.
     Reload,
+    /// `CheckReload` has failed.
+    ReloadRefused,
     /// Try the binary that is now on disk and, if it serves, become it (USR2).
     Upgrade,
     /// Have this many slots.

@@ -133,7 +133,9 @@ impl Supervisor {
         let before = invariants::Before::event(self, event);
         self.now = self.now.max(now);
         match event {
+            Event::ReloadAsked => self.check_reload(),
             Event::Reload => self.reload_asked(),
+            Event::ReloadRefused => self.reload_refused(),
             Event::Upgrade => self.upgrade_asked(),
             Event::Resize(workers) => self.resize(workers),
             Event::ResizeBy(step) => self.resize_by(step),
@@ -201,13 +203,8 @@ impl Supervisor {
     }
 
     /// Whether the end has begun, whatever began it.
-    pub(crate) fn is_draining(&self) -> bool {
+    fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Finished)
-    }
-
-    /// Which generation a reload would begin now.
-    pub(crate) fn next_generation(&self) -> Generation {
-        self.newest.next()
     }
 
     /// Asks for the difference between what is and what should be.

@@ -4,7 +4,7 @@ use crate::id::Slot;
 use crate::supervisor::slot::Holder;
 use crate::supervisor::upgrade::PendingCommand;
 use crate::supervisor::worker::{Spent, Worker};
-use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
+use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 // A slot is replaced start-first: the new worker takes the same listeners while the old one still
 // accepts, and the old one drains only after `Ready`. So no accept queue is ever unattended.
@@ -14,6 +14,25 @@ use crate::supervisor::{Abandoned, Change, Phase, Supervisor};
 // failure is not counted as a crash: it is the reload that failed, not the server.
 
 impl Supervisor {
+    /// Has the master check what it gives to new workers, before a worker is touched.
+    pub(super) fn check_reload(&mut self) {
+        if !self.is_draining() {
+            self.actions.push_back(Action::CheckReload);
+        }
+    }
+
+    /// A refused reload is told as begun and abandoned, so that those who wait for its end
+    /// are notified. A reload that runs goes on.
+    pub(super) fn reload_refused(&mut self) {
+        if self.is_draining() {
+            return;
+        }
+        let generation = self.newest.next();
+        let why = Abandoned::Refused;
+        self.notify(Change::ReloadStarted { generation });
+        self.notify(Change::ReloadAbandoned { generation, why });
+    }
+
     pub(super) fn reload_asked(&mut self) {
         match self.phase {
             Phase::Serving if self.pending.is_empty() => self.begin_reload(),

@@ -167,6 +167,7 @@ fn comes_to_rest<M: Machine>(world: &mut Watched<M>, now: Time) -> Result<(), Br
 /// Every command, what each process can do, and one fact about a worker that never was.
 fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
     let mut events = vec![
+        Event::ReloadAsked,
         Event::Reload,
         Event::Upgrade,
         Event::ResizeBy(Step::More),

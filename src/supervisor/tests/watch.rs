@@ -247,6 +247,9 @@ impl Watch {
                 self.end = End::ListenersClosed;
                 Ok(())
             }
+            Action::CheckReload => rule(!self.is_ending(), || {
+                "a reload is checked at the end".into()
+            }),
             Action::ExecInPlace => {
                 let serves = self
                     .canary()

@@ -185,7 +185,7 @@ impl<M: Machine> World<M> {
         self.carry_out(&actions)?;
         match event {
             Event::Ready(id) => self.plan_life(id),
-            Event::Reload | Event::Upgrade | Event::Resize(_) | Event::ResizeBy(_) => {
+            Event::ReloadAsked | Event::Upgrade | Event::Resize(_) | Event::ResizeBy(_) => {
                 self.plan_command();
             }
             _ => {}
@@ -260,6 +260,7 @@ impl<M: Machine> World<M> {
                     let after = self.chance.millis(1, 20);
                     self.plan(after, Event::NotAdopted { slot, by });
                 }
+                Action::CheckReload => self.plan_check(),
                 Action::ExecInPlace if self.chance.percent() < 30 => {
                     self.plan(Duration::from_millis(5), Event::UpgradeFailed);
                 }
@@ -268,6 +269,14 @@ impl<M: Machine> World<M> {
             }
         }
         Ok(())
+    }
+
+    fn plan_check(&mut self) {
+        let event = match self.chance.percent() {
+            0..10 => Event::ReloadRefused,
+            _ => Event::Reload,
+        };
+        self.plan(Duration::from_millis(1), event);
     }
 
     fn become_next_image(&mut self) -> Result<(), Breach> {
@@ -357,7 +366,7 @@ impl<M: Machine> World<M> {
         };
         let after = self.chance.millis(1, most);
         let event = match self.chance.percent() {
-            0..45 => Event::Reload,
+            0..45 => Event::ReloadAsked,
             45..60 => Event::Upgrade,
             60..75 => Event::ResizeBy(Step::More),
             75..90 => Event::ResizeBy(Step::Fewer),
@@ -436,13 +445,15 @@ fn any_event(chance: &mut Chance) -> Event {
         60..65 => Event::SpawnFailed(id),
         65..68 => Event::Hung(id),
         68..70 => Event::Spent(id),
-        70..78 => Event::Reload,
+        70..72 => Event::ReloadAsked,
+        72..78 => Event::Reload,
         78..82 => Event::Upgrade,
         82..86 => Event::ResizeBy(Step::More),
         86..90 => Event::ResizeBy(Step::Fewer),
         90..94 => Event::CanaryIncompatible,
         94..96 => Event::UpgradeFailed,
-        96..98 => Event::Spawned(id),
+        96 => Event::Spawned(id),
+        97 => Event::ReloadRefused,
         98 => Event::Resize(NonZeroU16::new(12).expect("twelve is not zero")),
         _ if chance.percent() < 10 => Event::Stop(Stop::Drain),
         _ if chance.percent() < 5 => Event::HookRefused,

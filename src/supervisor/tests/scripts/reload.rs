@@ -1,6 +1,54 @@
 use super::*;
 
 #[test]
+fn a_reload_is_checked_before_a_worker_is_touched() {
+    let mut world = World::serving(2);
+    world
+        .event(Event::ReloadAsked)
+        .expect([Action::CheckReload]);
+    world.event(Event::Reload).expect([spawn(3, 0, 2)]);
+}
+
+#[test]
+fn a_refused_reload_changes_nothing_and_is_told() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::ReloadAsked)
+        .event(Event::ReloadRefused)
+        .expect([Action::CheckReload]);
+    let (generation, why) = (Generation(2), Abandoned::Refused);
+    world.told([
+        Change::ReloadStarted { generation },
+        Change::ReloadAbandoned { generation, why },
+    ]);
+    assert_eq!(world.phase(), Phase::Serving);
+    world.event(Event::Reload).expect([spawn(2, 0, 2)]);
+}
+
+#[test]
+fn a_refused_reload_does_not_end_the_one_that_runs() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).expect([spawn(2, 0, 2)]);
+    world
+        .event(Event::ReloadRefused)
+        .ready(2)
+        .expect([drain(1)]);
+    let generation = Generation(2);
+    world.told([Change::ReloadFinished { generation }]);
+}
+
+#[test]
+fn a_server_that_ends_checks_no_reload() {
+    let mut world = World::serving(1);
+    world.event(Event::Stop(Stop::Drain)).forget();
+    world
+        .event(Event::ReloadAsked)
+        .event(Event::ReloadRefused)
+        .expect([]);
+    world.not_told(|_| true);
+}
+
+#[test]
 fn slot_by_slot_the_new_worker_is_ready_before_the_old_one_drains() {
     let mut world = World::serving(2);
     world.event(Event::Reload).expect([spawn(3, 0, 2)]);
