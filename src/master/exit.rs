@@ -9,30 +9,30 @@ use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
 impl Master {
-    /// Takes every process that has ended; as PID 1 strangers among them.
-    pub(super) fn reap(&mut self) {
+    /// The next worker whose process has ended, which is not reaped yet. Other processes are reaped
+    /// here: as PID 1 the master is the parent of strangers too.
+    pub(super) fn next_ended(&mut self) -> Option<WorkerId> {
         while let Some(pid) = reap::ended() {
-            let worker = self
-                .workers
-                .processes
-                .iter()
-                .find(|(_, process)| process.pid == pid);
-            let worker = worker.map(|(&worker, _)| worker);
-            if let Some(worker) = worker {
-                // What it said before it died may still wait in the channel. It is acted on and
-                // told before its end is, and before its pid can become another's.
-                self.recv_final_messages(worker);
-                let outcome = self.carry_out();
-                debug_assert_eq!(outcome, None, "a worker is left");
+            if let Some(worker) = self.workers.by_pid(pid) {
+                return Some(worker);
             }
-            match (worker, reap::take(pid)) {
-                (Some(worker), Some(status)) => self.on_exit(worker, status),
-                (None, Some(status)) => {
+            match reap::take(pid) {
+                Some(status) => {
                     tracing::debug!(%pid, %status, "reaped a process that is no worker");
                 }
-                // Somebody else in this program was faster: nothing to be learnt.
-                (_, None) => tracing::warn!(%pid, "a process was reaped by another thread"),
+                None => tracing::warn!(%pid, "a process was reaped by another thread"),
             }
+        }
+        None
+    }
+
+    /// Reaps a worker whose process has ended.
+    pub(super) fn reap(&mut self, worker: WorkerId) {
+        let pid = self.workers.processes[&worker].pid;
+        match reap::take(pid) {
+            Some(status) => self.on_exit(worker, status),
+            // How it ended is not known.
+            None => tracing::warn!(%pid, "a process was reaped by another thread"),
         }
     }
 

@@ -237,12 +237,20 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 impl Master {
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
+            while let Some(worker) = self.next_ended() {
+                // What it sent before it ended is acted on first, and before its pid can become
+                // another process's.
+                self.recv_final_messages(worker);
+                let outcome = self.carry_out();
+                debug_assert_eq!(outcome, None, "a worker is left");
+                self.reap(worker);
+            }
+            let now = self.now();
+            self.supervisor.handle_timeout(now);
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
             self.receive()?;
-            let now = self.now();
-            self.supervisor.handle_timeout(now);
         }
     }
 
@@ -326,7 +334,8 @@ impl Master {
                     self.handle_event(event);
                 }
                 SignalMeaning::ReopenLogs => self.reopen_logs(),
-                SignalMeaning::Reap => self.reap(),
+                // The loop has been woken, and reaps in each turn.
+                SignalMeaning::Ended => {}
                 SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }
         }

@@ -12,7 +12,7 @@ pub(crate) enum SignalMeaning {
     /// Every process calls its hook.
     ReopenLogs,
     /// Processes have ended.
-    Reap,
+    Ended,
     /// Nothing, on purpose.
     Ignore,
 }
@@ -28,7 +28,7 @@ pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
         Signal::SIGTTIN => SignalMeaning::Supervise(Event::ResizeBy(Step::More)),
         Signal::SIGTTOU => SignalMeaning::Supervise(Event::ResizeBy(Step::Fewer)),
         Signal::SIGUSR1 => SignalMeaning::ReopenLogs,
-        Signal::SIGCHLD => SignalMeaning::Reap,
+        Signal::SIGCHLD => SignalMeaning::Ended,
         _ => SignalMeaning::Ignore,
     }
 }

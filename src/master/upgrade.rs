@@ -288,8 +288,6 @@ pub(super) fn resume(
     for command in state.commands {
         master.apply_command(command);
     }
-    // Whoever has ended in the last moments of the image before was announced to that one.
-    master.reap();
     Ok(master)
 }
 

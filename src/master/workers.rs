@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use nix::unistd::Pid;
+
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::process::Process;
@@ -26,6 +28,12 @@ impl Workers {
             respawning: BTreeMap::new(),
             scoreboard,
         }
+    }
+
+    pub(super) fn by_pid(&self, pid: Pid) -> Option<WorkerId> {
+        let mut processes = self.processes.iter();
+        let found = processes.find(|(_, process)| process.pid == pid);
+        found.map(|(&worker, _)| worker)
     }
 
     /// The workers that were not asked to end.
