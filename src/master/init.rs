@@ -20,7 +20,6 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::master::init::report::{Report, message};
 use crate::master::listeners::Listeners;
-use crate::supervisor::Time;
 use crate::sys::fds;
 
 /// What a service manager sets for the process it started and for nobody else. Workers are spawned
@@ -92,16 +91,15 @@ impl Init {
         }
     }
 
-    /// When [`tick`](Self::tick) has to be called next.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
+    /// When the watchdog expects the next report; `None` if there is no watchdog.
+    pub(crate) fn next_report(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog.next)
     }
 
-    /// Tells the manager's watchdog, if it is due, that the master's loop turns.
-    pub(crate) fn tick(&mut self, now: Time) {
-        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog)
-            && watchdog.is_due(now)
-        {
+    /// Tells the service manager's watchdog that the master's loop goes round.
+    pub(crate) fn report_alive(&mut self, now: Duration) {
+        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog) {
+            watchdog.next = now + watchdog.every;
             manager.send(&message(&[NotifyState::Watchdog]), &[]);
         }
     }
@@ -138,7 +136,8 @@ impl Init {
 #[derive(Clone, Copy, Debug)]
 struct Watchdog {
     every: Duration,
-    next: Time,
+    /// On the monotonic clock.
+    next: Duration,
 }
 
 impl Watchdog {
@@ -146,16 +145,8 @@ impl Watchdog {
         let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero())?;
         Some(Self {
             every: limit / 2,
-            next: Time::ZERO,
+            next: Duration::ZERO,
         })
-    }
-
-    fn is_due(&mut self, now: Time) -> bool {
-        let due = self.next <= now;
-        if due {
-            self.next = now + self.every;
-        }
-        due
     }
 }
 

@@ -16,6 +16,7 @@ mod observers;
 mod outbox;
 mod pid_file;
 mod process;
+mod schedule;
 mod signal_map;
 mod spawn;
 mod tls;
@@ -245,12 +246,12 @@ impl Master {
                 debug_assert_eq!(outcome, None, "a worker is left");
                 self.reap(worker);
             }
-            let now = self.now();
-            self.supervisor.handle_timeout(now);
+            self.run_due_tasks();
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
-            self.receive()?;
+            self.wait()?;
+            self.receive();
         }
     }
 
@@ -264,49 +265,25 @@ impl Master {
         None
     }
 
-    /// Waits for something to happen and takes in all that has.
-    fn receive(&mut self) -> Result<(), Error> {
-        let now = self.now();
-        self.observers.init.tick(now);
-        self.wait()?;
+    /// Takes in all that has happened.
+    fn receive(&mut self) {
         self.send_pending();
         self.recv_from_workers();
         self.recv_commands();
         self.recv_signals();
         self.watch_listeners();
-        self.check_hangs();
-        self.balance();
-        self.rotate_ticket_keys();
-        Ok(())
-    }
-
-    fn now(&self) -> Time {
-        self.clock.now()
     }
 
     fn handle_event(&mut self, event: Event) {
-        let now = self.now();
-        self.supervisor.handle(event, now);
+        self.supervisor.handle(event, self.clock.now());
     }
 
-    /// Sleeps until a descriptor has something to say or a deadline comes.
+    /// Sleeps until a descriptor is ready or a task is due.
     fn wait(&self) -> Result<(), Error> {
-        let deadlines = [
-            self.supervisor.next_deadline(),
-            self.observers.init.next_deadline(),
-        ];
-        let deadline = deadlines.into_iter().flatten().min();
-        let left = deadline.map(|deadline| deadline.since(self.now()));
-        let others = [
-            self.until_hang_check(),
-            self.until_balance(),
-            self.until_rotation(),
-            self.listener_watch.left(),
-        ];
-        let timeout = match left.into_iter().chain(others.into_iter().flatten()).min() {
+        let timeout = match self.until_next_task() {
             None => PollTimeout::NONE,
             Some(left) => {
-                // Rounded up: waking a moment early would mean to spin until the deadline.
+                // Rounded up: to wake a moment early would mean to spin until the task is due.
                 let left = left.saturating_add(Duration::from_micros(999));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }

@@ -100,16 +100,11 @@ impl Secrets {
         Ok(())
     }
 
-    fn until_rotation(&self) -> Option<Duration> {
-        let keyring = self.keys.as_ref()?.keyring();
-        Some(keyring.left(clock::monotonic(), self.tls.key_lifetime()))
-    }
-
-    fn rotate(&mut self) {
+    fn rotate(&mut self, now: Duration) {
         let Some(keys) = &mut self.keys else {
             return;
         };
-        let (now, lifetime) = (clock::monotonic(), self.tls.key_lifetime());
+        let lifetime = self.tls.key_lifetime();
         let ring = keys.keyring().clone();
         keys.replace(match ticket_keys::fresh_key() {
             Ok(fresh) => {
@@ -148,17 +143,17 @@ impl Master {
         }
     }
 
-    /// How long the master may sleep before a key is due; `None` if there are none.
-    pub(super) fn until_rotation(&self) -> Option<Duration> {
-        self.secrets.as_ref()?.until_rotation()
+    /// When the key of session tickets is to be replaced; `None` if there is none.
+    pub(super) fn next_rotation(&self, now: Duration) -> Option<Duration> {
+        let secrets = self.secrets.as_ref()?;
+        let keyring = secrets.keys.as_ref()?.keyring();
+        let left = keyring.left(now, secrets.tls.key_lifetime());
+        Some(now.saturating_add(left))
     }
 
-    /// Replaces the key of tickets, if it is time to.
-    pub(super) fn rotate_ticket_keys(&mut self) {
-        if self.until_rotation() == Some(Duration::ZERO)
-            && let Some(secrets) = &mut self.secrets
-        {
-            secrets.rotate();
+    pub(super) fn rotate_ticket_keys(&mut self, now: Duration) {
+        if let Some(secrets) = &mut self.secrets {
+            secrets.rotate(now);
         }
     }
 }

@@ -33,19 +33,14 @@ pub(in crate::master) fn first_look(
 }
 
 impl Master {
-    /// How long the master may sleep before it has to look; `None` if nobody could give or take.
-    pub(in crate::master) fn until_balance(&self) -> Option<Duration> {
-        let next = self.next_balance?;
+    /// When to compare the loads next; `None` if no worker could give to another.
+    pub(in crate::master) fn next_balance(&self) -> Option<Duration> {
         let several = self.workers.processes.len() > 1;
-        several.then(|| next.saturating_sub(clock::monotonic()))
+        self.next_balance.filter(|_| several)
     }
 
-    /// Has the workers share, if it is time to.
-    pub(in crate::master) fn balance(&mut self) {
-        let now = clock::monotonic();
-        if self.next_balance.is_none_or(|next| now < next) {
-            return;
-        }
+    /// Has workers with more connections give some to workers with fewer.
+    pub(in crate::master) fn balance(&mut self, now: Duration) {
         let loads = self.workers.processes.iter();
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();

@@ -57,7 +57,6 @@ pub(crate) enum Verdict {
 /// Whether to look at the workers now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    NotYet,
     /// We are so late that we must have been stopped ourselves, and the workers perhaps with us:
     /// they get until the next round to move.
     Skipped,
@@ -73,18 +72,16 @@ impl HangPolicy {
         }
     }
 
-    /// How long until the next round.
-    pub(crate) fn left(&self, now: Duration) -> Duration {
-        self.next.saturating_sub(now)
+    /// When to look at the workers next.
+    pub(crate) fn next(&self) -> Duration {
+        self.next
     }
 
+    /// Begins a look at the workers, which is due.
     pub(crate) fn round(&mut self, now: Duration) -> Round {
-        if now < self.next {
-            return Round::NotYet;
-        }
         // A pause that makes a worker look hung that is well lasts for the timeout, and we sleep
         // for a quarter of it at the most: so we notice each of them.
-        let late = now - self.next > self.timeout / 2;
+        let late = now.saturating_sub(self.next) > self.timeout / 2;
         self.next = now + self.timeout / ROUNDS_PER_TIMEOUT;
         if late {
             self.waiting.clear();
@@ -170,7 +167,7 @@ mod tests {
         for work in [PendingWork::Begun, PendingWork::Queued] {
             assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
         }
-        assert!(watch.left(seconds(5000)) > seconds(1 << 40));
+        assert!(watch.next() > seconds(1 << 40));
     }
 
     #[test]
@@ -263,7 +260,7 @@ mod tests {
     #[test]
     fn after_a_pause_of_our_own_a_round_is_skipped() {
         let mut watch = watch();
-        assert_eq!(watch.round(seconds(1001)), Round::NotYet);
+        assert_eq!(watch.next(), seconds(1002));
         assert_eq!(watch.round(seconds(1002)), Round::Due);
         judge(&mut watch, 1002, 1002, PendingWork::Begun);
         judge(&mut watch, 1002, 10, PendingWork::Queued);
@@ -285,9 +282,9 @@ mod tests {
     fn a_suspect_is_looked_at_when_its_time_is_over() {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1004)), Round::Due);
-        assert_eq!(watch.left(seconds(1004)), seconds(2));
+        assert_eq!(watch.next(), seconds(1006));
         judge(&mut watch, 1004, 997, PendingWork::Begun);
-        assert_eq!(watch.left(seconds(1004)), seconds(1));
+        assert_eq!(watch.next(), seconds(1005));
         assert!(watch.is_stale(seconds(1002), seconds(1004)));
         assert!(!watch.is_stale(seconds(1003), seconds(1004)));
     }

@@ -22,25 +22,18 @@ pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
 }
 
 impl Master {
-    /// How long the master may sleep before it has to look; `None` if there is nobody to look at.
-    pub(in crate::master) fn until_hang_check(&self) -> Option<Duration> {
-        let watch = self.hang.as_ref()?;
-        (!self.workers.processes.is_empty()).then(|| watch.left(clock::monotonic()))
+    /// When to look at the workers next; `None` if there is nothing to look at.
+    pub(in crate::master) fn next_hang_check(&self) -> Option<Duration> {
+        let hang = self.hang.as_ref()?;
+        (!self.workers.processes.is_empty()).then(|| hang.next())
     }
 
-    /// Looks at every worker, if it is time to.
-    pub(in crate::master) fn check_hangs(&mut self) {
-        let Some(watch) = &mut self.hang else {
+    /// Looks at each worker, asks those in doubt for a heartbeat, and reports those that hang.
+    pub(in crate::master) fn check_hangs(&mut self, now: Duration) {
+        let round = self.hang.as_mut().map(|hang| hang.round(now));
+        if round == Some(Round::Skipped) {
+            tracing::info!("the master was stopped for a while; workers are looked at later");
             return;
-        };
-        let now = clock::monotonic();
-        match watch.round(now) {
-            Round::NotYet => return,
-            Round::Skipped => {
-                tracing::info!("the master was stopped for a while; workers are looked at later");
-                return;
-            }
-            Round::Due => {}
         }
         for (worker, verdict) in self.judge_workers(now) {
             match verdict {

@@ -1,7 +1,7 @@
 //! Listeners that a worker has shut down (shutdown(2)): every process that has a listener can close
 //! it for all. The master opens them again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::PollFd;
 
@@ -9,7 +9,7 @@ use crate::hooks::Notice;
 use crate::master::Master;
 use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
-use crate::sys::listener;
+use crate::sys::{clock, listener};
 
 /// The pause after a listener was found shut down. A worker that does it without end keeps its
 /// clients out, but the master is not kept from other work.
@@ -18,44 +18,41 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// When listeners are looked at.
 #[derive(Debug, Default)]
 pub(in crate::master) struct ListenerWatch {
-    /// `None`: as soon as one is shut down, of which poll(2) tells.
-    next: Option<Instant>,
+    /// On the monotonic clock; `None`: as soon as poll(2) reports one that was shut down.
+    paused_until: Option<Duration>,
     /// How often a listener could not be opened again.
     failures: u64,
 }
 
 impl ListenerWatch {
-    /// How long the master may sleep before it has to look; `None` if poll(2) tells.
-    pub(in crate::master) fn left(&self) -> Option<Duration> {
-        let next = self.next?;
-        Some(next.saturating_duration_since(Instant::now()))
+    pub(in crate::master) fn paused_until(&self) -> Option<Duration> {
+        self.paused_until
     }
 }
 
 impl Master {
-    /// What tells by poll(2) that a listener was shut down.
+    /// What poll(2) is to watch, so that it reports a listener that was shut down.
     pub(in crate::master) fn watched_listeners(&self) -> Vec<PollFd<'_>> {
-        match self.listener_watch.next {
+        match self.listener_watch.paused_until {
             None => listener::shut_down_events(self.listeners.all()),
             Some(_) => Vec::new(),
         }
     }
 
+    /// As [`watch_listeners`](Self::watch_listeners), when the pause is over.
+    pub(in crate::master) fn watch_listeners_again(&mut self) {
+        self.listener_watch.paused_until = None;
+        self.watch_listeners();
+    }
+
     /// Opens the listeners again that were shut down.
     pub(in crate::master) fn watch_listeners(&mut self) {
-        if self
-            .listener_watch
-            .left()
-            .is_some_and(|left| !left.is_zero())
-        {
-            return;
-        }
-        self.listener_watch.next = None;
-        if !listener::is_any_shut_down(self.listeners.all()) {
+        let paused = self.listener_watch.paused_until.is_some();
+        if paused || !listener::is_any_shut_down(self.listeners.all()) {
             return;
         }
         let reopened = self.listeners.reopen();
-        self.listener_watch.next = Some(Instant::now() + PAUSE);
+        self.listener_watch.paused_until = Some(clock::monotonic() + PAUSE);
         for Reopened {
             address,
             slot,
