@@ -1,4 +1,5 @@
-//! The end of the server: everyone drains, the listeners are given up, and the last one out.
+//! The end of the server: all workers drain, the listeners are closed, and the server ends when no
+//! worker is left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,9 +9,9 @@ use crate::id::WorkerId;
 use crate::supervisor::worker::{Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
 
-/// A second `TERM` or `QUIT` within this time of the first ask is the same one: timeout(1) and many
-/// others signal the process and its group, microseconds apart. A person who asks again takes
-/// longer, and so does a script that waits before it does.
+/// A second `TERM` or `QUIT` within this time repeats the first one: timeout(1) and many other
+/// programs signal the process and then its group, microseconds apart. A person who asks again
+/// takes longer, and so does a script that waits first.
 const SAME_ASK: Duration = Duration::from_secs(1);
 
 impl Supervisor {
@@ -35,7 +36,7 @@ impl Supervisor {
         }
     }
 
-    /// Begins the end, unless it has begun: the first reason is the outcome.
+    /// Begins the end, unless it has begun. The first reason decides the outcome.
     pub(super) fn end(&mut self, outcome: Outcome, urgency: Urgency) {
         if self.is_draining() {
             return;
@@ -60,7 +61,7 @@ impl Supervisor {
         self.actions.push_back(Action::CloseListeners);
     }
 
-    /// A server that ends of its own accord keeps its reason; hurry does not mend it.
+    /// Kills all workers. A server that ends because of an error keeps its outcome.
     fn hasten(&mut self, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Drained => Outcome::Stopped,
@@ -73,8 +74,8 @@ impl Supervisor {
         self.kill_all();
     }
 
-    /// Takes back what the master has not begun to carry out: no process is started now, and none
-    /// needs to be told of adoptions.
+    /// Removes queued actions that the end makes pointless: no process starts any more, and no
+    /// worker needs to adopt.
     fn retract_unspawned(&mut self) {
         let mut unspawned = BTreeSet::new();
         for action in &self.actions {
@@ -105,7 +106,7 @@ impl Supervisor {
     }
 
     fn drain_all(&mut self) {
-        // Whoever was to take over their connections drains now as well.
+        // The workers that were to take over their connections drain now as well.
         let leaving = self.entries.iter().flat_map(|entry| &entry.leaving);
         let drains = leaving.chain(&self.canary).filter(|it| it.is_draining());
         let told = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
@@ -129,7 +130,7 @@ impl Supervisor {
         }
     }
 
-    /// The end is reached when no worker is left. A killed one must be gone too.
+    /// Finishes when no worker is left. The processes of killed workers must be gone too.
     pub(super) fn conclude_end(&mut self) {
         if let Phase::Draining { outcome, .. } = self.phase
             && self.workers().next().is_none()

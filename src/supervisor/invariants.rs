@@ -7,22 +7,22 @@ use crate::supervisor::slot::{Holder, SlotEntry};
 use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Action, Event, Phase, Supervisor};
 
-/// What has to be remembered of the state before an event, to judge the state after it.
+/// What the checks after an event need of the state before it.
 pub(super) struct Before {
     phase: Phase,
-    /// Slots that are wanted and whose own worker serves.
+    /// Wanted slots whose own worker serves.
     serving: usize,
     /// Workers that serve in any slot.
     servers: usize,
     cause: Cause,
 }
 
-/// Whether an event may cost a serving worker by itself.
+/// Whether an event may take a serving worker away.
 #[derive(PartialEq, Eq)]
 enum Cause {
-    /// Any.
+    /// It may.
     Loss,
-    /// Any but the last one.
+    /// It may, but not the last one.
     Resize,
     Other,
 }
@@ -69,7 +69,7 @@ impl Before {
     }
 }
 
-/// All that can be judged without a look at the state before.
+/// The checks that do not need the state before the event.
 pub(super) fn check(supervisor: &Supervisor) {
     check_workers(supervisor);
     check_deadlines(supervisor);
@@ -87,7 +87,7 @@ fn servers(entries: &[SlotEntry]) -> usize {
     servers.count()
 }
 
-/// 1: at most one current worker in a slot, and few that leave it.
+/// 1: a slot has at most one current worker, and few workers that leave it.
 fn check_workers(supervisor: &Supervisor) {
     for entry in &supervisor.entries {
         let fits = match &entry.holder {
@@ -118,8 +118,8 @@ fn check_workers(supervisor: &Supervisor) {
     );
 }
 
-/// 2: `next_deadline` is the least of all deadlines. That Starting and Draining workers have one is
-/// in their type.
+/// 2: `next_deadline` is the least of all deadlines. The type of the state ensures that Starting
+/// and Draining workers have a deadline.
 fn check_deadlines(supervisor: &Supervisor) {
     let mut all: Vec<_> = supervisor.workers().filter_map(Worker::deadline).collect();
     all.extend(
@@ -147,7 +147,7 @@ fn check_phase(supervisor: &Supervisor) {
     let (wanted, retired) = supervisor
         .entries
         .split_at(usize::from(supervisor.workers.get()));
-    // 7: a worker serves in a retired slot only while no slot that is wanted is served.
+    // 7: a worker serves in a retired slot only while no worker of a wanted slot serves.
     let alone = |entry: &SlotEntry| matches!(&entry.holder, Holder::Held(it) if it.is_serving());
     let stays = |entry: &SlotEntry| servers(wanted) == 0 && alone(entry);
     assert!(
@@ -209,8 +209,8 @@ fn check_phase(supervisor: &Supervisor) {
     }
 }
 
-/// 6: in a reload a batch of slots is being replaced at most, else one at most whose worker is
-/// spent.
+/// 6: a reload replaces at most a batch of slots at a time. Without a reload at most one slot is
+/// being replaced, and its worker is spent.
 fn check_replaced(supervisor: &Supervisor, wanted: &[SlotEntry]) {
     let replacing = |entry: &&SlotEntry| matches!(entry.holder, Holder::Replacing { .. });
     let replaced = wanted.iter().filter(replacing).count();
@@ -234,8 +234,8 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[SlotEntry]) {
     assert!(replaced <= most, "6: too many replaced: {supervisor:#?}");
 }
 
-/// 4: a slot is attended by its own worker or, if any serves that has not just failed to, by a
-/// sibling; by nobody at the end.
+/// 4: the slot's own worker attends to it, or another worker that serves and has not just failed to
+/// adopt it. At the end of the server no worker has to.
 fn check_adoption(supervisor: &Supervisor) {
     let serving: BTreeSet<_> = supervisor
         .entries
@@ -255,7 +255,7 @@ fn check_adoption(supervisor: &Supervisor) {
     }
 }
 
-/// 6: nothing grows without a bound. `actions` is the master's to empty.
+/// 6: nothing grows without a limit. The master empties `actions`.
 fn check_bounds(supervisor: &Supervisor) {
     let crashes = u32::try_from(supervisor.crashes.len()).expect("few crashes");
     assert!(

@@ -1,4 +1,4 @@
-//! A reload: the slots are given a new generation, each only when the new worker is ready.
+//! A reload: each worker is replaced with one of a new generation, when the new one is ready.
 
 use crate::id::Slot;
 use crate::supervisor::slot::Holder;
@@ -6,12 +6,12 @@ use crate::supervisor::upgrade::PendingCommand;
 use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
-// A slot is replaced start-first: the new worker takes the same listeners while the old one still
-// accepts, and the old one drains only after `Ready`. So no accept queue is ever unattended.
+// The new worker starts first: it takes the same listeners while the old one still accepts, and the
+// old one drains only after `Ready`. So no accept queue is ever unattended.
 //
-// Once a reload runs, every vacant slot is filled with its generation too, whatever made it vacant.
-// If any worker of that generation fails before it is ready, the reload is abandoned, and that
-// failure is not counted as a crash: it is the reload that failed, not the server.
+// While a reload runs, every vacant slot gets a worker of its generation too. If any worker of that
+// generation fails before it is ready, the reload is abandoned. That failure does not count as a
+// crash, because the reload has failed and not the server.
 
 impl Supervisor {
     /// Has the master check what it gives to new workers, before a worker is touched.
@@ -36,8 +36,8 @@ impl Supervisor {
     pub(super) fn reload_asked(&mut self) {
         match self.phase {
             Phase::Serving if self.pending.is_empty() => self.begin_reload(),
-            // A further reload means that something has changed once more. The new workers that
-            // are on their way may become ready, and are replaced again.
+            // Something has changed once more. New workers that start may still become ready, and
+            // are replaced again.
             Phase::Reloading { .. } => self.begin_reload(),
             Phase::Serving | Phase::Starting | Phase::Upgrading => {
                 self.remember(PendingCommand::Reload)
@@ -46,7 +46,7 @@ impl Supervisor {
         }
     }
 
-    /// Begins a reload, or raises the target of the one that runs.
+    /// Begins a reload, or raises the target of the reload that runs.
     pub(super) fn begin_reload(&mut self) {
         self.newest = self.newest.next();
         self.reload_to_newest();
@@ -56,11 +56,11 @@ impl Supervisor {
         let target = self.newest;
         self.phase = Phase::Reloading { target };
         self.notify(Change::ReloadStarted { generation: target });
-        // The reload may be the mend: a slot that rests need not wait for it.
+        // The reload may repair what made a slot crash, so the slot need not rest any longer.
         self.end_pauses();
     }
 
-    /// Starts successors beside serving workers that are older than the target.
+    /// Starts successors for serving workers that are older than the target.
     pub(super) fn replace_stale(&mut self) {
         let Phase::Reloading { target } = self.phase else {
             return;
@@ -84,7 +84,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a worker that takes the slot from its holder when it is ready.
+    /// Starts a worker that replaces the holder of the slot when it is ready.
     pub(super) fn start_successor(&mut self, slot: Slot) {
         let new = self.spawn(slot);
         let entry = self.entry_mut(slot);
@@ -96,7 +96,7 @@ impl Supervisor {
         }
     }
 
-    /// The reload is over when every slot is served by its generation.
+    /// Ends the reload when every slot is served by its generation.
     pub(super) fn conclude_reload(&mut self) {
         let Phase::Reloading { target } = self.phase else {
             return;
@@ -113,14 +113,14 @@ impl Supervisor {
         }
     }
 
-    /// Whether the reload that runs stands or falls with this worker's becoming ready. It does not
-    /// with one that a raised target has overtaken: what failed there may be what was mended.
+    /// Whether the reload that runs is abandoned if this worker does not become ready. It is not
+    /// for a worker of an earlier target: the later reload may repair what failed there.
     pub(super) fn is_reload_of(&self, worker: &Worker) -> bool {
         matches!(self.phase, Phase::Reloading { target } if worker.generation == target)
     }
 
-    /// Gives the reload up, if it was for it that `worker` was started. What has been replaced
-    /// stays; other successors that are not ready drain.
+    /// Abandons the reload, if `worker` was started for it. Workers that were replaced stay
+    /// replaced. Other successors drain.
     pub(super) fn abandon_reload_of(&mut self, worker: &Worker, why: Abandoned) {
         if !self.is_reload_of(worker) {
             return;

@@ -1,4 +1,4 @@
-//! More slots or fewer.
+//! Resizing: more slots, or fewer.
 
 use std::num::NonZeroU16;
 
@@ -18,8 +18,8 @@ impl Supervisor {
         self.resize(workers);
     }
 
-    /// The highest slots are retired first and come back first. Neither closes a listener: the
-    /// retired slots stay adopted, since closing would reset every connection in their queues.
+    /// Retires the highest slots, or brings them back. No listener is closed: retired slots stay
+    /// adopted, because closing would reset every connection in their queues.
     pub(super) fn resize(&mut self, workers: NonZeroU16) {
         let (before, workers) = (self.workers, workers.min(MAX_WORKERS));
         if workers == before || self.is_draining() {
@@ -28,19 +28,19 @@ impl Supervisor {
         self.workers = workers;
         self.notify(Change::Resized { workers });
         for slot in (workers.get()..before.get()).map(Slot) {
-            // It was somebody's decision to bring it back, if it comes back: no old grudges.
+            // If an operator brings the slot back, its earlier crashes do not count.
             self.entry_mut(slot).strikes = Strikes::default();
         }
         let entries = self.entries.len().max(usize::from(workers.get()));
         self.entries.resize_with(entries, SlotEntry::default);
-        // The workers of the retired slots stay until then, see `retire`.
+        // Until then the workers of the retired slots serve, see `retire`.
         if workers < before && !self.is_served() {
             self.end_pauses();
         }
     }
 
-    /// Has the workers of retired slots leave. Those that serve stay while no slot that is wanted
-    /// serves: the server would answer nobody until one does.
+    /// Drains the workers of retired slots. Those that serve stay while no worker of a wanted slot
+    /// serves: otherwise no worker would serve at all until one does.
     pub(super) fn retire(&mut self) {
         let is_served = self.is_served();
         for slot in self.slots().skip(usize::from(self.workers.get())) {
@@ -52,19 +52,19 @@ impl Supervisor {
                     let new = entry.take_successor();
                     self.dismiss(slot, new);
                 }
-                // It leaves anyway.
+                // It need not be replaced, because it will drain.
                 self.set_spent(slot, Spent::No);
             }
         }
     }
 
-    /// Whether a slot that is wanted has a worker that serves.
+    /// Whether a wanted slot has a worker that serves.
     fn is_served(&self) -> bool {
         let mut wanted = self.wanted_slots();
         wanted.any(|slot| self.entry(slot).server().is_some())
     }
 
-    /// Has the slots that rest be filled at once.
+    /// Ends the pauses of slots that rest, so that they are respawned at once.
     pub(super) fn end_pauses(&mut self) {
         for slot in self.wanted_slots() {
             let entry = self.entry_mut(slot);

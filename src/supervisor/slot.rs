@@ -1,4 +1,4 @@
-//! The life of a worker in its slot: the table of what each event means in each state.
+//! A slot and its workers: the table says what each event means in each state.
 
 use std::time::Duration;
 
@@ -25,11 +25,11 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
 /// | slot in Backoff | (no worker) | (no worker) | Spawn |
 ///
-/// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
-/// running reload came to it, so that the reload's generation is tried there at once. (3) In place
-/// of a spent worker: nothing is counted; the holder is spent no more. `Spent` is heeded from one
-/// that serves. (4) At once; but if it had served for less than `HASTY`, that is a strike for the
-/// slot, which rests as after so many crashes. The crash limit does not count it.
+/// (1) The reload is abandoned, and no crash is counted. (2) In a slot that was vacant when the
+/// running reload came to it, so that the reload's generation is tried there at once. (3) If it
+/// replaces a spent worker: no crash is counted, and the holder is spent no more. `Spent` counts
+/// only from a worker that serves. (4) At once; but if it has served for less than `HASTY`, the
+/// slot gets a strike, which the crash limit does not count, and may rest.
 ///
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
@@ -42,21 +42,21 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Killed, leaving | ignore | ignore | no change | no change |
 /// | slot in Backoff | (no worker) | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
 ///
-/// *Crash:* the time is noted. Beyond the limit the server ends, else the slot respawns at once or
-/// after `Backoff`. The reserved exit code ends the server too, with its own outcome. A worker that
-/// was killed while it held its slot (it hung, it was not ready in time) has crashed once, when the
-/// slot lets go of it: until its process is gone no other is started in its place.
+/// *Crash:* the supervisor notes the time. Beyond the limit the server ends; else the slot respawns
+/// at once or after `Backoff`. The reserved exit code ends the server too, with its own outcome. A
+/// worker that was killed while it held its slot (it hung, it was not ready in time) counts as one
+/// crash, when its process is gone. Until then no other worker starts in its place.
 ///
-/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired
-/// and, if this worker serves, so does that of a slot that stays) or from the end of the server. In
-/// the first two somebody attends to the slot from then on, and idle connections are handed over;
-/// at the end they are closed, as those who drain already are told.
+/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired,
+/// and a wanted slot has a worker that serves) or from the end of the server. In the first two
+/// cases another worker attends to the slot and gets the idle connections. At the end of the server
+/// all draining workers close them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct SlotEntry {
     pub(super) holder: Holder,
-    /// Workers that were told to leave, oldest first. Each is Draining, Aborted or Killed.
+    /// Workers that were asked to leave, oldest first. Each is Draining, Aborted or Killed.
     pub(super) leaving: Vec<Worker>,
-    /// The sibling that was told to attend to this slot's listeners.
+    /// The worker of another slot that attends to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
     /// Workers of other slots that could not adopt this one.
     pub(super) failed_adopters: FailedAdopters,
@@ -64,22 +64,22 @@ pub(super) struct SlotEntry {
     pub(super) first_start: FirstStart,
 }
 
-/// Who has the slot: Starting, Serving, Aborted or Killed, never Draining.
+/// The worker that holds the slot. It is Starting, Serving, Aborted or Killed, never Draining.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
-    /// Nobody. If the slot is wanted, `settle` spawns.
+    /// No worker. If the slot is wanted, `settle` spawns one.
     #[default]
     Vacant,
     /// One worker.
     Held(Worker),
-    /// In a reload, or because `old` is spent: it holds the slot until `new`, which is Starting, is
-    /// ready.
+    /// In a reload, or because `old` is spent. `old` holds the slot until `new`, which is Starting,
+    /// is ready.
     Replacing { old: Worker, new: Worker },
-    /// Nobody until then.
+    /// No worker until then.
     Backoff { until: Time },
 }
 
-/// Workers of other slots that could not adopt a slot. After some time they may be told to again.
+/// Workers of other slots that could not adopt a slot. After some time they may be asked again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum FailedAdopters {
     #[default]
@@ -90,13 +90,13 @@ pub(super) enum FailedAdopters {
     },
 }
 
-/// How the slot's first worker fared. It decides about the first start only.
+/// What became of the slot's first worker. It matters for the first start only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum FirstStart {
     #[default]
     Pending,
     Failed,
-    /// Some worker of the slot has been ready, if not the first.
+    /// A worker of the slot has been ready.
     Ready,
 }
 
@@ -182,7 +182,7 @@ impl Supervisor {
         }
     }
 
-    /// The slot goes on with another: a drain may take long, and nobody accepts meanwhile.
+    /// The slot gets another worker now: a drain may take long, and this worker accepts no more.
     pub(super) fn leaving(&mut self, id: WorkerId) {
         let Some((slot, SlotRole::Holder)) = self.locate(id) else {
             return;
@@ -216,7 +216,7 @@ impl Supervisor {
         self.actions.push_back(Action::Abort(id));
     }
 
-    /// Acts on the slot's deadlines that have passed.
+    /// Acts on those deadlines of the slot that have passed.
     pub(super) fn slot_overdue(&mut self, slot: Slot) {
         let now = self.now;
         for worker in &mut self.entries[usize::from(slot.0)].leaving {
@@ -273,7 +273,7 @@ impl Supervisor {
         }
     }
 
-    /// Notes a crash in `slot`, and lets the slot rest if nobody holds it.
+    /// Counts a crash in `slot`. If the slot is vacant, it rests.
     pub(super) fn crashed(&mut self, slot: Slot) {
         let entry = self.entry_mut(slot);
         if entry.first_start == FirstStart::Pending {
@@ -282,26 +282,21 @@ impl Supervisor {
         let limit = self.policy.crash_limit;
         match self.crashes.note(self.now, limit) {
             Verdict::Bearable => self.rest(slot),
-            // With many slots a broken program reaches the limit before every slot has failed.
+            // A program that cannot start may reach the limit before every slot has failed.
             Verdict::TooMany { .. } if self.phase == Phase::Starting && !self.any_was_ready() => {
                 self.end(Outcome::NeverReady, Urgency::Unasked);
             }
             Verdict::TooMany { crashes } => {
-                self.end(
-                    Outcome::CrashLimit {
-                        crashes,
-                        per: limit.per,
-                    },
-                    Urgency::Unasked,
-                );
+                let per = limit.per;
+                self.end(Outcome::CrashLimit { crashes, per }, Urgency::Unasked);
             }
         }
     }
 
-    /// One strike for the slot; if it is vacant, it stays so for as long as its strikes demand.
+    /// Adds a strike. A vacant slot stays vacant for as long as its strikes demand.
     fn rest(&mut self, slot: Slot) {
         if slot.0 >= self.workers.get() {
-            // Nobody comes after the last worker of a retired slot.
+            // A retired slot gets no other worker.
             return;
         }
         let pause = self.strike(slot);
@@ -312,14 +307,14 @@ impl Supervisor {
         }
     }
 
-    /// As `rest`, if the worker that is leaving of its own accord has hardly served.
+    /// As `rest`, if a worker that leaves by itself has served for less than `HASTY`.
     fn rest_if_hasty(&mut self, slot: Slot, served: Option<Duration>) {
         if served.is_some_and(|served| served < HASTY) {
             self.rest(slot);
         }
     }
 
-    /// One strike for the slot, and how long it has to pause for it.
+    /// Adds a strike, and returns how long the slot has to pause for it.
     pub(super) fn strike(&mut self, slot: Slot) -> Option<Duration> {
         let entry = &mut self.entries[usize::from(slot.0)];
         entry.strikes.add(&self.policy.backoff, &mut self.jitter)
@@ -332,7 +327,7 @@ impl Supervisor {
         }
     }
 
-    /// Has everyone who holds the slot leave it.
+    /// Drains the workers that hold the slot.
     pub(super) fn vacate(&mut self, slot: Slot) {
         match std::mem::take(&mut self.entry_mut(slot).holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
@@ -344,7 +339,7 @@ impl Supervisor {
         }
     }
 
-    /// Drains a worker that holds its slot no more.
+    /// Drains a worker that was taken out of its slot.
     pub(super) fn dismiss(&mut self, slot: Slot, mut worker: Worker) {
         if !worker.is_condemned() {
             self.drain(slot, &mut worker);
@@ -376,7 +371,7 @@ impl Supervisor {
 }
 
 impl SlotEntry {
-    /// The slot's own worker, if it serves.
+    /// The worker that holds the slot, if it serves.
     pub(super) fn server(&self) -> Option<&Worker> {
         match &self.holder {
             Holder::Held(worker) | Holder::Replacing { old: worker, .. } => {
@@ -408,7 +403,7 @@ impl SlotEntry {
             .min()
     }
 
-    /// Whether few enough workers are on their way out for the holder to become one of them.
+    /// Whether few enough workers leave the slot for its holder to be replaced.
     pub(super) fn may_replace(&self) -> bool {
         let draining = self.leaving.iter().filter(|worker| worker.is_draining());
         draining.count() < DRAINING_MAX && self.leaving.len() < LEAVING_MAX
@@ -430,7 +425,7 @@ impl SlotEntry {
         self.holder = Holder::Held(worker);
     }
 
-    /// As `hold`, for a worker that became ready before it came to the slot.
+    /// As `hold`, for a worker that was ready before it was given the slot.
     pub(super) fn hold_ready(&mut self, worker: Worker) {
         self.hold(worker);
         self.first_start = FirstStart::Ready;
@@ -443,7 +438,7 @@ impl SlotEntry {
         }
     }
 
-    /// Takes the holder out. A successor that is on its way holds the slot from then on.
+    /// Takes the holder out. If there is a successor, it holds the slot from then on.
     fn take_holder(&mut self) -> Option<Worker> {
         match std::mem::take(&mut self.holder) {
             Holder::Held(worker) => Some(worker),
@@ -467,7 +462,7 @@ impl SlotEntry {
         new
     }
 
-    /// Moves everyone who holds the slot to those who leave it.
+    /// Moves the workers that hold the slot to those that leave it.
     pub(super) fn move_out(&mut self) {
         match std::mem::take(&mut self.holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}

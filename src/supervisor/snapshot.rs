@@ -1,4 +1,4 @@
-//! The way of the supervisor into the next image: what is taken along, and how it goes on.
+//! What the next image takes over of the supervisor, and how it goes on from there.
 
 use std::num::NonZeroU16;
 
@@ -13,13 +13,13 @@ use crate::supervisor::upgrade::{CANARY_SLOT, PendingCommand};
 use crate::supervisor::worker::{Spent, Worker, WorkerState};
 use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
 
-/// A supervisor at the moment of `ExecInPlace`, without what the next image brings itself: the
-/// policy, and the phase, which can be no other.
+/// A supervisor at the moment of `ExecInPlace`. The next image has its own policy, and the phase is
+/// always `Upgrading`, so neither is part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Snapshot {
     now: Time,
-    /// How many slots the policy asked for. Another number of `workers` is somebody's decision,
-    /// which the next image's policy does not overrule.
+    /// How many slots the policy asked for. If `workers` differs, an operator has resized the
+    /// server, and the policy of the next image does not change that.
     configured: NonZeroU16,
     workers: NonZeroU16,
     entries: Vec<SlotEntry>,
@@ -32,7 +32,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The latest time that the supervisor was told.
+    /// The latest time that an event or a timeout came with.
     pub(crate) fn now(&self) -> Time {
         self.now
     }
@@ -44,7 +44,7 @@ impl Snapshot {
 }
 
 impl Supervisor {
-    /// What the next image needs to go on. To be called for `ExecInPlace` alone.
+    /// What the next image needs to go on. Call it only for `ExecInPlace`.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let canary = self.canary.clone();
         Snapshot {
@@ -61,8 +61,8 @@ impl Supervisor {
         }
     }
 
-    /// Goes on where another image's supervisor stopped, with the same workers, and brings every
-    /// slot to this image. The canary, which is of it, is the first: it gets its slot at once.
+    /// Goes on where the supervisor of the image before stopped, with the same workers, and reloads
+    /// every slot to this image. The canary runs this image already, so it gets its slot at once.
     pub(crate) fn resume(snapshot: Snapshot, policy: Policy, now: Time) -> Self {
         let Snapshot {
             configured,

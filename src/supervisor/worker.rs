@@ -1,11 +1,11 @@
-//! A worker, as the supervisor knows it.
+//! What the supervisor knows of a worker.
 
 use std::time::Duration;
 
 use crate::id::{Generation, WorkerId};
 use crate::supervisor::time::Time;
 
-/// One worker from its `Spawn` until its `Exited`.
+/// A worker, from its `Spawn` until its `Exited`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub(super) id: WorkerId,
@@ -18,26 +18,26 @@ pub(super) struct Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Spent {
     No,
-    /// It has, too soon and not for the first time in its slot: it serves on until then.
+    /// It has asked too soon, and not as the first one in its slot. It serves on until then.
     Pausing {
         until: Time,
     },
-    /// It is replaced when its turn comes.
+    /// It waits to be replaced.
     Due,
 }
 
-/// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.
+/// The state of a worker. It only moves down this list. The table in `slot.rs` has the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum WorkerState {
-    /// Spawned, and to be ready by `deadline`.
+    /// Spawned. It must be ready by `deadline`.
     Starting { deadline: Time },
     /// Ready since then.
     Serving { since: Time },
-    /// Told to drain, and to be gone by `deadline`.
+    /// Asked to drain. It must be gone by `deadline`.
     Draining { deadline: Time },
-    /// Stood still, and told to leave a core and die; killed at `deadline` if it does not.
+    /// It hung, and was sent SIGABRT so that it leaves a core. It is killed at `deadline`.
     Aborted { deadline: Time },
-    /// Killed. It has no deadline: what SIGKILL cannot end, we cannot either.
+    /// Killed. There is no deadline, because there is no stronger signal.
     Killed,
 }
 
@@ -54,7 +54,7 @@ impl Worker {
         matches!(self.state, WorkerState::Draining { .. })
     }
 
-    /// Whether it was told to die, by whichever signal.
+    /// Whether it was sent SIGABRT or SIGKILL.
     pub(super) fn is_condemned(&self) -> bool {
         matches!(
             self.state,
@@ -66,7 +66,7 @@ impl Worker {
         self.state == WorkerState::Killed
     }
 
-    /// How long it has served; `None` if it does not.
+    /// How long it has served; `None` if it does not serve.
     pub(super) fn served(&self, now: Time) -> Option<Duration> {
         match self.state {
             WorkerState::Serving { since } => Some(now.since(since)),
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// Until when it serves on though it wants to be replaced.
+    /// Until when it serves on though it has asked to be replaced.
     pub(super) fn pauses_until(&self) -> Option<Time> {
         match self.spent {
             Spent::Pausing { until } if self.is_serving() => Some(until),
