@@ -258,9 +258,9 @@ impl Prefork {
         }
         let (handle, commands) = self.take_handle()?;
         // The files of Unix listeners are removed at the end.
-        let (listeners, addresses, _files) = master::listen_once(&self.config)?;
+        let opened = master::listen_once(&self.config)?;
         let setup = self.worker_setup(handle, commands);
-        worker::alone::run(setup, listeners, addresses, app)
+        worker::alone::run(setup, opened.listeners, opened.addresses, app)
     }
 
     fn worker_setup(self, handle: Handle, commands: UnixDatagram) -> worker::Setup {

@@ -21,6 +21,13 @@ pub(super) struct Failures {
 }
 
 impl Failures {
+    pub(super) fn of(recent: VecDeque<String>) -> Self {
+        Self {
+            recent,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn keep(&mut self, failure: String) {
         self.recent.push_back(failure);
         if self.recent.len() > RECENT_MAX {

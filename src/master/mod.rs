@@ -26,6 +26,7 @@ mod workers;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -96,15 +97,24 @@ pub(crate) fn default_workers() -> usize {
     limits::usable_cpus().usable.min(MAX_WORKERS)
 }
 
-/// Opens each address once, for a server without workers. Gives the listeners, their addresses, and
-/// the files of Unix listeners, which are removed when they are dropped.
-pub(crate) fn listen_once(
-    config: &Config,
-) -> Result<(Vec<OwnedFd>, Vec<Address>, Vec<UnixFile>), Error> {
+/// What a server without workers listens on.
+pub(crate) struct Opened {
+    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) addresses: Vec<Address>,
+    /// The files of Unix listeners, which are removed when they are dropped.
+    pub(crate) _files: Vec<UnixFile>,
+}
+
+/// Opens each address once, for a server without workers.
+pub(crate) fn listen_once(config: &Config) -> Result<Opened, Error> {
     let listeners = Listeners::open(config, NonZeroU16::MIN, Inherited::default())?;
     let addresses = listeners.addresses();
-    let (listeners, files) = listeners.into_first();
-    Ok((listeners, addresses, files))
+    let (listeners, _files) = listeners.into_first();
+    Ok(Opened {
+        listeners,
+        addresses,
+        _files,
+    })
 }
 
 /// Supervises until the server has ended.
@@ -160,15 +170,7 @@ fn begin(
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
-    let pid_file = config.pid_file.as_deref().map(|path| {
-        PidFile::write(path).map_err(|error| {
-            Error::Config(format!(
-                "cannot write the pid file {}: {error}",
-                path.display()
-            ))
-        })
-    });
-    let pid_file = pid_file.transpose()?;
+    let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
@@ -204,6 +206,13 @@ fn begin(
 fn announcer(fd: RawFd) -> Result<Announcer, Error> {
     Announcer::new(fd)
         .map_err(|error| Error::Config(format!("cannot announce on descriptor {fd}: {error}")))
+}
+
+fn pid_file(path: &Path) -> Result<PidFile, Error> {
+    PidFile::write(path).map_err(|error| {
+        let path = path.display();
+        Error::Config(format!("cannot write the pid file {path}: {error}"))
+    })
 }
 
 fn warn_of_root(config: &Config) {

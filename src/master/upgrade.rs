@@ -191,13 +191,12 @@ impl Master {
         })
     }
 
-    /// The service manager has been told of the start by the image before this one.
-    fn resume_init(&mut self) {
-        self.observers.init.resume(
-            self.listeners.addresses(),
-            self.workers.count,
-            self.workers.wanted(),
-        );
+    /// The image before this one has told the service manager and its handles of the start.
+    fn resume_observers(&mut self) {
+        let addresses = self.listeners.addresses();
+        self.commands.handle.set_serving(&addresses);
+        let (count, workers) = (self.workers.count, self.workers.wanted());
+        self.observers.init.resume(addresses, count, workers);
     }
 
     /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
@@ -233,7 +232,6 @@ pub(super) fn resume(
         tracing::error!(%error, "the limit on descriptors stays");
     }
     warn_of_root(&config);
-    // The canary, which runs as the workers did, could not tell.
     let credentials = credentials.unwrap_or_else(|error| {
         tracing::error!("{error}; workers run as before");
         state.credentials
@@ -262,10 +260,7 @@ pub(super) fn resume(
             credentials,
         },
         upgrade: Upgrade::of(state.program),
-        failures: Failures {
-            recent: state.failures,
-            ..Failures::default()
-        },
+        failures: Failures::of(state.failures),
         observers: Observers {
             hooks,
             announcer: config.announce_fd.and_then(announcer),
@@ -276,11 +271,7 @@ pub(super) fn resume(
         hang: hang::from_config(&config),
         pid_file,
     };
-    master.resume_init();
-    master
-        .commands
-        .handle
-        .set_serving(&master.listeners.addresses());
+    master.resume_observers();
     // The canary was started without the new address or keys, so it has to be replaced as well.
     if news == NewAddresses::Some || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);
