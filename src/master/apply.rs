@@ -1,4 +1,4 @@
-//! From decisions to system calls: one function for each action. Nothing is decided here.
+//! Carries out the supervisor's actions, with one function for each. It decides nothing.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::master::spawn::{Image, with_causes};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 
 impl Master {
-    /// Carries out one action; the last one gives the outcome.
+    /// Carries out one action. The last one returns the outcome.
     pub(super) fn apply(&mut self, action: Action) -> Option<Outcome> {
         match action {
             Action::Spawn {
@@ -49,8 +49,8 @@ impl Master {
         None
     }
 
-    /// A new slot's listeners are made here and not with its worker, which may take long to start:
-    /// the kernel gives them a share of the new connections at once.
+    /// Makes the listeners of a new slot here and not with its worker, which may take long to
+    /// start: the kernel sends new connections to them at once.
     fn adopt(&mut self, slot: Slot, by: WorkerId) {
         match self.ensure_listeners(slot) {
             Ok(_) => self.send(by, Message::Adopt(slot)),
@@ -77,7 +77,7 @@ impl Master {
 
     fn kill(&mut self, worker: WorkerId) {
         if let Some(process) = self.workers.processes.get_mut(&worker) {
-            // That it hung is the reason, even if it has to be killed in the end.
+            // A worker that hung and did not end by SIGABRT still counts as hung.
             if process.end_request != EndRequest::Abort {
                 process.end_request = EndRequest::Kill;
             }
@@ -85,8 +85,8 @@ impl Master {
         }
     }
 
-    /// Kills a worker that has broken the protocol: it could not be told anything any more. What it
-    /// did is the reason that is told with its end.
+    /// Kills a worker that has broken the protocol, because the master can send it nothing more.
+    /// Its exit report says why.
     pub(super) fn on_protocol_error(&mut self, worker: WorkerId, error: &io::Error) {
         if let Some(process) = self.workers.processes.get(&worker) {
             let (slot, pid) = (process.slot, process.pid);
@@ -95,8 +95,8 @@ impl Master {
         }
     }
 
-    /// Whether the slot has a listener that no other has. With shared ones alone there is but its
-    /// inbox to attend to, which is not worth a notice.
+    /// Whether the slot has a listener that no other slot has. If it has not, an adoption concerns
+    /// only its inbox, which is not worth a notice.
     fn has_own_listeners(&self, slot: Slot) -> bool {
         !self.listeners.of_alone(slot).is_empty()
     }
@@ -108,7 +108,7 @@ impl Master {
         }
     }
 
-    /// Tells the workers what their channels had no room for.
+    /// Sends the messages that did not fit into the workers' channels before.
     pub(super) fn send_pending(&mut self) {
         let send_pending = |process: &mut Process| process.send_pending(&self.listeners).err();
         let failed = self.workers.processes.iter_mut();
@@ -118,16 +118,16 @@ impl Master {
         }
     }
 
-    /// A slot must not be left unattended because a worker did not hear that it is to adopt it.
+    /// If a worker did not get the message to adopt a slot, another worker has to adopt it.
     fn on_send_failed(&mut self, by: WorkerId, failed: Option<SendFailed>) {
         let Some(SendFailed { message, error }) = failed else {
             return;
         };
-        // One that has just died; its exit will be reaped.
+        // The worker has just ended, and will be reaped.
         if error.raw_os_error() == Some(Errno::EPIPE as i32) {
             return;
         }
-        tracing::error!(worker = %by, ?message, %error, "a worker did not hear");
+        tracing::error!(worker = %by, ?message, %error, "a message to a worker was lost");
         if let Message::Adopt(slot) = message {
             self.handle_event(Event::NotAdopted { slot, by });
         }
@@ -259,7 +259,7 @@ impl Master {
     }
 }
 
-/// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+/// The process is not reaped yet, so the pid is still its own.
 fn signal(process: &Process, signal: Signal) {
     if let Err(error) = kill(process.pid, signal) {
         tracing::error!(pid = %process.pid, %signal, %error, "kill(2) failed");

@@ -1,4 +1,4 @@
-//! What workers ask of the master, and what the master refuses them.
+//! The commands that handles and workers give, and which of them the master refuses.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -15,7 +15,7 @@ enum User {
     Another,
 }
 
-/// What is done with a request.
+/// Whether a worker may give a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     Granted,
@@ -46,7 +46,7 @@ impl Commands {
 }
 
 impl Master {
-    /// Does what a worker asks for, or logs that it is refused.
+    /// Carries out the command of a worker, or logs that it is refused.
     pub(super) fn on_request(&mut self, worker: WorkerId, command: Command) {
         let user = match self
             .spawner
@@ -61,7 +61,7 @@ impl Master {
         }
         self.commands.refused += 1;
         let refused = self.commands.refused;
-        // At 1, 2, 4, 8, ... refused ones: a worker may ask without end.
+        // At 1, 2, 4, 8, ... refused ones, because a worker may ask without end.
         if refused.is_power_of_two()
             && let Some(process) = self.workers.processes.get(&worker)
         {

@@ -9,8 +9,8 @@ use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
 impl Master {
-    /// The next worker whose process has ended, which is not reaped yet. Other processes are reaped
-    /// here: as PID 1 the master is the parent of strangers too.
+    /// The next worker whose process has ended and is not reaped yet. Processes that are no workers
+    /// are reaped here: as PID 1 the master is the parent of orphans.
     pub(super) fn next_ended(&mut self) -> Option<WorkerId> {
         while let Some(pid) = reap::ended() {
             if let Some(worker) = self.workers.by_pid(pid) {
@@ -43,7 +43,7 @@ impl Master {
             .remove(&worker)
             .expect("the worker was found a moment ago");
         process.close_channel();
-        // One that was killed has said nothing, but its row tells what went with it.
+        // A worker that was killed has sent nothing, but its row says how many were open.
         let cut = process.cut().unwrap_or_else(|| process.row.connections());
         self.workers.scoreboard.keep(&process.row);
         if let Some(watch) = &mut self.hang {
@@ -84,13 +84,13 @@ impl Master {
         self.handle_event(Event::Exited(worker, exit));
     }
 
-    /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
+    /// Whether the slot has another worker that stays.
     fn has_another(&self, slot: Slot) -> bool {
         let mut processes = self.workers.processes.iter();
         processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
     }
 
-    /// Whether nobody has asked it to end, nor is it only on trial.
+    /// Whether the worker was not asked to end and is no canary.
     pub(super) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
         process.is_wanted() && !self.is_canary(worker)
     }

@@ -1,5 +1,5 @@
-//! What workers say, as far as the master listens: a bound on messages, so that a worker that never
-//! stops sending keeps the master from nothing else.
+//! Receives what workers and handles send. The number of messages of a worker in one turn is
+//! limited, so that a worker that never stops sending does not keep the master from other work.
 
 use crate::handle::{Command, Stop};
 use crate::id::WorkerId;
@@ -8,12 +8,12 @@ use crate::master::process::{Process, Recv};
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::{self, Event};
 
-/// How many messages of one worker are taken in before signals and other workers have their turn.
-/// An honest worker says one or two things at a time.
+/// How many messages of one worker the master receives before signals and other workers have their
+/// turn. A worker that works as it should sends one or two at a time.
 const MESSAGES_PER_TURN: usize = 8;
 
-/// How many messages of a worker that is gone are taken in. Its channel holds fewer (unix(7),
-/// `SO_SNDBUF`), unless a program that it started has the channel and goes on sending.
+/// How many messages the master receives from a worker that has ended. The channel holds fewer
+/// (unix(7), `SO_SNDBUF`), unless a program that the worker started has it and goes on sending.
 const FINAL_MESSAGES_MAX: usize = 1024;
 
 impl Master {
@@ -24,7 +24,7 @@ impl Master {
         }
     }
 
-    /// Takes in what a worker has said, up to so many messages.
+    /// Receives up to `most` messages of a worker.
     fn recv_from_worker(&mut self, worker: WorkerId, most: usize) {
         for _ in 0..most {
             match self.workers.processes.get_mut(&worker).map(Process::recv) {
@@ -35,7 +35,7 @@ impl Master {
         }
     }
 
-    /// Takes in what a worker has said that is gone.
+    /// Receives what a worker sent before it ended.
     pub(super) fn recv_final_messages(&mut self, worker: WorkerId) {
         self.recv_from_worker(worker, FINAL_MESSAGES_MAX);
     }
@@ -46,8 +46,7 @@ impl Master {
         }
     }
 
-    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
-    /// does not exist.
+    /// The next command of a handle in this process; `None` if there is none.
     pub(super) fn next_command(&self) -> Option<Command> {
         let mut bytes = [0; Command::LEN];
         let len = self.commands.socket.recv(&mut bytes).ok()?;

@@ -1,5 +1,5 @@
-//! The master: one thread, no async runtime. It waits for facts, feeds them to the supervisor, and
-//! carries out what the supervisor says.
+//! The master: one thread, no async runtime. It waits for facts, reports them to the supervisor and
+//! carries out the supervisor's actions.
 
 mod announce;
 mod apply;
@@ -61,7 +61,7 @@ use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
 
-/// What the master is given by the builder.
+/// What the builder gives to the master.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
@@ -157,7 +157,7 @@ fn begin(
         handle,
         commands,
     } = setup;
-    // Before anything is opened, which might get a number that was meant for one of them.
+    // First, because a descriptor that is opened before might get the number of an inherited one.
     let mut inherited = Inherited::take()?;
     let credentials = credentials.map_err(Error::Config)?;
     let secrets = tls.map(Secrets::new).transpose()?;
@@ -197,7 +197,7 @@ fn begin(
         pid_file,
     };
     if slots > workers {
-        // An earlier master had more. Their listeners stay, adopted by those that remain.
+        // An earlier master had more slots. Their listeners stay, and the other slots adopt them.
         master.handle_event(Event::Resize(workers));
     }
     Ok(master)
@@ -248,8 +248,8 @@ impl Master {
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
             while let Some(worker) = self.next_ended() {
-                // What it sent before it ended is acted on first, and before its pid can become
-                // another process's.
+                // The master acts first on what the worker sent before it ended, while no other
+                // process can have its pid.
                 self.recv_final_messages(worker);
                 let outcome = self.carry_out();
                 debug_assert_eq!(outcome, None, "a worker is left");
@@ -264,7 +264,7 @@ impl Master {
         }
     }
 
-    /// Carries out what the supervisor asks for; the last action gives the outcome.
+    /// Carries out the supervisor's actions. The last one returns the outcome.
     fn carry_out(&mut self) -> Option<Outcome> {
         while let Some(action) = self.supervisor.next_action() {
             if let Some(outcome) = self.apply(action) {
@@ -292,7 +292,7 @@ impl Master {
         let timeout = match self.until_next_task() {
             None => PollTimeout::NONE,
             Some(left) => {
-                // Rounded up: to wake a moment early would mean to spin until the task is due.
+                // Rounded up: if the master woke early, it would spin until the task is due.
                 let left = left.saturating_add(Duration::from_micros(999));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
@@ -320,7 +320,7 @@ impl Master {
                     self.handle_event(event);
                 }
                 SignalMeaning::ReopenLogs => self.reopen_logs(),
-                // The loop has been woken, and reaps in each turn.
+                // The loop is awake now, and reaps in each turn.
                 SignalMeaning::Ended => {}
                 SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }

@@ -1,9 +1,9 @@
-//! What a worker is to be told, until its channel has room for it.
+//! Messages to a worker that wait until its channel has room.
 //!
-//! A channel takes a few hundred messages (unix(7), `SO_SNDBUF`), and a worker may be long in
-//! reading them: its loop is blocked, or it is stopped. Nothing may be lost meanwhile: one that
-//! never hears `Drain` is killed with its requests, a retired slot whose adopter never hears of it
-//! is attended by nobody.
+//! A channel holds a few hundred messages (unix(7), `SO_SNDBUF`). A worker may take long to read
+//! them, because its loop is blocked or it is stopped. No message may be lost meanwhile: a worker
+//! that never gets `Drain` is killed with its requests, and a retired slot whose adopter never gets
+//! `Adopt` is unattended.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
     messages: VecDeque<Message>,
 }
 
-/// An [`ToWorkerRef`] without its descriptors.
+/// A [`ToWorkerRef`] without its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Drain(Idle),
@@ -33,7 +33,7 @@ pub(crate) enum Message {
     Share { to: Slot, connections: u16 },
 }
 
-/// A message that was given up.
+/// A message that could not be sent, and will not be sent again.
 #[derive(Debug)]
 pub(crate) struct SendFailed {
     pub(crate) message: Message,
@@ -44,7 +44,7 @@ impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
     pub(crate) fn add(&mut self, message: Message) {
         if let Message::Share { to, .. } = message {
-            // What was seen later counts.
+            // The latest one counts.
             self.messages.retain(
                 |waiting| !matches!(waiting, Message::Share { to: other, .. } if *other == to),
             );
@@ -66,7 +66,8 @@ impl Outbox {
         self.messages.is_empty()
     }
 
-    /// Sends what there is room for; the rest waits. A message that fails otherwise is given up.
+    /// Sends as many messages as there is room for; the rest waits. Stops at a message that fails
+    /// for another reason, and drops it.
     pub(crate) fn send(
         &mut self,
         channel: &Channel,
@@ -112,7 +113,7 @@ impl Message {
             }
             Self::Adopt(slot) => {
                 let Some(inbox) = listeners.inbox(slot) else {
-                    // It has never had a worker, so there is nothing to attend to.
+                    // The slot has never had a worker, so it has no connections.
                     return Ok(());
                 };
                 ToWorkerRef::Adopt {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_before_it_was_told_is_not_told() {
+    fn a_message_and_its_opposite_are_not_sent_if_both_wait() {
         let mut outbox = Outbox::default();
         for message in [
             Message::Adopt(Slot(1)),

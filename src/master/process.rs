@@ -1,4 +1,4 @@
-//! A worker as the master sees it.
+//! What the master knows of a worker's process.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::discard::discard;
 
-/// A process that was spawned and is not buried yet.
+/// A process that was spawned and is not reaped yet.
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) end_request: EndRequest,
-    /// Its row of the scoreboard.
+    /// The worker's page of the scoreboard.
     pub(crate) row: Page,
     spawned: Moment,
     channel: ChannelState,
@@ -29,7 +29,7 @@ pub(crate) struct Process {
     final_messages: FinalMessages,
 }
 
-/// What the master keeps of what it shares with a worker.
+/// The master's side of what it shares with a worker.
 #[derive(Debug)]
 pub(crate) struct MasterSide {
     pub(crate) channel: Channel,
@@ -48,34 +48,34 @@ record!(Process {
     final_messages
 });
 
-/// A point in time, which crosses into the next image as how long ago it was.
+/// A point in time. It crosses into the next image as how long ago it was.
 #[derive(Clone, Copy, Debug)]
 struct Moment(Instant);
 
-/// Whether the master wanted this process to end.
+/// How the master has asked this process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndRequest {
     None,
     Drain,
-    /// It hung. Nobody wanted it to end, but for that.
+    /// It hung, and was sent SIGABRT. For notices it ended unasked.
     Abort,
     Kill,
 }
 
-/// The control channel, as long as the other side has it open.
+/// The control channel, until the worker's side is closed.
 #[derive(Debug)]
 enum ChannelState {
     Open(Channel),
     Ended,
 }
 
-/// What came from a worker.
+/// What the master has received from a worker.
 #[derive(Debug)]
 pub(crate) enum Recv {
     Message(ToMaster),
-    /// Nothing for now, or for ever.
+    /// There is no message now, or the channel has ended.
     Nothing,
-    /// Something that no worker of ours says. The channel is closed.
+    /// Bytes that are no message. The channel is closed.
     Broken(io::Error),
 }
 
@@ -124,7 +124,7 @@ impl Process {
         }
     }
 
-    /// Tells the worker something, at once or as soon as it has read what it was told before.
+    /// Sends a message, at once or as soon as the worker has read earlier ones.
     pub(crate) fn send(
         &mut self,
         message: Message,
@@ -134,7 +134,7 @@ impl Process {
         self.send_pending(listeners)
     }
 
-    /// Tells what could not be told before.
+    /// Sends the messages that could not be sent before.
     pub(crate) fn send_pending(&mut self, listeners: &Listeners) -> Result<(), SendFailed> {
         match &self.channel {
             ChannelState::Open(channel) => self.outbox.send(channel, listeners),
@@ -146,7 +146,7 @@ impl Process {
         !self.outbox.is_empty()
     }
 
-    /// The next thing that the worker has said. What it says of its own end is noted here.
+    /// Receives the next message. What the worker reports of its own end is kept here.
     pub(crate) fn recv(&mut self) -> Recv {
         let ChannelState::Open(channel) = &self.channel else {
             return Recv::Nothing;
@@ -173,7 +173,7 @@ impl Process {
         }
     }
 
-    /// Closes the channel, with whatever the worker or its descendants have sent besides.
+    /// Closes the channel, and what the worker or its descendants have sent by it.
     pub(crate) fn close_channel(&mut self) {
         if let ChannelState::Open(channel) =
             std::mem::replace(&mut self.channel, ChannelState::Ended)
@@ -182,12 +182,12 @@ impl Process {
         }
     }
 
-    /// How many connections it had to cut, if it came to say so.
+    /// How many connections it had to cut, if it has reported that.
     pub(crate) fn cut(&self) -> Option<u32> {
         self.final_messages.cut
     }
 
-    /// How it ended, for the log and the error that ends a server.
+    /// How it ended, for the log and for the error that ends a server.
     pub(crate) fn exit_report(&self, status: ExitStatus) -> String {
         let after = self.spawned.0.elapsed();
         let mut text = format!(
@@ -206,7 +206,7 @@ impl Process {
                 }
             )
         {
-            text.push_str(" (somebody's kill -9, or out of memory)");
+            text.push_str(" (kill -9, or out of memory)");
         }
         text
     }
@@ -230,7 +230,7 @@ impl Record for Pid {
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let pid = i32::take(from)?;
-        // kill(2) would take 0 and less for many processes.
+        // For kill(2) 0 and negative numbers mean many processes.
         (pid > 0).then_some(Self::from_raw(pid)).ok_or(Malformed)
     }
 }

@@ -1,24 +1,25 @@
-//! What each signal to the master means. The README has the same table for users.
+//! What each signal to the master means. The README has this table for users.
 
 use nix::sys::signal::Signal;
 
 use crate::supervisor::{Event, Step, Stop};
 
-/// What a signal asks for.
+/// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalMeaning {
-    /// Something to decide.
+    /// An event for the supervisor.
     Supervise(Event),
     /// Every process calls its hook.
     ReopenLogs,
-    /// Processes have ended.
+    /// A process has ended.
     Ended,
     /// Nothing, on purpose.
     Ignore,
 }
 
-/// `WINCH` is ignored: a terminal that is resized must not stop a server. A second `TERM`, `QUIT`
-/// or `INT` is a second `Stop`, which the supervisor takes as "now", unless it is the same ask.
+/// `WINCH` is ignored, because the size of a terminal must not stop a server. A second `TERM`,
+/// `QUIT` or `INT` is a second `Stop`. For the supervisor it means "now", unless it repeats the
+/// first one.
 pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
     match signal {
         Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),

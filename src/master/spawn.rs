@@ -25,7 +25,7 @@ use crate::supervisor::{Change, Event};
 use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
 
-/// The running program, whatever has become of the file it came from (proc(5)).
+/// The running program, even if its file was replaced or removed (proc(5)).
 const RUNNING_IMAGE: &str = "/proc/self/exe";
 
 /// What every spawn needs of the master.
@@ -40,13 +40,13 @@ pub(super) struct Spawner {
 /// What a new worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Image {
-    /// What the master is.
+    /// The image that the master runs.
     Running,
-    /// What it may become.
+    /// The program on disk, for the canary of an upgrade.
     OnDisk,
 }
 
-/// Why there is no new worker.
+/// Why a worker was not spawned.
 enum NotSpawned {
     Failed(Error),
     Refused(&'static str, BoxError),
@@ -183,7 +183,7 @@ impl Master {
     }
 }
 
-/// What ps(1) shows as the worker's name: the program's own, then which worker it is.
+/// What ps(1) shows as the name of the worker: the program's name, the slot and the generation.
 fn title(slot: Slot, generation: Generation) -> OsString {
     let program = std::env::args_os().next().unwrap_or_default();
     let mut title = Path::new(&program)
@@ -194,7 +194,7 @@ fn title(slot: Slot, generation: Generation) -> OsString {
     title
 }
 
-/// Names the file, or the right, that the worker's user lacks.
+/// The error of a spawn, with the file or the right that the worker's user lacks.
 fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
     let Some(credentials) = credentials else {
         return Error::system("execve(2)", error);
@@ -208,9 +208,9 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
             let why = format!("{credentials} may not execute {}", program.display());
             Error::system("execve(2)", io::Error::new(error.kind(), why))
         }
-        // In a user namespace: a right that root there does not have, or an id that is not mapped.
+        // In a user namespace root may lack the right, or the id may not be mapped.
         Some(Errno::EPERM | Errno::EINVAL) => {
-            let why = format!("the kernel does not let the master become {credentials}");
+            let why = format!("the kernel does not allow the master to become {credentials}");
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
         _ => Error::system("execve(2)", error),

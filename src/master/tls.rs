@@ -1,5 +1,5 @@
-//! TLS, as far as it is the master's: the files are read here, and the keys of session tickets made
-//! and replaced. Workers get both, and need no right to read a private key.
+//! The master's part of TLS: it reads the files, and makes and replaces the keys of session
+//! tickets. Workers get both from it, so they need no right to read a private key.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::protocol::ticket_keys::{self, TicketKeys};
 use crate::supervisor::Event;
 use crate::sys::{clock, memory};
 
-/// What TLS needs.
+/// The files and keys of TLS.
 #[derive(Debug)]
 pub(super) struct Secrets {
     tls: Tls,
-    /// What its files held when they were found good. `None`: workers have to read them.
+    /// The contents of the files when the master last read them. `None`: workers read them.
     files: Option<OwnedFd>,
-    /// `None` if they could not be made; then each worker has its own.
+    /// `None` if they could not be made. Then each worker has keys of its own.
     keys: Option<TicketKeys>,
 }
 
-/// Whether the workers that an upgraded master has found know its keys.
+/// Where the ticket keys of an upgraded master come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyOrigin {
     Inherited,
-    /// They were made a moment ago.
+    /// This image has made them, so the workers do not have them yet.
     Made,
 }
 
 impl Secrets {
-    /// At the start of a server: with files that are good, and fresh keys.
+    /// At the start of a server. Fails if the files cannot be used.
     pub(super) fn new(tls: Tls) -> Result<Self, Error> {
         let files = read(&tls)?;
         let keys = fresh_keys().map_err(|error| Error::system("memfd_create(2)", error))?;
@@ -42,8 +42,8 @@ impl Secrets {
         })
     }
 
-    /// In the next image. The canary could serve, so a file that is bad now is no reason to end;
-    /// what cannot be gone on from is made anew.
+    /// In the next image. The canary could serve, so the server does not end because a file cannot
+    /// be used now. Keys that cannot be taken over are made anew.
     pub(super) fn resume(
         tls: Option<Tls>,
         keys: Option<OwnedFd>,
@@ -74,27 +74,27 @@ impl Secrets {
         (Some(Self { tls, files, keys }), origin)
     }
 
-    /// What a worker inherits.
+    /// The descriptor of the keys, which a worker inherits.
     pub(super) fn keys_number(&self) -> Option<RawFd> {
         self.keys.as_ref().map(TicketKeys::number)
     }
 
-    /// What a worker inherits.
+    /// The descriptor of the files, which a worker inherits.
     pub(super) fn files_number(&self) -> Option<RawFd> {
         self.files.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// The descriptor once more, for the next image. If there is none it makes its own.
+    /// A duplicate of the keys' descriptor for the next image. Without one that image makes keys.
     pub(super) fn share_keys(&self) -> Option<OwnedFd> {
         self.keys.as_ref().and_then(|keys| keys.share().ok())
     }
 
-    /// As [`share_keys`](Self::share_keys).
+    /// A duplicate of the files' descriptor for the next image.
     pub(super) fn share_files(&self) -> Option<OwnedFd> {
         self.files.as_ref().and_then(|files| files.try_clone().ok())
     }
 
-    /// Reads the files again; those that were read before stay if these are no good.
+    /// Reads the files again. If they cannot be used, the contents that were read before stay.
     fn renew(&mut self) -> Result<(), Error> {
         self.files = Some(read(&self.tls)?);
         Ok(())
@@ -130,8 +130,7 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 }
 
 impl Master {
-    /// Reads the files of TLS again for the workers of a reload. If they cannot be used, the files
-    /// that were read before stay.
+    /// Reads the files of TLS again, for the workers of a reload.
     pub(super) fn check_reload(&mut self) {
         let read = self.secrets.as_mut().map_or(Ok(()), Secrets::renew);
         match read {

@@ -1,5 +1,5 @@
-//! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
-//! binary (execve(2)) and goes on where it was.
+//! Carries out an upgrade: starts a canary of the binary on disk, then makes this process that
+//! binary (execve(2)), which goes on where this image was.
 //!
 //! These belong to the process and go on by themselves: its pid, its workers, the signals that have
 //! arrived and are not read yet, the limits. A [`MasterState`] carries the rest by name: what the
@@ -58,18 +58,18 @@ impl Upgrade {
     }
 }
 
-/// A canary, and what it has shown.
+/// A canary, and what is known of it.
 #[derive(Debug)]
 struct Canary {
     worker: WorkerId,
-    /// The file that it runs; `None` if there was none.
+    /// The file that it runs; `None` if there is none.
     image: Option<Identity>,
-    /// What went wrong, for the notice.
+    /// Why it failed, for the notice.
     failure: Option<String>,
 }
 
 impl Master {
-    /// Fails if the program on disk is not to be tried.
+    /// Fails if the program on disk must not be executed.
     pub(super) fn begin_canary(&mut self, worker: WorkerId) -> Result<(), String> {
         self.upgrade.canary = Some(Canary {
             worker,
@@ -79,7 +79,7 @@ impl Master {
         self.trust_program()
     }
 
-    /// Fails if workers run as another user, who could make the master execute another program.
+    /// Fails if the workers' user could replace the program that the master would execute.
     fn trust_program(&self) -> Result<(), String> {
         let Some(user) = self
             .spawner
@@ -95,9 +95,9 @@ impl Master {
                 path.display()
             )),
             Ok(None) => Ok(()),
-            // What is not there cannot be executed, which the spawn tells better.
+            // The spawn gives a better error for a file that is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(format!("who may change it is not known: {error}")),
+            Err(error) => Err(format!("cannot find out who may change it: {error}")),
         }
     }
 
@@ -108,15 +108,15 @@ impl Master {
             .is_some_and(|canary| canary.worker == worker)
     }
 
-    /// Notes what will be told as the reason when the upgrade is abandoned.
+    /// Keeps why the canary failed, for the notice that the upgrade is abandoned.
     pub(super) fn canary_failed(&mut self, failure: String) {
         if let Some(canary) = &mut self.upgrade.canary {
             canary.failure = Some(failure);
         }
     }
 
-    /// A worker accepts connections. A canary must be able to take over besides, which is asked
-    /// before the exec: after it nobody is left who could do without it.
+    /// A worker accepts connections. A canary's image must also read this master's state. The
+    /// master checks that before the exec, because after it there is no way back.
     pub(super) fn on_ready(&mut self, worker: WorkerId, reads: Versions) {
         let ours = VERSION;
         if self.is_canary(worker) && !reads.include(ours) {
@@ -138,13 +138,13 @@ impl Master {
         if let Some(failure) = failure {
             why = format!("{why}: {failure}");
         }
-        // An operator may have put the new binary elsewhere than where it is looked for.
+        // With the path, because the operator may have put the new binary elsewhere.
         let why = format!("{}: {why}", self.upgrade.program.path().display());
         tracing::warn!("upgrade abandoned: {why}");
         self.observers.notify(&Notice::UpgradeAbandoned { why });
     }
 
-    /// Becomes the next image, or tells the supervisor that it could not.
+    /// Becomes the next image, or reports `UpgradeFailed`.
     pub(super) fn exec_in_place(&mut self) {
         let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
         if tried.is_none() || self.upgrade.program.identity().ok() != tried {
@@ -171,7 +171,7 @@ impl Master {
             .for_each(|command| self.apply_command(command));
     }
 
-    /// Gives away what crosses.
+    /// Moves what crosses out of this master.
     fn detach(&mut self) -> io::Result<MasterState> {
         Ok(MasterState {
             scoreboard: self.workers.scoreboard.share()?,
@@ -199,7 +199,7 @@ impl Master {
         self.observers.init.resume(addresses, count, workers);
     }
 
-    /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
+    /// Moves it back, because this image goes on. Returns the commands that have come meanwhile.
     fn restore(&mut self, state: MasterState) -> Vec<Command> {
         self.listeners.restore(state.listeners);
         self.workers.processes = state.processes;
@@ -210,8 +210,8 @@ impl Master {
     }
 }
 
-/// The master in the next image. Only what makes it impossible to go on is an error: there is no
-/// image left that would.
+/// The master in the next image. It fails only if it cannot go on at all, because no other image
+/// can.
 pub(super) fn resume(
     setup: Setup,
     credentials: Result<Option<Credentials>, String>,
@@ -272,7 +272,7 @@ pub(super) fn resume(
         pid_file,
     };
     master.resume_observers();
-    // The canary was started without the new address or keys, so it has to be replaced as well.
+    // The canary was started without the new address or keys, so it is replaced too.
     if news == NewAddresses::Some || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);
     }
@@ -301,8 +301,8 @@ fn announcer(fd: RawFd) -> Option<Announcer> {
         .ok()
 }
 
-/// The counts go on. Should this image not understand them, which another version of the state
-/// prevents, they begin anew.
+/// The scoreboard of the image before this one. If its layout is another, all counts begin at zero;
+/// the version of the state prevents that.
 fn take_scoreboard(
     fd: OwnedFd,
     processes: &mut BTreeMap<WorkerId, Process>,

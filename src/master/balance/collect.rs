@@ -1,5 +1,5 @@
-//! Keeps the workers' loads even: reads their rows and tells those that have too many connections
-//! to whom to give some. `policy.rs` decides.
+//! Keeps the loads of the workers even: reads what they count, and tells workers with many
+//! connections how many to give to which slot. `policy.rs` decides.
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
 
-/// How often is looked while no connection is served; else, once a [`SHARE_TERM`].
+/// How often loads are compared while no connection is served. Otherwise once in a [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// A worker that has connections and has not gone round for so long is busy with one request, or
-/// stands still: whoever was given to it would wait.
+/// A worker that has connections and an older heartbeat is blocked in a request, or hangs. A
+/// connection that is given to it would wait.
 const STALE: Duration = Duration::from_secs(1);
 
-/// When to look first, on the monotonic clock; `None` if never. Connections over TLS cannot move.
+/// When to compare loads first, on the monotonic clock; `None` if never. TLS connections cannot
+/// move.
 pub(in crate::master) fn first_look(
     config: &Config,
     secrets: Option<&Secrets>,
@@ -33,7 +34,7 @@ pub(in crate::master) fn first_look(
 }
 
 impl Master {
-    /// When to compare the loads next; `None` if no worker could give to another.
+    /// When to compare the loads next; `None` if there is only one worker, or never.
     pub(in crate::master) fn next_balance(&self) -> Option<Duration> {
         let several = self.workers.processes.len() > 1;
         self.next_balance.filter(|_| several)
@@ -49,7 +50,7 @@ impl Master {
         for share in policy::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
-                // It has not even taken what it was given before.
+                // It has not yet taken what it was given before.
                 continue;
             }
             tracing::debug!(?share, "loads differ");
@@ -62,7 +63,7 @@ impl Master {
         }
     }
 
-    /// `None` for one that is on its way in or out, or late.
+    /// `None` for a worker that starts, was asked to end, or is late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
         let standing = process.row.standing(now).filter(|_| stays)?;
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_it_is_off_nobody_looks() {
+    fn without_balance_loads_are_never_compared() {
         let mut config = Config::default();
         assert!(first_look(&config, None).is_some(), "the default");
         config.balance = Balance::Off;

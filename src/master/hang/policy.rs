@@ -1,23 +1,25 @@
-//! When a worker hangs: its event loop has not gone round for too long, and there was work for it
-//! all the while. No clock here and no system call; `watch.rs` has both.
+//! Decides whether a worker hangs: its event loop has not turned for too long, and there was work
+//! for it all that time. It reads no clock and makes no system call; `watch.rs` does both.
 //!
-//! Neither half is enough. A worker without work has no reason to wake up and stamp its heartbeat,
-//! and one that merely has much to do goes round.
+//! Both conditions are necessary. A worker without work does not wake and stamps no heartbeat, and
+//! the loop of a worker with much work still turns.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::id::WorkerId;
 
-/// Looks are taken this many times in a timeout.
+/// The workers are checked this many times in a timeout.
 const ROUNDS_PER_TIMEOUT: u32 = 4;
 
-/// Who may hang, and when to look again. All times are of the monotonic clock.
+/// What is known of workers that may hang, and when to check again. All times are of the monotonic
+/// clock.
 #[derive(Debug)]
 pub(crate) struct HangPolicy {
     timeout: Duration,
     next: Duration,
-    /// Since when work is known to wait in the queue of a worker that has not moved since.
+    /// Workers whose queues have connections, and whose heartbeats have not changed since that was
+    /// seen.
     waiting: BTreeMap<WorkerId, Waiting>,
 }
 
@@ -27,38 +29,38 @@ struct Waiting {
     since: Duration,
 }
 
-/// What was seen of a worker.
+/// What a check has found of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// When its event loop last went round; zero if it never did.
+    /// When its event loop last turned; zero if it never did.
     pub(crate) heartbeat: Duration,
     pub(crate) work: PendingWork,
 }
 
-/// What a worker has to do.
+/// The work that waits for a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingWork {
     None,
-    /// Connections that nobody has accepted yet.
+    /// Connections that are not accepted yet.
     Queued,
-    /// Requests that were begun. They were before it stood still, if it does.
+    /// Requests that it has begun. If it hangs, they began before that.
     Begun,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Well,
-    /// An event loop with nothing to do does not go round, be there connections that the app does
-    /// not want yet. It is to be asked for a sign of life.
+    /// It may be idle: the loop does not turn while the app does not accept. The master asks it for
+    /// a heartbeat.
     Doubtful,
     Hung,
 }
 
-/// Whether to look at the workers now.
+/// Whether to check the workers now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// We are so late that we must have been stopped ourselves, and the workers perhaps with us:
-    /// they get until the next round to move.
+    /// The master is so late that it must have been stopped, and perhaps the workers with it. The
+    /// next round checks them.
     Skipped,
     Due,
 }
@@ -72,15 +74,15 @@ impl HangPolicy {
         }
     }
 
-    /// When to look at the workers next.
+    /// When to check the workers next.
     pub(crate) fn next(&self) -> Duration {
         self.next
     }
 
-    /// Begins a look at the workers, which is due.
+    /// Begins a check, which is due.
     pub(crate) fn round(&mut self, now: Duration) -> Round {
-        // A pause that makes a worker look hung that is well lasts for the timeout, and we sleep
-        // for a quarter of it at the most: so we notice each of them.
+        // A pause of the whole machine makes a healthy worker look hung if it lasts for the
+        // timeout. The master sleeps for a quarter of that at most, so it notices each such pause.
         let late = now.saturating_sub(self.next) > self.timeout / 2;
         self.next = now + self.timeout / ROUNDS_PER_TIMEOUT;
         if late {
@@ -90,7 +92,7 @@ impl HangPolicy {
         Round::Due
     }
 
-    /// Whether a heartbeat is so old that it is worth asking the kernel about the worker's queue.
+    /// Whether a heartbeat is so old that the master should ask the kernel about the queues.
     pub(crate) fn is_stale(&self, heartbeat: Duration, now: Duration) -> bool {
         now.saturating_sub(heartbeat) >= self.timeout / ROUNDS_PER_TIMEOUT
     }
@@ -98,7 +100,7 @@ impl HangPolicy {
     pub(crate) fn judge(&mut self, worker: WorkerId, sample: Sample, now: Duration) -> Verdict {
         let Sample { heartbeat, work } = sample;
         let since = match work {
-            // It has not begun to accept.
+            // It does not accept yet.
             _ if heartbeat.is_zero() => None,
             PendingWork::None => None,
             PendingWork::Begun => Some(heartbeat),
@@ -112,7 +114,7 @@ impl HangPolicy {
             self.forget(worker);
             return Verdict::Hung;
         }
-        // Not a moment later than it is due.
+        // The next check is not later than this worker's timeout.
         self.next = self.next.min(since.saturating_add(self.timeout));
         match work {
             PendingWork::Queued => Verdict::Doubtful,
@@ -124,7 +126,8 @@ impl HangPolicy {
         self.waiting.remove(&worker);
     }
 
-    /// An idle worker's heartbeat may be hours old: what counts is since when work is there.
+    /// Since when work waits. The heartbeat of an idle worker may be hours old, so it does not
+    /// count.
     fn queued_since(&mut self, worker: WorkerId, heartbeat: Duration, now: Duration) -> Duration {
         let anew = Waiting {
             heartbeat,
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_without_end_is_fine() {
+    fn with_the_longest_timeout_no_worker_hangs() {
         let mut watch = HangPolicy::new(Duration::MAX, seconds(1000));
         for work in [PendingWork::Begun, PendingWork::Queued] {
             assert_ne!(judge(&mut watch, 5000, 1000, work), Verdict::Hung);
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_half_is_enough() {
+    fn a_hang_needs_both_work_and_an_old_heartbeat() {
         let mut watch = watch();
         for now in 1000..2000 {
             assert_eq!(
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_heartbeat_does_not_date_what_has_just_been_queued() {
+    fn the_timeout_runs_from_when_work_was_first_seen_waiting() {
         let mut watch = watch();
         assert_eq!(
             judge(&mut watch, 1002, 10, PendingWork::Queued),
@@ -206,7 +209,7 @@ mod tests {
             judge(&mut watch, 1009, 10, PendingWork::Queued),
             Verdict::Doubtful
         );
-        // It has accepted them all, if late.
+        // It has accepted them all, though late.
         assert_eq!(
             judge(&mut watch, 1010, 10, PendingWork::None),
             Verdict::Well
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_moved_is_given_its_time_again() {
+    fn after_a_new_heartbeat_the_timeout_begins_again() {
         let mut watch = watch();
         assert_eq!(
             judge(&mut watch, 1002, 10, PendingWork::Queued),
@@ -247,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_not_begun_to_accept_does_not_hang() {
+    fn a_worker_that_does_not_accept_yet_does_not_hang() {
         let mut watch = watch();
         for now in 1000..1100 {
             assert_eq!(
@@ -258,20 +261,20 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_of_our_own_a_round_is_skipped() {
+    fn after_a_pause_of_the_master_a_round_is_skipped() {
         let mut watch = watch();
         assert_eq!(watch.next(), seconds(1002));
         assert_eq!(watch.round(seconds(1002)), Round::Due);
         judge(&mut watch, 1002, 1002, PendingWork::Begun);
         judge(&mut watch, 1002, 10, PendingWork::Queued);
-        // Everybody stood still from here on for as long as makes a worker hung.
+        // From here on all processes were stopped for as long as the timeout.
         assert_eq!(watch.round(seconds(1010)), Round::Skipped);
         assert_eq!(watch.round(seconds(1012)), Round::Due);
         assert_eq!(
             judge(&mut watch, 1012, 10, PendingWork::Queued),
             Verdict::Doubtful
         );
-        // One that has not moved since is hung all the same.
+        // A worker that has not moved since is hung.
         assert_eq!(
             judge(&mut watch, 1012, 1002, PendingWork::Begun),
             Verdict::Hung
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspect_is_looked_at_when_its_time_is_over() {
+    fn a_worker_is_checked_again_when_its_timeout_is_over() {
         let mut watch = watch();
         assert_eq!(watch.round(seconds(1004)), Round::Due);
         assert_eq!(watch.next(), seconds(1006));

@@ -1,5 +1,5 @@
-//! Looking after workers that may hang: reads their rows and the queues of their listeners, and
-//! tells the supervisor. `policy.rs` decides.
+//! Checks workers that may hang: reads what they count and asks the kernel about their queues, and
+//! reports to the supervisor. `policy.rs` decides.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::protocol::inbox::Inbox;
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
-/// Who may hang, as of now; `None` if nobody is ever taken for hung.
+/// The policy by these settings; `None` if there is no hang timeout.
 pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
     let now = clock::monotonic();
     config
@@ -22,17 +22,17 @@ pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
 }
 
 impl Master {
-    /// When to look at the workers next; `None` if there is nothing to look at.
+    /// When to check the workers next; `None` if there are none, or no hang timeout.
     pub(in crate::master) fn next_hang_check(&self) -> Option<Duration> {
         let hang = self.hang.as_ref()?;
         (!self.workers.processes.is_empty()).then(|| hang.next())
     }
 
-    /// Looks at each worker, asks those in doubt for a heartbeat, and reports those that hang.
+    /// Checks each worker. Asks doubtful ones for a heartbeat, and reports those that hang.
     pub(in crate::master) fn check_hangs(&mut self, now: Duration) {
         let round = self.hang.as_mut().map(|hang| hang.round(now));
         if round == Some(Round::Skipped) {
-            tracing::info!("the master was stopped for a while; workers are looked at later");
+            tracing::info!("the master was stopped for a while; it checks the workers later");
             return;
         }
         for (worker, verdict) in self.judge_workers(now) {
@@ -50,7 +50,7 @@ impl Master {
         };
         let mut verdicts = Vec::new();
         for (&worker, process) in &self.workers.processes {
-            // One that was asked to leave has a deadline for that.
+            // The supervisor has a deadline for a worker that was asked to end.
             if process.end_request != EndRequest::None {
                 continue;
             }
@@ -59,7 +59,7 @@ impl Master {
             if verdict == Verdict::Hung {
                 let stale = now.saturating_sub(sample.heartbeat);
                 let (slot, pid, work) = (process.slot, process.pid, sample.work);
-                tracing::warn!(%slot, %pid, ?work, "a worker has stood still for {stale:.1?}");
+                tracing::warn!(%slot, %pid, ?work, "a worker has hung for {stale:.1?}");
             }
             verdicts.push((worker, verdict));
         }
@@ -67,7 +67,7 @@ impl Master {
         verdicts
     }
 
-    /// The kernel is asked only about a worker that is stale and has nothing else to do.
+    /// Asks the kernel only if the heartbeat is old and the worker has no requests.
     fn sample(
         &self,
         worker: WorkerId,
@@ -87,9 +87,9 @@ impl Master {
         Sample { heartbeat, work }
     }
 
-    /// Whether connections wait in a queue or an inbox that is this worker's alone, be it an
-    /// adopted one. Of a shared listener nobody can say whose fault it is; of a Unix one the kernel
-    /// does not tell.
+    /// Whether connections wait in a queue or an inbox that only this worker attends to, its own or
+    /// an adopted one. A shared listener does not show which worker should accept, and for Unix
+    /// listeners the kernel does not report the queue.
     fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
         let waits = |one| listener::queued(one).is_some_and(|connections| connections > 0);
         self.supervisor.adopted_by(worker).chain([own]).any(|slot| {

@@ -1,4 +1,4 @@
-//! What the service manager is told: pure, from notices to the lines of sd_notify(3).
+//! Turns notices into messages to the service manager (sd_notify(3)), without side effects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,18 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 
-/// What the manager knows of the server.
+/// What was reported to the manager.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     stage: Stage,
     addresses: Vec<Address>,
     workers: u16,
-    /// Who serves a slot, by pid: in a reload its old worker ends after the new one is ready.
+    /// The pid of the worker that serves each slot. In a reload the old worker ends after the new
+    /// one is ready.
     serving: BTreeMap<Slot, u32>,
-    /// Why the latest reload came to nothing.
+    /// Why the latest reload was abandoned.
     abandoned: Option<String>,
-    /// The latest `STATUS=`, so that nothing is said twice.
+    /// The latest `STATUS=`, so that none is sent twice.
     status: String,
 }
 
@@ -34,7 +35,7 @@ enum Stage {
 }
 
 impl Report {
-    /// The lines that a notice is worth, if any. `now` is the time that goes with a reload.
+    /// The message for a notice, if there is one. `now` is the time that is sent with a reload.
     pub(super) fn on_notice(
         &mut self,
         notice: &Notice,
@@ -95,7 +96,7 @@ impl Report {
         }
     }
 
-    /// What the image before this one had told of itself, when it became this one.
+    /// Goes on after an upgrade. The image before this one has reported that the server serves.
     pub(super) fn resume(
         &mut self,
         addresses: Vec<Address>,
@@ -109,12 +110,12 @@ impl Report {
         self.status = self.to_string();
     }
 
-    /// Whether the manager has been told of the start and not of the end.
+    /// Whether the start was reported, and the end was not.
     fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Serving | Stage::Reloading(_))
     }
 
-    /// The end of a reload, whatever came of it, is that the service is ready again.
+    /// The end of a reload, finished or abandoned, is reported as ready.
     fn serve_on(&mut self, abandoned: Option<String>) -> String {
         self.stage = Stage::Serving;
         self.abandoned = abandoned;
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A report on two workers, and what was said until they served.
+    /// A report with two workers that serve, and the messages until then.
     fn serving() -> (Report, Vec<String>) {
         let mut report = Report::default();
         let notices = [
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_is_told_from_its_start_to_either_end() {
+    fn the_start_and_both_ends_of_a_reload_are_reported() {
         let (mut report, _) = serving();
         let generation = Generation(2);
         let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
@@ -230,7 +231,7 @@ mod tests {
             "RELOADING=1\nMONOTONIC_USEC=5\nSTATUS=reloading to generation 2: 2 workers serving on \
              127.0.0.1:80, unix:/a\n"
         );
-        // The new worker is ready before the old one leaves: as many as before.
+        // The new worker is ready before the old one leaves, so their number does not change.
         assert_eq!(lines(Notice::WorkerReady(worker(0, 20))), "");
         assert_eq!(lines(exited(0, 10)), "");
         assert!(lines(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_and_nothing_after_it_but_how() {
+    fn after_the_end_only_its_outcome_is_reported() {
         let (mut report, _) = serving();
         let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
         assert_eq!(lines(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");

@@ -24,10 +24,10 @@ record!(Bound {
 /// One address.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
-    /// manager's own unit.
+    /// The address as the user wrote it, perhaps with port 0; `None` if the listener is of a unit
+    /// of the service manager.
     pub(super) asked: Option<Address>,
-    /// With the port that the kernel chose, if it was to choose.
+    /// The address with the port that the kernel has chosen.
     pub(super) address: Address,
     pub(super) listeners: SlotListeners,
 }
@@ -36,14 +36,14 @@ pub(super) struct Bound {
 pub(super) enum SlotListeners {
     /// Slot `n` has listener `n`.
     PerSlot(Vec<OwnedFd>),
-    /// Every slot has this one.
+    /// All slots share this one.
     Shared {
         listener: OwnedFd,
         _file: Option<UnixFile>,
     },
 }
 
-/// A listener that was shut down, and what came of opening it again.
+/// A listener that was shut down, and the result of opening it again.
 #[derive(Debug)]
 pub(super) struct Reopened {
     pub(super) address: Address,
@@ -52,12 +52,12 @@ pub(super) struct Reopened {
     pub(super) result: io::Result<Socket>,
 }
 
-/// What a listener is that was opened again.
+/// Which socket listens after a listener was opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Socket {
-    /// The one that the workers have.
+    /// The socket that the workers have.
     Same,
-    /// Another, which they have to be given.
+    /// A new socket, which the workers need.
     New,
 }
 
@@ -92,8 +92,8 @@ impl Bound {
         }
     }
 
-    /// They stay what they were, be it that `config` asks for another way to share them now: what
-    /// waits in their queues would be lost. A slot of which none was kept is given a new one.
+    /// Stored listeners stay shared or not, even if the settings have changed, so that no
+    /// connection in their queues is lost. A slot without a stored listener gets a new one.
     fn kept(
         asked: &Address,
         real: SocketAddr,
@@ -189,7 +189,7 @@ impl SlotListeners {
         }
     }
 
-    /// Whose listener that is.
+    /// The slot of this listener; `None` if it is shared.
     fn slot(&self, index: usize) -> Option<Slot> {
         match self {
             Self::PerSlot(_) => u16::try_from(index).ok().map(Slot),
@@ -197,8 +197,8 @@ impl SlotListeners {
         }
     }
 
-    /// A TCP listener stays the same socket. A Unix one cannot be opened again, so another takes
-    /// its path, unless the path is the service manager's.
+    /// A TCP listener stays the same socket. A Unix socket cannot listen again, so a new one is
+    /// bound to its path, unless the path is the service manager's.
     fn reopen(
         &mut self,
         index: usize,

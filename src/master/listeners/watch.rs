@@ -1,5 +1,5 @@
-//! Listeners that a worker has shut down (shutdown(2)): every process that has a listener can close
-//! it for all. The master opens them again.
+//! Listeners that a worker has shut down (shutdown(2)), which any process that has a listener can
+//! do for all. The master opens them again.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
-/// The pause after a listener was found shut down. A worker that does it without end keeps its
-/// clients out, but the master is not kept from other work.
+/// The pause after a listener was found shut down. A worker that does it again and again keeps
+/// clients out, but does not keep the master from other work.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// When listeners are looked at.
+/// When the master looks for listeners that were shut down.
 #[derive(Debug, Default)]
 pub(in crate::master) struct ListenerWatch {
     /// On the monotonic clock; `None`: as soon as poll(2) reports one that was shut down.
@@ -65,7 +65,7 @@ impl Master {
                     self.observers
                         .notify(&Notice::ListenerReopened { address, slot });
                     if socket == Socket::New {
-                        // The workers have the old one.
+                        // The workers have the old socket.
                         self.handle_event(Event::Reload);
                     }
                 }

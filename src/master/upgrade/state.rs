@@ -1,4 +1,4 @@
-//! What crosses from a master into its next image by name, and both directions of writing it down.
+//! The state that a master leaves to its next image, and how it is written and read.
 
 #[cfg(test)]
 mod fuzz;
@@ -25,26 +25,26 @@ use crate::sys::credentials::Credentials;
 use crate::sys::exec;
 use crate::sys::signals::Before;
 
-/// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
-/// adds a field raises [`state::VERSION`].
+/// What a master leaves to its next image. Its descriptors stay open in that image. A change of a
+/// field needs a new [`state::VERSION`].
 #[derive(Debug)]
 pub(super) struct MasterState {
     pub(super) program: Program,
     pub(super) nesting: u8,
-    /// Whom its workers run as.
+    /// The user and group of the workers.
     pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
     pub(super) listeners: Detached,
     pub(super) scoreboard: OwnedFd,
-    /// If it speaks TLS: the keys of session tickets, and the files as they were read.
+    /// The keys of session tickets and the files as they were read, if the server speaks TLS.
     pub(super) ticket_keys: Option<OwnedFd>,
     pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
     pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
-    /// What handles of the former image have asked for and nobody has read.
+    /// Commands of handles in the image before, which it has not carried out.
     pub(super) commands: Vec<Command>,
 }
 
@@ -66,7 +66,7 @@ record!(MasterState {
 });
 
 impl MasterState {
-    /// Makes this process the image on disk, which finds the state; returns only if it fails.
+    /// Makes this process the image on disk, which takes this state. Returns only if that fails.
     pub(super) fn exec(&self) -> io::Result<Infallible> {
         let mut writer = Writer::default();
         self.put(&mut writer);
@@ -77,7 +77,7 @@ impl MasterState {
         exec::exec(self.program.path(), (name, &value), &crossing)
     }
 
-    /// The state that this process has left, from the bytes of its envelope.
+    /// Reads the state that this process has left.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
         let mut reader = Reader::new(bytes);
@@ -233,7 +233,7 @@ mod tests {
             (&state.supervisor, &state.listeners, &state.respawning)
         );
         let commands = state.commands.clone();
-        // As an exec would: the numbers stay open, who had them is gone.
+        // As after an exec: the descriptors stay open, and their owners are gone.
         std::mem::forget(state);
         let read = MasterState::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
         let error = MasterState::read(&later).expect_err("nobody reads that yet");
         let next = format!("is of version {}", state::VERSION + 1);
         assert!(error.contains(&next), "{error}");
-        // Closing a descriptor twice would end the test here.
+        // If a descriptor was closed twice, the test ends here.
         drop(state);
     }
 }
