@@ -119,7 +119,7 @@ fn start(controls: Controls) -> io::Result<Stopped> {
     spawn_local(async move {
         while let Some(command) = next_command(&commands).await {
             match command {
-                Command::Stop(Stop::Drain) => switch.turn(Idle::Close),
+                Command::Stop(Stop::Drain) => switch.start(Idle::Close),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
                 Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
                 Command::Reload | Command::Upgrade | Command::Resize(_) => {

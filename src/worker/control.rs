@@ -137,8 +137,8 @@ fn handle_signals(
                         tracing::debug!(%error, "the master did not hear that the worker leaves");
                     }
                 }
-                if !switch.is_turned() {
-                    switch.turn(Idle::Close);
+                if !switch.is_started() {
+                    switch.start(Idle::Close);
                 }
             }
         });
@@ -187,7 +187,7 @@ impl ControlTask {
                 Ok(Received::End) => {
                     tracing::warn!("the master is gone; draining");
                     call(|| self.hooks.master_died());
-                    self.switch.turn(Idle::Close);
+                    self.switch.start(Idle::Close);
                     return Lifeline::Cut;
                 }
                 Err(error) => tracing::error!(%error, "the control channel does not work"),
@@ -197,7 +197,7 @@ impl ControlTask {
 
     fn apply(&mut self, message: ToWorker, channel: &Channel) {
         match message {
-            ToWorker::Drain(idle) => self.switch.turn(idle),
+            ToWorker::Drain(idle) => self.switch.start(idle),
             ToWorker::Adopt {
                 slot,
                 inbox,

@@ -23,7 +23,7 @@ impl DrainSwitch {
     }
 
     /// Who is to hand connections over may be told to close them instead, and not the other way.
-    pub(crate) fn turn(&self, idle: Idle) {
+    pub(crate) fn start(&self, idle: Idle) {
         self.0.send_if_modified(|asked| {
             let news = asked.is_none() || (*asked == Some(Idle::HandOver) && idle == Idle::Close);
             if news {
@@ -33,7 +33,7 @@ impl DrainSwitch {
         });
     }
 
-    pub(crate) fn is_turned(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.0.borrow().is_some()
     }
 }
@@ -82,11 +82,11 @@ mod tests {
     async fn what_is_to_be_closed_is_not_handed_over_after_all() {
         let (switch, drain) = DrainSwitch::new();
         assert!(!drain.is_asked());
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         assert_eq!(drain.clone().asked().await, Idle::HandOver);
-        switch.turn(Idle::Close);
+        switch.start(Idle::Close);
         drain.clone().closing().await;
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         assert_eq!(drain.asked().await, Idle::Close);
     }
 
@@ -97,7 +97,7 @@ mod tests {
         let mut closing = Box::pin(drain.closing_within(moment));
         let early = timeout(10 * moment, &mut closing).await;
         assert!(early.is_err(), "there is no drain");
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         closing.await;
     }
 }

@@ -2,6 +2,7 @@
 //! connections until the drain, report, leave.
 
 pub(crate) mod alone;
+pub(crate) mod background;
 pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
@@ -16,7 +17,6 @@ pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
-pub(crate) mod vital;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -321,7 +321,7 @@ where
                 spawn_local(recycle::by_age(worker.clone(), age));
             }
             let end = run(app, worker, &queue, config.drain_timeout);
-            let end = vital::beside(tasks, end).await;
+            let end = background::run_with(tasks, end).await;
             // An app may accept and leave in one go; the task has had no turn then, and what was a
             // clean exit would pass for a failure to start.
             if queue.is_accepting() && !ready.is_finished() {

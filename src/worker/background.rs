@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Does `work` while `tasks` run on this thread, and drops what is left of them at its end. If one
 /// of them panics, so does this.
-pub(crate) async fn beside<T>(mut tasks: JoinSet<()>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn run_with<T>(mut tasks: JoinSet<()>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|cx| {
         while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
@@ -49,7 +49,7 @@ mod tests {
                     yield_now().await;
                     panic!("out of ticks");
                 });
-                beside(tasks, pending::<()>()).await;
+                run_with(tasks, pending::<()>()).await;
             });
         }));
         let panic = end.expect_err("the work has no end of its own");
@@ -67,7 +67,7 @@ mod tests {
                 yield_now().await;
                 "done"
             };
-            beside(tasks, work).await
+            run_with(tasks, work).await
         });
         assert_eq!(done, "done");
     }
