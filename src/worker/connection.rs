@@ -19,7 +19,7 @@ use crate::worker::stream::Stream;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
 ///
-/// It counts toward the worker's cap until it is dropped. `TCP_NODELAY` is set.
+/// It counts toward the worker's limit until it is dropped. `TCP_NODELAY` is set.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
@@ -49,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// A PROXY header comes before anything else, unless it was read elsewhere.
+    /// Expects a PROXY header before anything else, unless another worker has read it.
     pub(crate) fn expect_header(&mut self) {
         let prefix = self.prefix();
         if prefix.origin == Origin::Client {
@@ -114,13 +114,13 @@ impl Connection {
         len
     }
 
-    /// Who is at the other end.
+    /// The address of the other end.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.admission.peer
     }
 
-    /// The address of the listener it came through; for a wildcard listener the wildcard.
+    /// The address of the listener that accepted it. For a wildcard listener it is the wildcard.
     #[must_use]
     pub fn local(&self) -> &Address {
         &self.local
@@ -154,7 +154,7 @@ impl Socket for Connection {
             self.put_back(bytes);
             return Poll::Ready(());
         }
-        // An error is for the next read to find.
+        // The next read returns the error.
         self.stream.poll_read_ready(cx).map(drop)
     }
 
@@ -271,8 +271,8 @@ mod tests {
         size_of::<T>()
     }
 
-    /// What a connection at rest costs is this, in a task of the runtime's, which takes multiples
-    /// of 128 bytes.
+    /// The memory of an idle connection is that of its task. The allocator rounds it up to a
+    /// multiple of 128 bytes.
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
@@ -304,7 +304,7 @@ mod tests {
         let accepted = Incoming::new(queue).accept().await;
         front.serve(accepted.expect("it does not drain")).await;
         let mut answer = Vec::new();
-        // The reset is an error, behind what came before it.
+        // A reset would be an error after the bytes that have come before it.
         let _ = client.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).expect("it is ASCII");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");

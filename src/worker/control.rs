@@ -1,5 +1,5 @@
-//! What reaches a worker from outside: the master's messages, signals, and what handles ask for.
-//! One small task for each source.
+//! What comes to a worker from outside: messages of the master, signals, and commands of handles.
+//! Each source has a small task.
 
 use std::io;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
@@ -28,14 +28,14 @@ use crate::worker::heartbeat;
 use crate::worker::incoming::Queue;
 use crate::worker::sharing::{Share, Shares};
 
-/// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
+/// How long after its drain timeout a worker ends if it cannot react to a `TERM`.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which
-/// runs from the same moment.
-const MASTERS_WORD: Duration = Duration::from_millis(500);
+/// How long a worker that got a `TERM` waits for the master to say how it drains. Less than
+/// [`KILL_GRACE`], which begins at the same moment.
+const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the tasks of a worker with a master work on.
+/// What the tasks of a worker with a master use.
 pub(crate) struct Controls {
     pub(crate) channel: Channel,
     pub(crate) queue: Arc<Queue>,
@@ -47,15 +47,15 @@ pub(crate) struct Controls {
     pub(crate) shares: Shares,
 }
 
-/// The tasks of a worker with a master, at work.
+/// The tasks of a worker with a master, which run.
 pub(crate) struct Started {
-    /// Tells the master once that the worker is ready.
+    /// The task that reports to the master once that the worker is ready.
     pub(crate) ready: AbortHandle,
-    /// All of them. A worker must not go on without one.
+    /// All tasks. A worker must not go on without one of them.
     pub(crate) tasks: JoinSet<()>,
 }
 
-/// Starts them, inside the worker's runtime.
+/// Starts the tasks, inside the worker's runtime.
 pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     let Controls {
         channel,
@@ -67,7 +67,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         row,
         shares,
     } = controls;
-    // What the drain itself cannot end, because the loop does not turn.
+    // For a worker that cannot drain because its event loop does not turn.
     signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
     let mut tasks = JoinSet::new();
     handle_signals(&mut tasks, &switch, &channel)?;
@@ -88,7 +88,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         send_ready(&ready);
     });
     let watch = channel.watch()?;
-    // As many as an adoption has: every slot has as many listeners as this one, and an inbox.
+    // As many descriptors as an adoption has: each slot has as many listeners, and an inbox.
     let spares = Spares::new(queue.own_listeners() + 1);
     let mut control = ControlTask {
         queue,
@@ -114,14 +114,14 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
 
 pub(crate) fn send_ready(channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Ready(Versions::OURS)) {
-        tracing::debug!(%error, "the master did not hear that the worker is ready");
+        tracing::debug!(%error, "could not report to the master that the worker is ready");
     }
 }
 
-/// `TERM` and `QUIT` drain, which the master is told: it knows whether somebody comes after, and
-/// says so by a drain of its own. The others mean something to the master alone, but a terminal or
-/// a `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
-/// ignored, because a program started here would inherit being ignored.
+/// `TERM` and `QUIT` drain. The worker reports them to the master, which knows whether the slot
+/// gets another worker and answers with a drain that says so. The other signals are for the master
+/// alone, but a terminal, or a `kill` of the group, sends them to all processes. So workers catch
+/// and drop them. They do not ignore them, because programs that they start would inherit that.
 fn handle_signals(
     tasks: &mut JoinSet<()>,
     switch: &DrainSwitch,
@@ -132,9 +132,9 @@ fn handle_signals(
         tasks.spawn_local(async move {
             while arrived.recv().await.is_some() {
                 match channel.send_to_master(&ToMaster::Leaving) {
-                    Ok(()) => sleep(MASTERS_WORD).await,
+                    Ok(()) => sleep(MASTER_TIMEOUT).await,
                     Err(error) => {
-                        tracing::debug!(%error, "the master did not hear that the worker leaves");
+                        tracing::debug!(%error, "could not report to the master that it leaves");
                     }
                 }
                 if !switch.is_started() {
@@ -152,7 +152,7 @@ fn handle_signals(
         SignalKind::from_raw(ttin),
         SignalKind::from_raw(ttou),
     ];
-    // Tokio keeps its handlers for good, so what arrives needs nobody to take it.
+    // Tokio never removes its handlers, so no task has to receive these.
     dropped
         .into_iter()
         .map(signal)
@@ -160,14 +160,14 @@ fn handle_signals(
     signals::unblock()
 }
 
-/// Whether the master still lives.
+/// Whether the master still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifeline {
     Held,
     Cut,
 }
 
-/// What the master's messages work on.
+/// Receives the messages of the master and applies them.
 struct ControlTask {
     queue: Arc<Queue>,
     switch: DrainSwitch,
@@ -178,7 +178,7 @@ struct ControlTask {
 }
 
 impl ControlTask {
-    /// Does what the master has said. Its end is a cause to drain as well.
+    /// Receives all messages that have come. If the master has ended, the worker drains.
     fn recv(&mut self, channel: &Channel) -> Lifeline {
         loop {
             match self.spares.lend(|| channel.recv_from_master()) {
@@ -221,22 +221,22 @@ impl ControlTask {
     }
 }
 
-/// The master has another worker adopt the slot.
+/// Reports to the master that the slot is not adopted. It asks another worker then.
 fn send_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
     tracing::warn!(%slot, %error, "cannot adopt a slot");
     if let Err(error) = channel.send_to_master(&ToMaster::NotAdopted(slot)) {
-        tracing::error!(%slot, %error, "the master did not hear that a slot is not adopted");
+        tracing::error!(%slot, %error, "could not report that a slot is not adopted");
     }
 }
 
-/// Calls a hook. One that panics must not take the task with it that hears the master.
+/// Calls a hook. A panic in it must not end the task that receives the master's messages.
 pub(super) fn call(hook: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
         tracing::error!("a hook panicked");
     }
 }
 
-/// The next command that a handle in this process asks for; `None` when no handle is left.
+/// The next command of a handle in this process; `None` when no handle is left.
 pub(super) async fn next_command(commands: &UnixDatagram) -> Option<Command> {
     let mut bytes = [0; Command::LEN];
     loop {
@@ -244,13 +244,13 @@ pub(super) async fn next_command(commands: &UnixDatagram) -> Option<Command> {
             Ok(0) | Err(_) => return None,
             Ok(len) => match Command::decode(&bytes[..len]) {
                 Some(command) => return Some(command),
-                None => tracing::error!("a handle asked for something unknown"),
+                None => tracing::error!("a handle has sent an unknown command"),
             },
         }
     }
 }
 
-/// Passes on what was asked for just before the worker's runtime ended.
+/// Forwards the commands that have come just before the runtime ended.
 pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
     let mut bytes = [0; Command::LEN];
     while let Ok(len @ 1..) = commands.recv(&mut bytes) {
@@ -262,6 +262,6 @@ pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
 
 fn forward(command: Command, channel: &Channel) {
     if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
-        tracing::warn!(?command, %error, "the master did not hear");
+        tracing::warn!(?command, %error, "could not forward a command to the master");
     }
 }
