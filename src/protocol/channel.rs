@@ -1,5 +1,6 @@
-//! The control channel: a `SOCK_SEQPACKET` pair, one message a packet, listeners as `SCM_RIGHTS`.
-//! The end of either side is the lifeline of the other.
+//! The control channel between the master and a worker: a `SOCK_SEQPACKET` pair with one message in
+//! each packet, and descriptors as `SCM_RIGHTS`. When one process ends, the other sees the end of
+//! the channel.
 
 #[cfg(test)]
 mod fuzz;
@@ -18,48 +19,47 @@ use crate::protocol::state::Versions;
 use crate::record::{Malformed, Reader, Record, Writer};
 use crate::sys::fds;
 
-/// How long a worker goes by a [`ToWorker::Share`]; then what the master has seen is old. As often
-/// it looks anew.
+/// How long a [`ToWorker::Share`] is valid, and how often the master compares the loads.
 pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 
-/// The most addresses of a server: an adoption is one message with a listener of each of them and
-/// an inbox.
+/// The most addresses of a server: one message of an adoption carries a listener for each address,
+/// and an inbox.
 pub(crate) const ADDRESSES_MAX: usize = fds::MESSAGE_FDS_MAX - 1;
 
-/// The longest message. Reasons are cut to fit.
+/// The longest message. Longer error texts are cut.
 const LEN_MAX: usize = 1024;
 
-/// One side of a channel. Clones are the same side; it ends with the last of them.
+/// One side of a channel. Clones are the same side, which closes when the last one is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     fd: Arc<OwnedFd>,
 }
 
-/// What the master says.
+/// A message of the master.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
-    /// Finish what is open and leave. Heard again, it is [`Idle::Close`]: the heir is gone.
+    /// Finish what is open and exit. A second one is [`Idle::Close`]: no worker takes over.
     Drain(Idle),
-    /// Attend to a slot without a serving worker too: to what is handed over to it, and to these
-    /// listeners.
+    /// Attend to a slot whose own worker does not serve: accept from these listeners and from its
+    /// inbox.
     Adopt {
         slot: Slot,
         inbox: OwnedFd,
         listeners: Vec<OwnedFd>,
     },
-    /// As `Adopt`, but descriptors were lost on the way: this process has no numbers for them.
+    /// An `Adopt` whose descriptors were lost, because this process is at its limit.
     NotReceived(Slot),
     /// Stop attending to that slot.
     Release(Slot),
     /// Call the hook that reopens logs.
     ReopenLogs,
-    /// Stamp your heartbeat: you look as if you hung.
+    /// Write a heartbeat: the master is in doubt whether the worker hangs.
     Beat,
-    /// Give so many connections to a sibling, by its slot's inbox.
+    /// Give so many connections to another slot, by its inbox.
     Share { connections: u16, inbox: OwnedFd },
 }
 
-/// A [`ToWorker`] as the master says it: descriptors are lent, it keeps its own.
+/// A [`ToWorker`] as the master sends it, with borrowed descriptors.
 #[derive(Clone, Debug)]
 pub(crate) enum ToWorkerRef<'a> {
     Drain(Idle),
@@ -77,32 +77,32 @@ pub(crate) enum ToWorkerRef<'a> {
     },
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToMaster {
-    /// I have served my share and am to be replaced.
+    /// The worker has served its share and asks to be replaced.
     Spent,
-    /// Somebody else than you has told me to drain; I accept no more.
+    /// The worker got a signal that was not from the master. It drains, and accepts no more.
     Leaving,
-    /// I accept connections; and a master of my image reads these versions of a master's state.
+    /// The worker accepts connections. A master of its image reads these versions of a state.
     Ready(Versions),
-    /// Nothing is open any more; so many connections had to be cut.
+    /// The worker has drained. It had to cut so many connections.
     Drained { cut: u32 },
-    /// I cannot go on, and why.
+    /// The worker ends because of this error.
     Failed(String),
-    /// I do not attend to this slot, which I was told to adopt.
+    /// The worker could not adopt this slot.
     NotAdopted(Slot),
-    /// Somebody in this worker asks this of you.
+    /// A handle in the worker gives this command.
     Asked(Command),
 }
 
-/// What came out of a channel.
+/// The result of receiving from a channel.
 #[derive(Debug)]
 pub(crate) enum Received<T> {
     Message(T),
-    /// The other side is gone.
+    /// The other side is closed.
     End,
-    /// Nothing for now.
+    /// There is no message now.
     Nothing,
 }
 
@@ -119,12 +119,12 @@ impl Channel {
         Self { fd: Arc::new(fd) }
     }
 
-    /// Watches, inside a tokio runtime, for the other side to say something or to end.
+    /// Waits for messages and for the end. Call inside a tokio runtime.
     pub(crate) fn watch(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
         fds::watch_readable(Arc::clone(&self.fd))
     }
 
-    /// Tells the worker something.
+    /// Sends a message to the worker.
     pub(crate) fn send_to_worker(&self, message: ToWorkerRef<'_>) -> io::Result<()> {
         let raw: Vec<RawFd> = message.fds().map(|fd| fd.as_raw_fd()).collect();
         fds::send(self, &message.encode(), &raw)
@@ -134,13 +134,13 @@ impl Channel {
         fds::send(self, &message.encode(), &[])
     }
 
-    /// What the master has said.
+    /// Receives the next message of the master.
     pub(crate) fn recv_from_master(&self) -> io::Result<Received<ToWorker>> {
         self.recv(fds::receive, ToWorker::decode)
     }
 
-    /// What the worker has said. Descriptors from a worker are an error, after which the channel is
-    /// to be [discarded](crate::sys::discard).
+    /// Receives the next message of the worker. Descriptors from a worker are an error; after it
+    /// the master must [discard](crate::sys::discard) the channel.
     pub(crate) fn recv_from_worker(&self) -> io::Result<Received<ToMaster>> {
         let receive = |from, bytes: &mut [u8]| Ok((fds::receive_bytes(from, bytes)?, ()));
         self.recv(receive, |bytes, ()| ToMaster::decode(bytes))
@@ -159,8 +159,8 @@ impl Channel {
                 None => Err(io::ErrorKind::InvalidData.into()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-            // The other side died with messages of ours unread (unix(7)). That is told once, and
-            // before what it said itself.
+            // The other side has ended with unread messages (unix(7)). The kernel reports that
+            // once, before the messages of the other side.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                 self.recv(receive, decode)
             }
@@ -175,7 +175,7 @@ impl AsFd for Channel {
     }
 }
 
-/// Only the master's sides cross, into its next image.
+/// Only the master's side crosses into the next image.
 impl Record for Channel {
     fn put(&self, to: &mut Writer) {
         self.fd.put(to);
@@ -200,7 +200,7 @@ impl ToWorkerRef<'_> {
             Self::Adopt {
                 slot, listeners, ..
             } => {
-                // Beyond ADDRESSES_MAX, as upgrades can add them up, the kernel refuses to send.
+                // Upgrades may add addresses beyond ADDRESSES_MAX. Then the kernel refuses to send.
                 let count = u8::try_from(listeners.len()).unwrap_or(u8::MAX);
                 [&with_number(b'A', slot.0)[..], &[count]].concat()
             }
@@ -285,7 +285,7 @@ impl ToMaster {
             b'S' if rest.is_empty() => Some(Self::Spent),
             b'L' if rest.is_empty() => Some(Self::Leaving),
             b'R' if rest.is_empty() => Some(Self::Ready(Versions::NONE)),
-            // What a later image says besides is for later masters.
+            // A later image may send more, which is for later masters.
             b'R' => Versions::take(&mut Reader::new(rest)).ok().map(Self::Ready),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
@@ -307,22 +307,22 @@ mod tests {
     use crate::handle::Stop;
 
     #[test]
-    fn last_words_arrive_though_ours_were_not_read() {
+    fn a_last_message_arrives_though_the_worker_has_read_none() {
         let (master, worker) = Channel::pair().expect("a pair");
         let drain = ToWorkerRef::Drain(Idle::Close);
         master.send_to_worker(drain).expect("room for one");
-        let words = ToMaster::Failed("no database".into());
-        worker.send_to_master(&words).expect("room for one");
+        let last = ToMaster::Failed("no database".into());
+        worker.send_to_master(&last).expect("room for one");
         drop(worker);
         let Ok(Received::Message(received)) = master.recv_from_worker() else {
-            panic!("the last words are lost")
+            panic!("the last message is lost")
         };
-        assert_eq!(received, words);
+        assert_eq!(received, last);
         assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
     }
 
     #[test]
-    fn what_a_worker_says_arrives() {
+    fn messages_of_a_worker_arrive() {
         let (master, worker) = Channel::pair().expect("a pair");
         let sent = [
             ToMaster::Spent,
@@ -348,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_just_ready_reads_no_state() {
+    fn a_ready_without_versions_means_that_no_state_is_read() {
         let ready = ToMaster::decode(b"R");
         assert_eq!(ready, Some(ToMaster::Ready(Versions::NONE)));
     }
 
     #[test]
-    fn inbox_and_listeners_travel_with_an_adoption() {
+    fn an_adoption_carries_inbox_and_listeners() {
         let (master, worker) = Channel::pair().expect("a pair");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (inbox, _other) = fds::seqpacket_pair().expect("a pair");
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adoption_that_lost_descriptors_is_known_as_such() {
+    fn an_adoption_that_lost_descriptors_is_not_received() {
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
         let adopt = ToWorkerRef::Adopt {
             slot: Slot(300),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inbox_travels_with_what_is_to_go_there() {
+    fn a_share_carries_the_inbox() {
         let (master, worker) = Channel::pair().expect("a pair");
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
         let share = ToWorkerRef::Share {
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_master_says_without_descriptors_arrives() {
+    fn messages_of_the_master_without_descriptors_arrive() {
         let (master, worker) = Channel::pair().expect("a pair");
         let sent = [
             ToWorkerRef::Drain(Idle::HandOver),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_cut_between_characters() {
+    fn a_long_error_is_cut_between_characters() {
         let (master, worker) = Channel::pair().expect("a pair");
         worker
             .send_to_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
