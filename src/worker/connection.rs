@@ -271,8 +271,8 @@ mod tests {
         size_of::<T>()
     }
 
-    /// The memory of an idle connection is that of its task. The allocator rounds it up to a
-    /// multiple of 128 bytes.
+    /// An idle connection costs the memory of its task. A task of the runtime takes a multiple of
+    /// 128 bytes.
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
