@@ -1,4 +1,4 @@
-//! Machines that are broken on purpose, and the proof that the checks notice.
+//! Supervisors with deliberate mistakes, which the checks must find.
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
@@ -8,7 +8,7 @@ use crate::supervisor::tests::machine::Machine;
 use crate::supervisor::tests::world::{self, Hours, Seed};
 use crate::supervisor::*;
 
-/// A mistake that a change to the supervisor could bring.
+/// A mistake that a change of the supervisor could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Flaw {
     ForgetsRespawn,
@@ -34,7 +34,7 @@ const FLAWS: [Flaw; 9] = [
     Flaw::RetiresLastServer,
 ];
 
-/// A supervisor whose actions reach the master changed.
+/// A supervisor whose actions are changed by a flaw.
 #[derive(Clone, Hash)]
 struct Flawed {
     inner: Supervisor,
@@ -54,7 +54,7 @@ impl Flawed {
         }
     }
 
-    /// The slot's worker that serves beside the one that has just been spawned.
+    /// The worker that serves in the slot of a worker that was just spawned.
     fn predecessor(&self, of: WorkerId) -> Option<WorkerId> {
         let entry = self
             .inner
@@ -117,7 +117,7 @@ impl Machine for Flawed {
     fn resume(&self, policy: &Policy, now: Time) -> Self {
         let mut image = self.clone();
         if self.flaw == Flaw::ForgetsWorkerInUpgrade {
-            // The first slot's is replaced in any case.
+            // The worker of the first slot is replaced in any case.
             image
                 .inner
                 .entries
@@ -149,7 +149,7 @@ fn all_small_worlds_notice_each_flaw() {
 
 #[test]
 fn random_worlds_notice_each_flaw() {
-    // That no slot but one to be retired serves is too rare here.
+    // Here it is too rare that only a slot serves that will be retired.
     for flaw in FLAWS
         .into_iter()
         .filter(|flaw| *flaw != Flaw::RetiresLastServer)
