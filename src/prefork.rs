@@ -149,12 +149,12 @@ impl Prefork {
     /// service and its futures need not be `Send`, because a worker has one thread. The service is
     /// cloned for each connection.
     ///
-    /// When a worker drains and its slot gets another worker (in a reload, an upgrade, a resize or
-    /// a recycling, or after a `TERM` to the worker), it hands its idle connections over to that
-    /// worker, whose service answers later requests on them. So a service must not rely on what it
-    /// keeps for a connection. TLS and HTTP/2 connections are not handed over; [`Http::linger`]
-    /// says how they end. Connections that were upgraded to another protocol stay, and end within
-    /// [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
+    /// When a worker drains and another worker attends to its slot from then on (in a reload, an
+    /// upgrade, a resize or a recycling, or after a `TERM` to the worker), it hands its idle
+    /// connections over to that worker, whose service answers later requests on them. So a service
+    /// must not rely on what it keeps for a connection. TLS and HTTP/2 connections are not handed
+    /// over; [`Http::linger`] says how they end. Connections that were upgraded to another protocol
+    /// stay, and end within [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
     ///
     /// # Errors
     /// In the master: a setting is wrong, an address cannot be bound, no worker becomes ready,

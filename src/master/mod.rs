@@ -92,7 +92,7 @@ struct Master {
     pid_file: Option<PidFile>,
 }
 
-/// How many workers a server has unless it is told otherwise: one for each CPU that it may use.
+/// The default number of workers: one for each CPU that this process may use.
 pub(crate) fn default_workers() -> usize {
     limits::usable_cpus().usable.min(MAX_WORKERS)
 }
@@ -245,6 +245,8 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 }
 
 impl Master {
+    /// The loop. In each turn the master reaps the workers that have ended, does the tasks that are
+    /// due, carries out the supervisor's actions, sleeps, and receives what has come.
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
             while let Some(worker) = self.next_ended() {
@@ -274,7 +276,7 @@ impl Master {
         None
     }
 
-    /// Takes in all that has happened.
+    /// Receives what has come, and reports it to the supervisor.
     fn receive(&mut self) {
         self.send_pending();
         self.recv_from_workers();
@@ -359,7 +361,7 @@ impl Master {
                 .failures
                 .hook
                 .take()
-                .expect("a refusal is kept when the supervisor is told")),
+                .expect("the error of a hook is kept when it is reported")),
         }
     }
 }
