@@ -10,9 +10,9 @@ use crate::error::{BoxError, Error};
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::Master;
-use crate::master::outbox::{Message, SendFailed};
-use crate::master::process::{EndRequest, Process};
-use crate::master::spawn::{Image, with_causes};
+use crate::master::workers::outbox::{Message, SendFailed};
+use crate::master::workers::process::{EndRequest, Process};
+use crate::master::workers::spawn::{Image, with_causes};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
 
 impl Master {

@@ -4,7 +4,7 @@
 use crate::handle::{Command, Stop};
 use crate::id::WorkerId;
 use crate::master::Master;
-use crate::master::process::{Process, Recv};
+use crate::master::workers::process::{Process, Recv};
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::{self, Event};
 

@@ -1,24 +1,19 @@
 //! The master: one thread, no async runtime. It waits for facts, reports them to the supervisor and
 //! carries out the supervisor's actions.
 
-mod announce;
 mod apply;
 mod balance;
 mod clock;
 mod commands;
-mod exit;
 mod failures;
 mod hang;
 mod init;
 mod listeners;
 mod messages;
 mod observers;
-mod outbox;
 mod pid_file;
-mod process;
 mod schedule;
 mod signal_map;
-mod spawn;
 mod tls;
 mod upgrade;
 mod workers;
@@ -38,7 +33,6 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, Notice};
 use crate::http::Tls;
 use crate::id::MAX_WORKERS;
-use crate::master::announce::Announcer;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -46,12 +40,13 @@ use crate::master::hang::HangPolicy;
 use crate::master::init::{Inherited, Init};
 use crate::master::listeners::{ListenerWatch, Listeners};
 use crate::master::observers::Observers;
+use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
 use crate::master::signal_map::SignalMeaning;
-use crate::master::spawn::Spawner;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::{Program, Upgrade};
 use crate::master::workers::Workers;
+use crate::master::workers::spawn::Spawner;
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;

@@ -1,8 +1,10 @@
 //! Where notices go: to the hooks of the program, the announce stream and the service manager.
 
+pub(super) mod announce;
+
 use crate::hooks::{Hooks, Notice};
-use crate::master::announce::Announcer;
 use crate::master::init::Init;
+use crate::master::observers::announce::Announcer;
 
 pub(super) struct Observers {
     pub(super) hooks: Box<dyn Hooks>,

@@ -1,4 +1,11 @@
-//! The worker processes, and what they have counted.
+//! The worker processes, and what they have counted: how they start ([`spawn`]), what the master
+//! knows of one ([`process`]), the messages that wait for one ([`outbox`]), and how they end
+//! (`exit`).
+
+mod exit;
+pub(super) mod outbox;
+pub(super) mod process;
+pub(super) mod spawn;
 
 use std::collections::BTreeMap;
 
@@ -6,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
-use crate::master::process::Process;
+use crate::master::workers::process::Process;
 use crate::protocol::scoreboard::Scoreboard;
 
 #[derive(Debug)]

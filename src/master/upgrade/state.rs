@@ -15,8 +15,8 @@ use crate::hooks::{Core, ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
-use crate::master::process::Process;
 use crate::master::upgrade::program::Program;
+use crate::master::workers::process::Process;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
 use crate::record::{Malformed, Reader, Record, Writer, record};
@@ -150,7 +150,7 @@ mod tests {
     use crate::keyring::Keyring;
     use crate::master::init::inherited::Inherited;
     use crate::master::listeners::Listeners;
-    use crate::master::process::{EndRequest, MasterSide};
+    use crate::master::workers::process::{EndRequest, MasterSide};
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::{Page, Scoreboard};
     use crate::protocol::state::Versions;

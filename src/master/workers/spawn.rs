@@ -14,9 +14,9 @@ use crate::error::{BoxError, Error};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::listeners::Ensured;
-use crate::master::outbox::Message;
-use crate::master::process::{MasterSide, Process};
 use crate::master::tls::Secrets;
+use crate::master::workers::outbox::Message;
+use crate::master::workers::process::{MasterSide, Process};
 use crate::master::{Master, init};
 use crate::protocol::channel::Channel;
 use crate::protocol::inheritance::{MARKER, Marker, ProcessRole};
@@ -30,16 +30,16 @@ const RUNNING_IMAGE: &str = "/proc/self/exe";
 
 /// What every spawn needs of the master.
 #[derive(Debug)]
-pub(super) struct Spawner {
+pub(in crate::master) struct Spawner {
     /// 0 if the master was not started by a worker of another server.
-    pub(super) nesting: u8,
+    pub(in crate::master) nesting: u8,
     /// The user and group of the workers; `None` if they are the master's own.
-    pub(super) credentials: Option<Credentials>,
+    pub(in crate::master) credentials: Option<Credentials>,
 }
 
 /// What a new worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Image {
+pub(in crate::master) enum Image {
     /// The image that the master runs.
     Running,
     /// The program on disk, for the canary of an upgrade.
@@ -53,7 +53,7 @@ enum NotSpawned {
 }
 
 impl Master {
-    pub(super) fn spawn(
+    pub(in crate::master) fn spawn(
         &mut self,
         worker: WorkerId,
         slot: Slot,
@@ -164,7 +164,7 @@ impl Master {
     }
 
     /// Makes the listeners of a slot, if it is new.
-    pub(super) fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
+    pub(in crate::master) fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let ensured = self.listeners.ensure(slot)?;
         self.observers.init.store(&self.listeners);
         Ok(ensured)
@@ -217,7 +217,7 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
     }
 }
 
-pub(super) fn with_causes(error: &Error) -> String {
+pub(in crate::master) fn with_causes(error: &Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

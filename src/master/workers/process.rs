@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use crate::hooks::{ExitStatus, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
-use crate::master::outbox::{Message, Outbox, SendFailed};
+use crate::master::workers::outbox::{Message, Outbox, SendFailed};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
 use crate::record::{Malformed, Reader, Record, Writer, record};

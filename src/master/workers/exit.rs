@@ -4,14 +4,14 @@ use crate::error::EXIT_MISCONFIGURED;
 use crate::hooks::{ExitStatus, Notice};
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
-use crate::master::process::{EndRequest, Process};
+use crate::master::workers::process::{EndRequest, Process};
 use crate::supervisor::{Event, Exit};
 use crate::sys::reap;
 
 impl Master {
     /// The next worker whose process has ended and is not reaped yet. Processes that are no workers
     /// are reaped here: as PID 1 the master is the parent of orphans.
-    pub(super) fn next_ended(&mut self) -> Option<WorkerId> {
+    pub(in crate::master) fn next_ended(&mut self) -> Option<WorkerId> {
         while let Some(pid) = reap::ended() {
             if let Some(worker) = self.workers.by_pid(pid) {
                 return Some(worker);
@@ -27,7 +27,7 @@ impl Master {
     }
 
     /// Reaps a worker whose process has ended.
-    pub(super) fn reap(&mut self, worker: WorkerId) {
+    pub(in crate::master) fn reap(&mut self, worker: WorkerId) {
         let pid = self.workers.processes[&worker].pid;
         match reap::take(pid) {
             Some(status) => self.on_exit(worker, status),
@@ -91,7 +91,7 @@ impl Master {
     }
 
     /// Whether the worker was not asked to end and is no canary.
-    pub(super) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
+    pub(in crate::master) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
         process.is_wanted() && !self.is_canary(worker)
     }
 }
