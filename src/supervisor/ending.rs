@@ -119,7 +119,7 @@ impl Supervisor {
 
     fn kill_all(&mut self) {
         for entry in &mut self.entries {
-            entry.move_out();
+            entry.move_to_leaving();
         }
         let leaving = self.entries.iter_mut().flat_map(|entry| &mut entry.leaving);
         for worker in leaving.chain(&mut self.canary) {

@@ -95,12 +95,12 @@ fn check_workers(supervisor: &Supervisor) {
             Holder::Held(worker) => !worker.is_draining(),
             Holder::Replacing { old, new } => {
                 new.is_starting()
-                    && (old.is_serving() || old.is_condemned())
+                    && (old.is_serving() || old.is_aborted_or_killed())
                     && (old.generation < new.generation || old.spent == Spent::Due)
             }
         };
         assert!(fits, "1: no such holder: {supervisor:#?}");
-        let leaves = |worker: &Worker| worker.is_draining() || worker.is_condemned();
+        let leaves = |worker: &Worker| worker.is_draining() || worker.is_aborted_or_killed();
         assert!(
             entry.leaving.iter().all(leaves),
             "1: one stays: {supervisor:#?}"

@@ -134,7 +134,7 @@ impl Supervisor {
             let entry = self.entry_mut(slot);
             if matches!(entry.holder, Holder::Replacing { .. }) {
                 let new = entry.take_successor();
-                self.dismiss(slot, new);
+                self.drain_out(slot, new);
             }
         }
     }

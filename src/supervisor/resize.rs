@@ -50,7 +50,7 @@ impl Supervisor {
             } else {
                 if matches!(entry.holder, Holder::Replacing { .. }) {
                     let new = entry.take_successor();
-                    self.dismiss(slot, new);
+                    self.drain_out(slot, new);
                 }
                 // It need not be replaced, because it will drain.
                 self.set_spent(slot, Spent::No);

@@ -134,9 +134,9 @@ impl Supervisor {
         self.notify(Change::WorkerReady(id, slot, generation));
         if let Some(old) = old {
             self.note_service(slot, &old);
-            let was_condemned = old.is_condemned();
-            self.dismiss(slot, old);
-            if was_condemned {
+            let was_aborted_or_killed = old.is_aborted_or_killed();
+            self.drain_out(slot, old);
+            if was_aborted_or_killed {
                 self.crashed(slot);
             }
         }
@@ -193,7 +193,7 @@ impl Supervisor {
         if let Some(worker) = self.entry_mut(slot).take_holder() {
             self.note_service(slot, &worker);
             let served = worker.served(self.now);
-            self.dismiss(slot, worker);
+            self.drain_out(slot, worker);
             self.rest_if_hasty(slot, served);
         }
     }
@@ -231,7 +231,7 @@ impl Supervisor {
         }
         let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
         if let Some(worker) = self.entries[usize::from(slot.0)].holder_mut()
-            && worker.is_condemned()
+            && worker.is_aborted_or_killed()
             && overdue(worker)
         {
             worker.state = WorkerState::Killed;
@@ -331,17 +331,17 @@ impl Supervisor {
     pub(super) fn vacate(&mut self, slot: Slot) {
         match std::mem::take(&mut self.entry_mut(slot).holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
-            Holder::Held(worker) => self.dismiss(slot, worker),
+            Holder::Held(worker) => self.drain_out(slot, worker),
             Holder::Replacing { old, new } => {
-                self.dismiss(slot, old);
-                self.dismiss(slot, new);
+                self.drain_out(slot, old);
+                self.drain_out(slot, new);
             }
         }
     }
 
     /// Drains a worker that was taken out of its slot.
-    pub(super) fn dismiss(&mut self, slot: Slot, mut worker: Worker) {
-        if !worker.is_condemned() {
+    pub(super) fn drain_out(&mut self, slot: Slot, mut worker: Worker) {
+        if !worker.is_aborted_or_killed() {
             self.drain(slot, &mut worker);
         }
         self.entry_mut(slot).leaving.push(worker);
@@ -463,7 +463,7 @@ impl SlotEntry {
     }
 
     /// Moves the workers that hold the slot to those that leave it.
-    pub(super) fn move_out(&mut self) {
+    pub(super) fn move_to_leaving(&mut self) {
         match std::mem::take(&mut self.holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
             Holder::Held(worker) => self.leaving.push(worker),

@@ -55,7 +55,7 @@ impl Worker {
     }
 
     /// Whether it was sent SIGABRT or SIGKILL.
-    pub(super) fn is_condemned(&self) -> bool {
+    pub(super) fn is_aborted_or_killed(&self) -> bool {
         matches!(
             self.state,
             WorkerState::Aborted { .. } | WorkerState::Killed

@@ -123,7 +123,7 @@ impl Machine for Flawed {
                 .entries
                 .iter_mut()
                 .skip(1)
-                .for_each(SlotEntry::move_out);
+                .for_each(SlotEntry::move_to_leaving);
             image
                 .inner
                 .entries
