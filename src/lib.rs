@@ -117,7 +117,7 @@
 //! - Each word of the scoreboard is written by one process at a time, and none guards another.
 //!   Totals never fall. A worker can write its own page alone. What the master knows it does not
 //!   read back from shared memory, and it clamps what it reads.
-//! - What crosses an upgrade is in `master/state.rs`, and a change of it raises `VERSION` in
+//! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`: the canary says what it reads before the master execs. After the exec
 //!   nothing is an error that the server can do without.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
@@ -136,8 +136,8 @@
 //! - There is one place that spawns, for the first worker, every later one and the canary. What a
 //!   service manager has told the master is kept from all of them.
 //!
-//! Read `supervisor/slot.rs` first: the table above `Seat` says what each event means to a worker
-//! in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
+//! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
+//! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
 //! channel), `http/connection.rs` (the life of a connection), `master/upgrade.rs` (how one image
 //! leaves and the next goes on).
 

@@ -1,4 +1,4 @@
-//! The builder: collects settings, finds out which process this is, and opens the right door.
+//! The builder: collects settings, and calls the master or the worker, depending on the process.
 
 mod settings;
 
@@ -16,24 +16,19 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
 use crate::http::{Http, Request, Tls};
 use crate::id::MAX_WORKERS;
-use crate::master::inherited::Inherited;
-use crate::master::listeners::Listeners as Bound;
-use crate::protocol::channel::ADDRESSES_MAX;
-use crate::protocol::inheritance::Seat;
-use crate::sys::credentials::Credentials;
-use crate::sys::limits::usable_cpus;
+use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
 use crate::worker::serve::Serving;
 use crate::{master, worker};
 
-/// A server to be: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
+/// The builder of a server: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
 ///
-/// **The program runs once in every process.** `serve` and `run` are called in all of them: in the
-/// master they supervise, in a worker they serve. So code before them runs N + 1 times; what only
-/// one process should do belongs behind [`role`] or into a [hook](Hooks), what each worker needs
-/// into the app. In a worker they never return; in the master they return when the server has
-/// ended.
+/// **The program runs once in every process.** Every process calls `serve` or `run`: the master
+/// supervises there, a worker serves. So code before the call runs N + 1 times. What only one
+/// process should do belongs behind [`role`] or into a [hook](Hooks); what each worker needs
+/// belongs into the app. In a worker the call never returns. In the master it returns when the
+/// server has ended.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -54,7 +49,7 @@ pub struct Prefork {
     tls: Option<Tls>,
     hooks: Box<dyn Hooks>,
     processes: Processes,
-    /// The first setting that cannot work, by the reason.
+    /// Why the first wrong setting is wrong.
     refused: Option<String>,
     handle: Option<(Handle, UnixDatagram)>,
 }
@@ -66,35 +61,37 @@ enum Processes {
     ThisOne,
 }
 
-/// What the process that asks is.
+/// What this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It was started by a user, or upgraded in place, and will supervise.
+    /// A user or a service manager has started it, or it was upgraded in place. It will supervise.
     Master,
-    /// It was spawned by a master, and will serve.
+    /// A master has spawned it. It will serve.
     Worker,
 }
 
-/// Whether this process is a worker; true from the first line of `main` on, and false in the
-/// programs that a worker starts.
+/// Whether this process is a master or a worker. The answer is the same from the first line of
+/// `main` on. Programs that a worker starts are no workers.
 #[must_use]
 pub fn role() -> Role {
-    match Seat::of_this_process() {
-        Seat::Master { .. } | Seat::Upgraded { .. } => Role::Master,
-        Seat::Worker(_) | Seat::Orphan => Role::Worker,
+    match worker::is_worker() {
+        true => Role::Worker,
+        false => Role::Master,
     }
 }
 
-/// A worker takes its inheritance once, and a master waits for any process that ends: a second
-/// server in the same process would take what is not its own.
+/// Whether this process runs a server already. A worker takes its descriptors only once, and a
+/// master reaps every process that ends, so a second server in the same process would disturb the
+/// first.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
-    /// `SocketAddr` or an [`Address`]. A text that is none is reported by `serve` or `run`.
+    /// `SocketAddr` or an [`Address`]. For a text that is no address `serve` and `run` return an
+    /// error.
     ///
-    /// Listeners that a service manager hands in (sd_listen_fds(3), a systemd `.socket` unit) are
-    /// served instead of every address given here; each is shared by all workers.
+    /// If a service manager passes listeners (sd_listen_fds(3), a systemd `.socket` unit), the
+    /// server listens on them instead of all addresses given here. All workers share each of them.
     pub fn bind<A>(address: A) -> Self
     where
         A: TryInto<Address>,
@@ -112,8 +109,8 @@ impl Prefork {
         server.also_bind(address)
     }
 
-    /// One more address. Default: only the first. A server has up to 252: what workers adopt from
-    /// each other travels in one message (unix(7), `SCM_MAX_FD`).
+    /// Adds an address. A server has up to 252, because the listeners of a slot are sent in one
+    /// message (unix(7), `SCM_MAX_FD`). Default: only the first.
     #[must_use]
     pub fn also_bind<A>(mut self, address: A) -> Self
     where
@@ -130,10 +127,10 @@ impl Prefork {
         self
     }
 
-    /// A handle on the server to be: for a thread of the program's own, which has to be started
-    /// before [`serve`](Self::serve) or [`run`](Self::run). As this is called in every process,
-    /// such a thread runs in each worker too, unless it is started behind [`role`]; after an
-    /// upgrade it is started anew. Within the app there is [`Worker::handle`].
+    /// A handle on the server, for a thread that the program starts before [`serve`](Self::serve)
+    /// or [`run`](Self::run). Every process runs that code, so such a thread runs in each worker
+    /// too, unless the program starts it behind [`role`]. After an upgrade the program starts it
+    /// again. The app uses [`Worker::handle`].
     ///
     /// # Errors
     /// socketpair(2) failed.
@@ -145,25 +142,24 @@ impl Prefork {
         Ok(self.handle.insert(pair).0.clone())
     }
 
-    /// Supervises in the master; in each worker it makes the service and serves HTTP with it.
+    /// Supervises in the master. In each worker it makes the service and serves HTTP with it.
     ///
     /// **Called in every process**: see [`Prefork`]. `app` runs once in each worker, inside its
-    /// runtime; the worker is ready when `app` has returned and connections are accepted. Neither
-    /// the service nor its futures need be `Send`: a worker has one thread. The service is cloned
-    /// for each connection.
+    /// runtime. The worker is ready when `app` has returned and connections are accepted. The
+    /// service and its futures need not be `Send`, because a worker has one thread. The service is
+    /// cloned for each connection.
     ///
-    /// A worker that leaves while its slot lives on (in a reload, an upgrade, a resize, a recycling
-    /// or for a `TERM` of its own) hands its idle connections over to the next one, whose service
-    /// answers what comes on them. What a service keeps for a connection has to allow for that.
-    /// Those that speak TLS or HTTP/2 are not handed over: how they end says [`Http::linger`].
-    /// Connections that were upgraded to another protocol stay, and end within
-    /// [`Http::upgrade_grace`]; [`Worker::drain`] shows how they say goodbye.
+    /// When a worker drains and another worker attends to its slot from then on (in a reload, an
+    /// upgrade, a resize or a recycling, or after a `TERM` to the worker), it hands its idle
+    /// connections over to that worker, whose service answers later requests on them. So a service
+    /// must not rely on what it keeps for a connection. TLS and HTTP/2 connections are not handed
+    /// over; [`Http::linger`] says how they end. Connections that were upgraded to another protocol
+    /// stay, and end within [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
     ///
     /// # Errors
-    /// In the master: a setting that cannot work, an address that cannot be bound, no worker that
-    /// becomes ready, more crashes than the limit, a hook that refuses, a state that an upgraded
-    /// master cannot go on from, a system call that it cannot do without. In process: what the app
-    /// returned.
+    /// In the master: a setting is wrong, an address cannot be bound, no worker becomes ready,
+    /// there are more crashes than the limit, a hook refuses, an upgraded master cannot read its
+    /// state, or a necessary system call fails. In process: the error that the app has returned.
     pub fn serve<A, S, B>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
@@ -181,24 +177,24 @@ impl Prefork {
         self.begin(async move |worker, incoming| serving.serve(app, worker, incoming).await)
     }
 
-    /// Supervises in the master; in each worker it runs `app` on the worker's connections.
+    /// Supervises in the master. In each worker it runs `app` on the worker's connections.
     ///
-    /// **Called in every process**: see [`Prefork`]. This is for servers other than our own: any
-    /// that takes tokio streams. The worker is ready when `app` first asks `incoming` for a
-    /// connection. `app` should return once [`Worker::drain`] has resolved and what was open is
-    /// finished; what is not finished at the drain timeout is cut. Its connections stay its own:
-    /// none is handed over to another worker. An `app` that returns unasked
-    /// is run again in a new worker: at once if it returned `Ok` a second after it was ready or
-    /// later, else with the pauses of a [`Backoff`](crate::Backoff).
+    /// **Called in every process**: see [`Prefork`]. This is for any server that takes tokio
+    /// streams. The worker is ready when `app` first asks `incoming` for a connection. `app` should
+    /// return when [`Worker::drain`] has resolved and open work is finished. At the drain timeout
+    /// the worker cuts what is not finished. No connection is handed over to another worker. If
+    /// `app` returns unasked, a new worker runs it again: at once if it returned `Ok` at least a
+    /// second after it was ready, else with the pauses of a [`Backoff`](crate::Backoff).
     ///
     /// # Errors
-    /// As [`serve`](Self::serve). Also if TLS was asked for: the app has to speak it here.
+    /// As [`serve`](Self::serve). Also if the builder has TLS: with `run` the app speaks TLS
+    /// itself.
     pub fn run<A>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
         if self.tls.is_some() {
-            // Served in the open, what was meant to be private would go unnoticed.
+            // Otherwise the server would speak plain HTTP without a warning.
             self.refused.get_or_insert_with(|| {
                 "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
             });
@@ -221,83 +217,36 @@ impl Prefork {
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
-        let seat = Seat::of_this_process();
-        if seat == Seat::Orphan {
-            // Its master died while it was started. Nobody will ever ask anything of it.
-            std::process::exit(0);
-        }
+        let marker = worker::marker();
         if TAKEN.swap(true, Ordering::AcqRel) {
             return Err(Error::Config("this process already runs a server".into()));
         }
-        let (handle, asks) = self.take_handle()?;
-        let result = match seat {
-            Seat::Worker(marker) => {
-                // The master has checked them, unless this is the canary of an upgrade.
+        let (handle, commands) = self.take_handle()?;
+        let result = match marker {
+            Some(marker) => {
+                // The master has checked the settings, unless this is the canary of an upgrade.
                 if let Err(error) = self.parsed() {
                     worker::refuse(marker, error);
                 }
-                let Self { config, hooks, .. } = self;
-                worker::live(
-                    worker::Setup {
-                        config,
-                        hooks,
-                        handle,
-                        asks,
-                    },
-                    marker,
-                    app,
-                )
+                let setup = self.worker_setup(handle, commands);
+                worker::run_and_exit(setup, marker, app)
             }
-            Seat::Master { nesting } if !Seat::may_nest(nesting) => Err(Error::Config(
-                "servers started by workers of servers, too many levels deep: does the app start \
-                 its own program?"
-                    .into(),
-            )),
-            Seat::Master { nesting } => {
-                self.supervise(master::Origin::Started { nesting }, handle, asks)
-            }
-            Seat::Upgraded { state } => {
-                self.supervise(master::Origin::Upgraded { state }, handle, asks)
-            }
-            Seat::Orphan => unreachable!("an orphan has left"),
+            None => self.supervise(handle, commands),
         };
         TAKEN.store(false, Ordering::Release);
         result
     }
 
-    fn supervise(
-        mut self,
-        origin: master::Origin,
-        handle: Handle,
-        asks: UnixDatagram,
-    ) -> Result<(), Error> {
+    fn supervise(mut self, handle: Handle, commands: UnixDatagram) -> Result<(), Error> {
         let workers = self.parsed()?;
-        let Self {
-            mut config,
-            tls,
-            hooks,
-            ..
-        } = self;
-        let (user, group) = (config.user.as_deref(), config.group.as_deref());
-        let credentials = Credentials::choose(user, group);
-        config.unix_group = credentials
-            .as_ref()
-            .ok()
-            .copied()
-            .flatten()
-            .map(Credentials::group);
-        master::run(
-            master::Setup {
-                config,
-                workers,
-                tls,
-                credentials,
-                hooks,
-                handle,
-                asks,
-            },
-            origin,
-        )
+        master::run(master::Setup {
+            config: self.config,
+            workers,
+            tls: self.tls,
+            hooks: self.hooks,
+            handle,
+            commands,
+        })
     }
 
     fn run_in_process<A>(mut self, app: A) -> Result<(), Error>
@@ -308,18 +257,20 @@ impl Prefork {
         if let Some(tls) = &self.tls {
             tls.read_files()?;
         }
-        let (handle, asks) = self.take_handle()?;
-        let Self { config, hooks, .. } = self;
-        let bound = Bound::open(&config, NonZeroU16::MIN, Inherited::default())?;
-        let addresses = bound.addresses();
-        let (listeners, _files) = bound.into_first();
-        let setup = worker::Setup {
-            config,
-            hooks,
+        let (handle, commands) = self.take_handle()?;
+        // The files of Unix listeners are removed at the end.
+        let opened = master::listen_once(&self.config)?;
+        let setup = self.worker_setup(handle, commands);
+        worker::alone::run(setup, opened.listeners, opened.addresses, app)
+    }
+
+    fn worker_setup(self, handle: Handle, commands: UnixDatagram) -> worker::Setup {
+        worker::Setup {
+            config: self.config,
+            hooks: self.hooks,
             handle,
-            asks,
-        };
-        worker::in_process(setup, listeners, &addresses, app)
+            commands,
+        }
     }
 
     fn take_handle(&mut self) -> Result<(Handle, UnixDatagram), Error> {
@@ -327,7 +278,7 @@ impl Prefork {
         Ok(self.handle.take().expect("it was made a line above"))
     }
 
-    /// Checks the settings, which is done before anything is bound, and counts the workers.
+    /// Checks the settings before anything is bound. Returns the number of workers.
     fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
             return Err(Error::Config(error));
@@ -354,10 +305,7 @@ impl Prefork {
                 "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
             )));
         }
-        let workers = self
-            .config
-            .workers
-            .unwrap_or_else(|| usable_cpus().usable.min(MAX_WORKERS));
+        let workers = self.config.workers.unwrap_or_else(master::default_workers);
         u16::try_from(workers)
             .ok()
             .filter(|&workers| usize::from(workers) <= MAX_WORKERS)
@@ -370,8 +318,8 @@ impl Prefork {
     }
 }
 
-/// Lets go of who waits for the server, however it ends: also by an error before it has begun, or
-/// by a panic.
+/// Wakes the threads that wait for the server, however it ends: also by an error before the start,
+/// or by a panic.
 struct EndGuard(Handle);
 
 impl Drop for EndGuard {

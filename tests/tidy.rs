@@ -65,6 +65,8 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("http", "handle"),
     ("http", "hooks"),
     ("worker", "supervisor"),
+    ("prefork", "sys"),
+    ("prefork", "protocol"),
 ];
 
 /// Floors of the rooms in `src/http`; none uses one beside it.

@@ -1,52 +1,22 @@
-//! From decisions to system calls: one function for each action. Nothing is decided here.
+//! Carries out the supervisor's actions, with one function for each. It decides nothing.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
-use crate::hooks::{Notice, WorkerCommand};
+use crate::hooks::Notice;
 use crate::id::{Generation, Slot, WorkerId};
-use crate::master::listeners::Seating;
-use crate::master::outbox::{Message, Unheard};
-use crate::master::process::{Asked, Ours, Process};
-use crate::master::tls::Secrets;
-use crate::master::{Master, init};
-use crate::protocol::channel::Channel;
-use crate::protocol::inheritance::{MARKER, Marker, Seat};
-use crate::protocol::scoreboard::Page;
+use crate::master::Master;
+use crate::master::workers::outbox::{Message, SendFailed};
+use crate::master::workers::process::{EndRequest, Process};
+use crate::master::workers::spawn::{Image, with_causes};
 use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
-use crate::sys::credentials::Credentials;
-use crate::sys::spawn::{Inherit, spawn};
-
-/// The running program, whatever has become of the file it came from (proc(5)).
-const RUNNING_IMAGE: &str = "/proc/self/exe";
-
-/// What a new worker runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Image {
-    /// What the master is.
-    Running,
-    /// What it may become.
-    OnDisk,
-}
-
-/// Why there is no new worker.
-enum NotSpawned {
-    Failed(Error),
-    Refused(&'static str, BoxError),
-}
 
 impl Master {
-    /// Carries out one action; the last one gives the outcome.
+    /// Carries out one action. The last one returns the outcome.
     pub(super) fn apply(&mut self, action: Action) -> Option<Outcome> {
         match action {
             Action::Spawn {
@@ -58,151 +28,32 @@ impl Master {
             Action::Abort(worker) => self.abort(worker),
             Action::Kill(worker) => self.kill(worker),
             Action::Adopt { slot, by } => self.adopt(slot, by),
-            Action::Release { slot, by } => self.tell(by, Message::Release(slot)),
+            Action::Release { slot, by } => self.send(by, Message::Release(slot)),
             Action::CloseListeners => self.listeners.close(),
             Action::StartCanary {
                 worker,
                 slot,
                 generation,
-            } => match self.begin_trial(worker) {
+            } => match self.begin_canary(worker) {
                 Ok(()) => self.spawn(worker, slot, generation, Image::OnDisk),
                 Err(why) => {
                     self.canary_failed(why);
-                    self.tell_supervisor(Event::SpawnFailed(worker));
+                    self.handle_event(Event::SpawnFailed(worker));
                 }
             },
+            Action::CheckReload => self.check_reload(),
             Action::ExecInPlace => self.exec_in_place(),
-            Action::Notify(change) => self.tell_change(change),
+            Action::Notify(change) => self.on_change(change),
             Action::Finish(outcome) => return Some(outcome),
         }
         None
     }
 
-    fn spawn(&mut self, worker: WorkerId, slot: Slot, generation: Generation, image: Image) {
-        match self.start(slot, generation, image) {
-            Ok(process) => {
-                let info = process.info();
-                self.processes.insert(worker, process);
-                self.tell_supervisor(Event::Spawned(worker));
-                if let Err(source) = self.hooks.worker_spawned(&info) {
-                    self.refuse("worker_spawned", source);
-                }
-                if image == Image::Running
-                    && let Some((old, status)) = self.respawning.remove(&slot)
-                {
-                    self.hooks.worker_respawned(&old, status, &info);
-                }
-                self.notify(&Notice::WorkerSpawned(info));
-            }
-            Err(NotSpawned::Failed(error)) => {
-                let why = format!(
-                    "worker {slot} could not be spawned: {}",
-                    with_causes(&error)
-                );
-                tracing::warn!("{why}");
-                self.fallen = Some((generation, why.clone()));
-                match image {
-                    Image::Running => self.remember(why),
-                    Image::OnDisk => self.canary_failed(why),
-                }
-                self.tell_supervisor(Event::SpawnFailed(worker));
-            }
-            Err(NotSpawned::Refused(hook, source)) => {
-                self.tell_supervisor(Event::SpawnFailed(worker));
-                self.refuse(hook, source);
-            }
-        }
-    }
-
-    fn start(
-        &mut self,
-        slot: Slot,
-        generation: Generation,
-        image: Image,
-    ) -> Result<Process, NotSpawned> {
-        self.seat_worker(slot).map_err(NotSpawned::Failed)?;
-        let row = Page::new()
-            .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
-        let (ours, theirs) = Channel::pair()
-            .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
-        let inbox = self.listeners.inbox(slot).expect("the slot is seated");
-        let marker = Marker {
-            master: Pid::this(),
-            slot,
-            generation,
-            workers: self.workers,
-            nesting: self.nesting,
-            channel: theirs.as_raw_fd(),
-            row: row.number(),
-            inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
-            ticket_keys: self.secrets.as_ref().and_then(Secrets::keys_number),
-            tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
-            listeners: self.listeners.numbers(slot),
-        };
-        let mut asked = WorkerCommand {
-            arguments: std::env::args_os().skip(1).collect(),
-            ..WorkerCommand::default()
-        };
-        self.hooks
-            .worker_command(slot, generation, &mut asked)
-            .map_err(|source| NotSpawned::Refused("worker_command", source))?;
-        let WorkerCommand {
-            arguments,
-            environment,
-            limits,
-        } = asked;
-        let program = match image {
-            Image::Running => Path::new(RUNNING_IMAGE),
-            Image::OnDisk => self.program.path(),
-        };
-        let mut command = Command::new(program);
-        command.arg0(title(slot, generation)).args(arguments);
-        for name in init::VARIABLES {
-            command.env_remove(name);
-        }
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        Seat::hide_upgrade(&mut command);
-        command.env(MARKER, marker.encode());
-        let inherit = Inherit {
-            fds: marker.descriptors().collect(),
-            limits,
-            credentials: self.credentials,
-        };
-        let pid = spawn(&mut command, inherit)
-            .map_err(|error| NotSpawned::Failed(spawn_error(error, program, self.credentials)))?;
-        let ours = Ours { channel: ours, row };
-        Ok(Process::new(pid, slot, generation, ours))
-    }
-
-    /// Makes the listeners of a slot, if it is new.
-    fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
-        let seating = self.listeners.seat(slot)?;
-        self.init.store(&self.listeners);
-        Ok(seating)
-    }
-
-    /// As [`seat`](Self::seat), and tells the adopter if the listeners could not be made when the
-    /// slot was adopted.
-    fn seat_worker(&mut self, slot: Slot) -> Result<(), Error> {
-        if self.seat(slot)? == Seating::New
-            && let Some(by) = self.supervisor.adopter_of(slot)
-        {
-            self.tell(by, Message::Adopt(slot));
-            self.tell_change(Change::Adopted { slot, by });
-        }
-        Ok(())
-    }
-
-    /// A new slot's listeners are made here and not with its worker, which may take long to start:
-    /// the kernel gives them a share of the new connections at once.
+    /// Makes the listeners of a new slot here and not with its worker, which may take long to
+    /// start: the kernel sends new connections to them at once.
     fn adopt(&mut self, slot: Slot, by: WorkerId) {
-        match self.seat(slot) {
-            Ok(_) => self.tell(by, Message::Adopt(slot)),
+        match self.ensure_listeners(slot) {
+            Ok(_) => self.send(by, Message::Adopt(slot)),
             Err(error) => {
                 let why = with_causes(&error);
                 tracing::warn!(%slot, "the listeners are made with the slot's worker: {why}");
@@ -211,118 +62,121 @@ impl Master {
     }
 
     fn drain(&mut self, worker: WorkerId, idle: Idle) {
-        if let Some(process) = self.processes.get_mut(&worker) {
-            process.asked = Asked::ToDrain;
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
+            process.end_request = EndRequest::Drain;
         }
-        self.tell(worker, Message::Drain(idle));
+        self.send(worker, Message::Drain(idle));
     }
 
     fn abort(&mut self, worker: WorkerId) {
-        if let Some(process) = self.processes.get_mut(&worker) {
-            process.asked = Asked::ToDie;
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
+            process.end_request = EndRequest::Abort;
             signal(process, Signal::SIGABRT);
         }
     }
 
     fn kill(&mut self, worker: WorkerId) {
-        if let Some(process) = self.processes.get_mut(&worker) {
-            // That it hung is the reason, even if it has to be killed in the end.
-            if process.asked != Asked::ToDie {
-                process.asked = Asked::Killed;
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
+            // A worker that hung and did not end by SIGABRT still counts as hung.
+            if process.end_request != EndRequest::Abort {
+                process.end_request = EndRequest::Kill;
             }
             signal(process, Signal::SIGKILL);
         }
     }
 
-    /// Kills a worker that has broken the protocol: it could not be told anything any more. What it
-    /// did is the reason that is told with its end.
-    pub(super) fn cut_off(&mut self, worker: WorkerId, error: &io::Error) {
-        if let Some(process) = self.processes.get(&worker) {
+    /// Kills a worker that has broken the protocol, because the master can send it nothing more.
+    /// Its exit report says why.
+    pub(super) fn on_protocol_error(&mut self, worker: WorkerId, error: &io::Error) {
+        if let Some(process) = self.workers.processes.get(&worker) {
             let (slot, pid) = (process.slot, process.pid);
             tracing::error!(%slot, %pid, %error, "a worker broke the protocol and is killed");
             signal(process, Signal::SIGKILL);
         }
     }
 
-    /// Whether the slot has a listener that no other has. With shared ones alone there is but its
-    /// inbox to attend to, which is not worth a notice.
+    /// Whether the slot has a listener that no other slot has. If it has not, an adoption concerns
+    /// only its inbox, which is not worth a notice.
     fn has_own_listeners(&self, slot: Slot) -> bool {
         !self.listeners.of_alone(slot).is_empty()
     }
 
-    pub(super) fn tell(&mut self, worker: WorkerId, message: Message) {
-        if let Some(process) = self.processes.get_mut(&worker) {
-            let unheard = process.tell(message, &self.listeners).err();
-            self.note_unheard(worker, unheard);
+    pub(super) fn send(&mut self, worker: WorkerId, message: Message) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
+            let failed = process.send(message, &self.listeners).err();
+            self.on_send_failed(worker, failed);
         }
     }
 
-    /// Tells the workers what their channels had no room for.
-    pub(super) fn tell_rest(&mut self) {
-        let tell_rest = |process: &mut Process| process.tell_rest(&self.listeners).err();
-        let unheard = self.processes.iter_mut();
-        let unheard = unheard.filter_map(|(&worker, process)| Some((worker, tell_rest(process)?)));
-        for (worker, unheard) in unheard.collect::<Vec<_>>() {
-            self.note_unheard(worker, Some(unheard));
+    /// Sends the messages that did not fit into the workers' channels before.
+    pub(super) fn send_pending(&mut self) {
+        let send_pending = |process: &mut Process| process.send_pending(&self.listeners).err();
+        let failed = self.workers.processes.iter_mut();
+        let failed = failed.filter_map(|(&worker, process)| Some((worker, send_pending(process)?)));
+        for (worker, failed) in failed.collect::<Vec<_>>() {
+            self.on_send_failed(worker, Some(failed));
         }
     }
 
-    /// A slot must not be left unattended because a worker did not hear that it is to adopt it.
-    fn note_unheard(&mut self, by: WorkerId, unheard: Option<Unheard>) {
-        let Some(Unheard { message, error }) = unheard else {
+    /// If a worker did not get the message to adopt a slot, another worker has to adopt it.
+    fn on_send_failed(&mut self, by: WorkerId, failed: Option<SendFailed>) {
+        let Some(SendFailed { message, error }) = failed else {
             return;
         };
-        // One that has just died; its exit will be reaped.
+        // The worker has just ended, and will be reaped.
         if error.raw_os_error() == Some(Errno::EPIPE as i32) {
             return;
         }
-        tracing::error!(worker = %by, ?message, %error, "a worker did not hear");
+        tracing::error!(worker = %by, ?message, %error, "a message to a worker was lost");
         if let Message::Adopt(slot) = message {
-            self.tell_supervisor(Event::NotAdopted { slot, by });
+            self.handle_event(Event::NotAdopted { slot, by });
         }
     }
 
     pub(super) fn reopen_logs(&mut self) {
         tracing::info!("logs are reopened");
-        self.hooks.reopen_logs();
-        let workers: Vec<_> = self.processes.keys().copied().collect();
+        self.observers.hooks.reopen_logs();
+        let workers: Vec<_> = self.workers.processes.keys().copied().collect();
         for worker in workers {
-            self.tell(worker, Message::ReopenLogs);
+            self.send(worker, Message::ReopenLogs);
         }
     }
 
-    fn tell_change(&mut self, change: Change) {
+    pub(super) fn on_change(&mut self, change: Change) {
         match change {
-            Change::Serving => self.tell_serving(),
-            Change::WorkerReady(worker, ..) => self.tell_worker(worker, Notice::WorkerReady),
-            Change::WorkerDraining(worker, ..) => self.tell_worker(worker, Notice::WorkerDraining),
-            Change::WorkerHung(worker, ..) => self.tell_worker(worker, Notice::WorkerHung),
+            Change::Serving => self.on_serving(),
+            Change::WorkerReady(worker, ..) => self.notify_of(worker, Notice::WorkerReady),
+            Change::WorkerDraining(worker, ..) => self.notify_of(worker, Notice::WorkerDraining),
+            Change::WorkerHung(worker, ..) => self.notify_of(worker, Notice::WorkerHung),
             Change::Draining => {
                 tracing::info!("draining");
-                self.notify(&Notice::Draining);
+                self.observers.notify(&Notice::Draining);
             }
             Change::ReloadStarted { generation } => {
                 tracing::info!(%generation, "reload started");
-                self.notify(&Notice::ReloadStarted { generation });
+                self.observers.notify(&Notice::ReloadStarted { generation });
             }
             Change::ReloadFinished { generation } => {
                 tracing::info!(%generation, "reload finished");
-                self.notify(&Notice::ReloadFinished { generation });
+                self.observers
+                    .notify(&Notice::ReloadFinished { generation });
             }
-            Change::ReloadAbandoned { generation, why } => self.tell_abandoned(generation, why),
+            Change::ReloadAbandoned { generation, why } => {
+                self.on_reload_abandoned(generation, why)
+            }
             Change::UpgradeStarted => {
-                tracing::info!(program = %self.program.path().display(), "upgrade started");
-                self.notify(&Notice::UpgradeStarted);
+                tracing::info!(program = %self.upgrade.program.path().display(), "upgrade started");
+                self.observers.notify(&Notice::UpgradeStarted);
             }
             Change::UpgradeFinished => {
                 tracing::info!("upgrade finished");
-                self.notify(&Notice::UpgradeFinished);
+                self.observers.notify(&Notice::UpgradeFinished);
             }
-            Change::UpgradeAbandoned { why } => self.tell_upgrade_abandoned(why),
+            Change::UpgradeAbandoned { why } => self.on_upgrade_abandoned(why),
             Change::Resized { workers } => {
-                self.workers = workers.get();
+                self.workers.count = workers.get();
                 tracing::info!(%workers, "resized");
-                self.notify(&Notice::Resized {
+                self.observers.notify(&Notice::Resized {
                     workers: workers.get(),
                 });
             }
@@ -332,130 +186,82 @@ impl Master {
                 if !self.has_own_listeners(slot) => {}
             Change::Adopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
-                    self.notify(&Notice::Adopted { slot, by });
+                    self.observers.notify(&Notice::Adopted { slot, by });
                 }
             }
             Change::NotAdopted { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
                     tracing::warn!(%slot, %by, "a worker cannot adopt a slot");
-                    self.notify(&Notice::NotAdopted { slot, by });
+                    self.observers.notify(&Notice::NotAdopted { slot, by });
                 }
             }
             Change::Released { slot, by } => {
                 if let Some(by) = self.slot_of(by) {
-                    self.notify(&Notice::Released { slot, by });
+                    self.observers.notify(&Notice::Released { slot, by });
                 }
             }
             Change::BackingOff { slot, pause } => {
                 tracing::warn!(%slot, "the next spawn waits {pause:.1?}");
-                self.notify(&Notice::BackingOff { slot, pause });
+                self.observers.notify(&Notice::BackingOff { slot, pause });
             }
         }
     }
 
-    fn tell_serving(&mut self) {
+    fn on_serving(&mut self) {
         let addresses = self.listeners.addresses();
-        let serving = self.processes.values();
-        let serving = serving.filter(|process| process.asked == Asked::Nothing);
-        let workers: Vec<_> = serving.map(Process::info).collect();
-        if let Err(source) = self.hooks.serving(&addresses, &workers) {
-            return self.refuse("serving", source);
+        let workers: Vec<_> = self.workers.wanted().collect();
+        if let Err(source) = self.observers.hooks.serving(&addresses, &workers) {
+            return self.on_hook_refused("serving", source);
         }
-        self.handle.set_serving(&addresses);
+        self.commands.handle.set_serving(&addresses);
         let pid = std::process::id();
-        self.notify(&Notice::Serving {
+        self.observers.notify(&Notice::Serving {
             addresses,
-            workers: self.workers,
+            workers: self.workers.count,
             pid,
         });
     }
 
-    fn tell_abandoned(&mut self, generation: Generation, why: Abandoned) {
-        let its = self.fallen.as_ref().filter(|(of, _)| *of == generation);
-        let why = match (why, its) {
-            (
-                Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned,
-                Some((_, how)),
-            ) => {
-                format!("{why}: {how}")
+    fn on_reload_abandoned(&mut self, generation: Generation, why: Abandoned) {
+        let why = match (why, self.failures.last_of(generation)) {
+            (Abandoned::Refused, _) => self.failures.check.take().unwrap_or(why.to_string()),
+            (Abandoned::Died | Abandoned::Misconfigured | Abandoned::NotSpawned, Some(report)) => {
+                format!("{why}: {report}")
             }
             _ => why.to_string(),
         };
         tracing::warn!(%generation, "reload abandoned: {why}");
-        self.notify(&Notice::ReloadAbandoned { generation, why });
+        self.observers
+            .notify(&Notice::ReloadAbandoned { generation, why });
     }
 
-    fn tell_worker(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
-        if let Some(process) = self.processes.get(&worker) {
+    fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
+        if let Some(process) = self.workers.processes.get(&worker) {
             let notice = notice(process.info());
             tracing::debug!(?notice);
-            self.notify(&notice);
+            self.observers.notify(&notice);
         }
     }
 
-    pub(super) fn notify(&mut self, notice: &Notice) {
-        self.init.tell(notice);
-        self.hooks.notice(notice);
-        if let Some(announcer) = &mut self.announcer {
-            announcer.announce(notice);
-        }
-    }
-
-    fn refuse(&mut self, hook: &'static str, source: BoxError) {
+    pub(super) fn on_hook_refused(&mut self, hook: &'static str, source: BoxError) {
         tracing::error!(hook, error = %source, "a hook refused");
-        self.refused.get_or_insert(Error::Hook { hook, source });
-        self.tell_supervisor(Event::HookRefused);
+        self.failures
+            .hook
+            .get_or_insert(Error::Hook { hook, source });
+        self.handle_event(Event::HookRefused);
     }
 
     fn slot_of(&self, worker: WorkerId) -> Option<Slot> {
-        self.processes.get(&worker).map(|process| process.slot)
+        self.workers
+            .processes
+            .get(&worker)
+            .map(|process| process.slot)
     }
 }
 
-/// Only processes that are not reaped yet are in the table, so the pid is still theirs.
+/// The process is not reaped yet, so the pid is still its own.
 fn signal(process: &Process, signal: Signal) {
     if let Err(error) = kill(process.pid, signal) {
         tracing::error!(pid = %process.pid, %signal, %error, "kill(2) failed");
-    }
-}
-
-/// What ps(1) shows as the worker's name: the program's own, then which worker it is.
-fn title(slot: Slot, generation: Generation) -> OsString {
-    let program = std::env::args_os().next().unwrap_or_default();
-    let mut title = Path::new(&program)
-        .file_name()
-        .unwrap_or(OsStr::new("prefork"))
-        .to_owned();
-    title.push(format!(": worker slot={slot} generation={generation}"));
-    title
-}
-
-/// Names the file, or the right, that the worker's user lacks.
-fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
-    let Some(credentials) = credentials else {
-        return Error::system("execve(2)", error);
-    };
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EACCES) => {
-            let program = std::env::current_exe()
-                .ok()
-                .filter(|_| program == Path::new(RUNNING_IMAGE))
-                .unwrap_or_else(|| program.into());
-            let why = format!("{credentials} may not execute {}", program.display());
-            Error::system("execve(2)", io::Error::new(error.kind(), why))
-        }
-        // In a user namespace: a right that root there does not have, or an id that is not mapped.
-        Some(Errno::EPERM | Errno::EINVAL) => {
-            let why = format!("the kernel does not let the master become {credentials}");
-            Error::system("setuid(2)", io::Error::new(error.kind(), why))
-        }
-        _ => Error::system("execve(2)", error),
-    }
-}
-
-fn with_causes(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }

@@ -1,6 +1,7 @@
-//! The line to the service manager (sd_notify(3)): its socket, its watchdog, its store of
-//! descriptors. What is said on it is decided in [`report`].
+//! The service manager (sd_notify(3)): its socket, its watchdog, its store of descriptors.
+//! [`report`] decides what the master sends to it.
 
+pub(super) mod inherited;
 mod report;
 
 use std::collections::BTreeSet;
@@ -14,15 +15,15 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+pub(super) use self::inherited::Inherited;
 use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::master::init::report::{Report, message};
 use crate::master::listeners::Listeners;
-use crate::supervisor::Time;
 use crate::sys::fds;
 
-/// What a service manager sets for the process it started and for nobody else. Workers are spawned
-/// without: none may speak for the master or take its listeners for its own.
+/// Variables that a service manager sets only for the process that it starts. Workers are spawned
+/// without them, so that no worker speaks for the master or takes its listeners.
 pub(crate) const VARIABLES: [&str; 8] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -34,17 +35,18 @@ pub(crate) const VARIABLES: [&str; 8] = [
     FD_STORE,
 ];
 
-/// How many descriptors the service manager keeps for us (`FileDescriptorStoreMax=`), which systemd
-/// tells since version 254. An older one is asked for it by `Environment=FDSTORE=64` in the unit.
+/// How many descriptors the service manager keeps for the master (`FileDescriptorStoreMax=`).
+/// systemd sets it since version 254; for an older one the unit sets `Environment=FDSTORE=64`.
 const FD_STORE: &str = "FDSTORE";
 
-/// A manager that reads nothing for so long loses a line; the workers need the master more.
+/// How long the master waits for the manager to read. Then the message is lost, because the master
+/// must attend to its workers.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What sd_notify_barrier(3) is mostly given by others.
+/// How long the master waits at a barrier: the timeout that callers of sd_notify_barrier(3) use.
 const BARRIER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The line to the service manager, if there is one.
+/// The service manager, if there is one.
 #[derive(Debug)]
 pub(crate) struct Init {
     report: Report,
@@ -69,7 +71,7 @@ impl Init {
         }
     }
 
-    /// In the next image, whose manager has been told of the start by the one before.
+    /// In the next image. The image before it has reported the start.
     pub(crate) fn resume(
         &mut self,
         addresses: Vec<Address>,
@@ -79,47 +81,46 @@ impl Init {
         self.report.resume(addresses, workers, serving);
     }
 
-    pub(crate) fn tell(&mut self, notice: &Notice) {
+    pub(crate) fn notify(&mut self, notice: &Notice) {
         let Some(manager) = &mut self.manager else {
             return;
         };
         // clock_gettime(2) does not fail for a clock that exists.
         let now = NotifyState::monotonic_usec_now().unwrap_or(NotifyState::MonotonicUsec(0));
-        if let Some(lines) = self.report.hear(notice, now) {
+        if let Some(lines) = self.report.on_notice(notice, now) {
             manager.send(&lines, &[]);
         }
     }
 
-    /// When [`tick`](Self::tick) has to be called next.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
+    /// When the watchdog expects the next report; `None` if there is no watchdog.
+    pub(crate) fn next_report(&self) -> Option<Duration> {
         self.watchdog.map(|watchdog| watchdog.next)
     }
 
-    /// Tells the manager's watchdog, if it is due, that the master's loop turns.
-    pub(crate) fn tick(&mut self, now: Time) {
-        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog)
-            && watchdog.is_due(now)
-        {
+    /// Tells the service manager's watchdog that the master's loop goes round.
+    pub(crate) fn report_alive(&mut self, now: Duration) {
+        if let (Some(manager), Some(watchdog)) = (&mut self.manager, &mut self.watchdog) {
+            watchdog.next = now + watchdog.every;
             manager.send(&message(&[NotifyState::Watchdog]), &[]);
         }
     }
 
-    /// Gives the manager those of the listeners that it does not have yet, so that they outlive the
-    /// master. Nothing is done unless the manager offers it.
+    /// Gives the manager those listeners that it does not have yet, so that they outlive the
+    /// master. Does nothing if the manager has no store.
     pub(crate) fn store(&mut self, listeners: &Listeners) {
         let Some(manager) = self.manager.as_mut().filter(|_| self.store.max > 0) else {
             return;
         };
         for (name, listener) in listeners.storable() {
             let fd = listener.as_raw_fd();
-            if self.store.has_room_for(fd) {
+            if self.store.add(fd) {
                 manager.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[fd]);
             }
         }
     }
 
-    /// Takes names out of the manager's store, which has done so when this returns: what is kept
-    /// there is still bound and would be in the way.
+    /// Removes names from the manager's store, and waits until the manager has done so: a listener
+    /// that it keeps is still bound, so its address cannot be bound again.
     pub(crate) fn forget(&mut self, names: &[String]) {
         let Some(manager) = self.manager.as_mut().filter(|_| !names.is_empty()) else {
             return;
@@ -132,11 +133,13 @@ impl Init {
     }
 }
 
-/// Half the time after which the manager takes the master for hung (sd_watchdog_enabled(3)).
+/// Reports at half the time after which the manager takes the master for hung
+/// (sd_watchdog_enabled(3)).
 #[derive(Clone, Copy, Debug)]
 struct Watchdog {
     every: Duration,
-    next: Time,
+    /// On the monotonic clock.
+    next: Duration,
 }
 
 impl Watchdog {
@@ -144,16 +147,8 @@ impl Watchdog {
         let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero())?;
         Some(Self {
             every: limit / 2,
-            next: Time::ZERO,
+            next: Duration::ZERO,
         })
-    }
-
-    fn is_due(&mut self, now: Time) -> bool {
-        let due = self.next <= now;
-        if due {
-            self.next = now + self.every;
-        }
-        due
     }
 }
 
@@ -161,13 +156,13 @@ impl Watchdog {
 #[derive(Debug)]
 struct Store {
     max: usize,
-    /// They stay open, and so keep their numbers, until the end.
+    /// The listeners that it has. They stay open, and keep their numbers, until the server ends.
     kept: BTreeSet<RawFd>,
 }
 
 impl Store {
-    /// Whether `listener` is not kept and can be, which it is from now on.
-    fn has_room_for(&mut self, listener: RawFd) -> bool {
+    /// Adds the listener, unless the store has it or is full. Returns whether it was added.
+    fn add(&mut self, listener: RawFd) -> bool {
         if self.kept.contains(&listener) {
             return false;
         }
@@ -192,7 +187,7 @@ struct Manager {
 }
 
 impl Manager {
-    /// A path, or a name in the abstract namespace with an `@` before it.
+    /// `name` is a path, or an `@` and a name in the abstract namespace.
     fn at(name: &OsStr) -> Option<Self> {
         let address = match name.as_bytes() {
             [b'/', ..] => SocketAddr::from_pathname(name),
@@ -208,32 +203,32 @@ impl Manager {
         }
     }
 
-    /// Sends one message. A manager that does not read loses it; it never stops the master.
+    /// Sends one message. If the manager does not read, the message is lost; the master goes on.
     fn send(&mut self, lines: &str, fds: &[RawFd]) {
         let Err(error) = self.try_send(lines, fds) else {
             return;
         };
         self.lost += 1;
-        // At 1, 2, 4, 8, ... lost ones.
+        // At 1, 2, 4, 8, ... lost messages.
         if self.lost.is_power_of_two() {
-            tracing::warn!(lost = self.lost, %error, "the service manager does not hear");
+            tracing::warn!(lost = self.lost, %error, "a message to the service manager was lost");
         }
     }
 
-    /// Waits until the manager has taken in what was sent (sd_notify_barrier(3)): it closes what
-    /// comes with the last message.
+    /// Waits until the manager has processed all messages (sd_notify_barrier(3)): then it closes
+    /// the descriptor that comes with the last one.
     fn synchronize(&mut self) {
-        let taken_in = io::pipe().map(|(reader, writer)| {
+        let processed = io::pipe().map(|(reader, writer)| {
             self.send("BARRIER=1\n", &[writer.as_raw_fd()]);
             drop(writer);
             fds::is_ended_within(&reader, BARRIER_PATIENCE)
         });
-        if !matches!(taken_in, Ok(true)) {
-            tracing::warn!("the service manager may still listen where we do not any more");
+        if !matches!(processed, Ok(true)) {
+            tracing::warn!("the service manager may still keep listeners that were removed");
         }
     }
 
-    /// A socket for each message: the manager may have been replaced since the last.
+    /// Opens a socket for each message, because the manager may have been restarted since the last.
     fn try_send(&self, lines: &str, fds: &[RawFd]) -> io::Result<()> {
         let socket = UnixDatagram::unbound()?;
         socket.connect_addr(&self.address)?;

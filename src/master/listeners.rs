@@ -1,9 +1,10 @@
-//! The listeners of every (address, slot), and each slot's inbox. They belong to the master and
-//! outlive every worker.
+//! The listeners of each address and slot, and the inbox of each slot. The master owns them, so
+//! they outlive every worker.
 
 mod bound;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io;
 use std::num::NonZeroU16;
@@ -13,64 +14,64 @@ use crate::address::Address;
 use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Inherited, Name, Seat};
-use crate::master::listeners::bound::{Bound, Seats};
-pub(super) use crate::master::listeners::bound::{Reopened, Socket};
+use crate::master::init::inherited::{Inherited, ListenerScope, Name};
+use crate::master::listeners::bound::{Bound, SlotListeners};
+pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::inbox::Inbox;
 use crate::record::record;
 use crate::sys::discard::discard;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
-/// All that the server listens on.
+/// All listeners and inboxes of the server.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     bound: Vec<Bound>,
-    /// Slot `n` has inbox `n`. Both ends are kept until the server has ended.
+    /// Slot `n` has inbox `n`. The master keeps both ends until the server has ended.
     inboxes: Vec<Inbox>,
     backlog: u32,
     unix: Access,
 }
 
-/// What the next image goes on with.
+/// The listeners and inboxes on their way into the next image.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct Detached {
     bound: Vec<Bound>,
     inboxes: Vec<Inbox>,
 }
 
-record!(Left { bound, inboxes });
+record!(Detached { bound, inboxes });
 
-/// Whether there is an address that the workers of the image before this one do not have.
+/// Whether there is an address that the workers of the image before do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NewAddresses {
     None,
-    Address,
+    Some,
 }
 
-/// What [`Listeners::seat`] found.
+/// What [`Listeners::ensure`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seating {
-    /// The slot had its listeners.
-    Kept,
-    /// A listener was made: from now on the kernel gives it a share of the new connections.
+pub(crate) enum Ensured {
+    /// The slot had its listeners before.
+    Existing,
+    /// A listener was made. From now on the kernel sends new connections to it.
     New,
 }
 
 impl Listeners {
-    /// Goes on with what the image before this one listened on. An address stays as it was bound,
-    /// shared or not, and stays for good: to close one that is asked for no more would reset what
-    /// waits in its queues. New ones are bound; one that cannot be is no reason to end a server
-    /// that others serve well.
-    pub(super) fn resume(left: Left, config: &Config) -> (Self, News) {
+    /// Takes over the listeners of the image before. An address stays as it was bound, shared or
+    /// not. It stays even if the settings do not name it any more, because closing it would reset
+    /// the connections in its queues. New addresses are bound; if one cannot be, the server goes on
+    /// without it.
+    pub(super) fn resume(left: Detached, config: &Config) -> (Self, NewAddresses) {
         let backlog = config.backlog;
-        let Left {
+        let Detached {
             bound: mut left,
             inboxes,
         } = left;
-        let (mut bound, mut news) = (Vec::new(), News::None);
+        let (mut bound, mut news) = (Vec::new(), NewAddresses::None);
         if left.iter().any(|bound| bound.asked.is_none()) {
-            // The service manager's own win over what the settings say, as at the start.
+            // As at the start, listeners of the service manager's units replace the settings.
             return (
                 Self {
                     bound: left,
@@ -93,14 +94,14 @@ impl Listeners {
             match Bound::new(address, config) {
                 Ok(new) => {
                     bound.push(new);
-                    news = News::Address;
+                    news = NewAddresses::Some;
                 }
                 Err(error) => tracing::error!(%address, %error, "cannot listen; others serve on"),
             }
         }
         for kept in &left {
             let address = &kept.address;
-            tracing::warn!(%address, "served until the end, though no more asked for");
+            tracing::warn!(%address, "not in the settings any more; served until the end");
         }
         bound.extend(left);
         let resumed = Self {
@@ -112,21 +113,22 @@ impl Listeners {
         (resumed, news)
     }
 
-    /// Gives all of them away, for the next image.
-    pub(super) fn leave(&mut self) -> Left {
-        Left {
+    /// Moves all of them out, for the next image.
+    pub(super) fn detach(&mut self) -> Detached {
+        Detached {
             bound: std::mem::take(&mut self.bound),
             inboxes: std::mem::take(&mut self.inboxes),
         }
     }
 
-    /// Takes back what the next image did not take over.
-    pub(super) fn stay(&mut self, left: Left) {
+    /// Moves them back, because the exec has failed.
+    pub(super) fn restore(&mut self, left: Detached) {
         (self.bound, self.inboxes) = (left.bound, left.inboxes);
     }
 
-    /// Opens every address for the first `slots` slots, or none at all: takes what is inherited,
-    /// and binds what is not. Inherited listeners of the manager's own units win over `config`.
+    /// Opens every address for the first `slots` slots, or fails: takes what is inherited, and
+    /// binds the rest. Inherited listeners of the service manager's units replace those in
+    /// `config`.
     pub(crate) fn open(
         config: &Config,
         slots: NonZeroU16,
@@ -165,41 +167,41 @@ impl Listeners {
             unix: access(config),
         };
         let last = slots.get().max(listeners.slots()) - 1;
-        listeners.seat(Slot(last))?;
+        listeners.ensure(Slot(last))?;
         Ok(listeners)
     }
 
-    /// How many slots have listeners of their own: more than there are workers if an earlier
-    /// master had more.
+    /// How many slots have listeners of their own. They are more than the wanted slots if an
+    /// earlier master had more.
     pub(crate) fn slots(&self) -> u16 {
-        let own = |bound: &Bound| match &bound.seats {
-            Seats::PerSlot(listeners) => u16::try_from(listeners.len()).unwrap_or(u16::MAX),
-            Seats::Shared { .. } => 0,
+        let own = |bound: &Bound| match &bound.listeners {
+            SlotListeners::PerSlot(listeners) => u16::try_from(listeners.len()).unwrap_or(u16::MAX),
+            SlotListeners::Shared { .. } => 0,
         };
         self.bound.iter().map(own).max().unwrap_or(0)
     }
 
-    /// What a service manager may keep for the next master, by name: the TCP listeners that we
-    /// bound. Those of its own units it has already; a Unix one is of no use without its file,
-    /// which goes with the master.
+    /// The listeners that a service manager may store for the next master, by name: the TCP
+    /// listeners that a master has bound. The manager has those of its own units already. A Unix
+    /// listener is useless without its file, which the master removes at its end.
     pub(crate) fn storable(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
         self.bound.iter().flat_map(|bound| {
-            let named = |seat, listener| match bound.asked {
-                Some(Address::Tcp(asked)) => Some((Name { asked, seat }.to_string(), listener)),
+            let named = |scope, listener| match bound.asked {
+                Some(Address::Tcp(asked)) => Some((Name { asked, scope }.to_string(), listener)),
                 _ => None,
             };
-            let listeners = bound.seats.listeners();
-            let seat = |slot| match bound.seats {
-                Seats::PerSlot(_) => Seat::Slot(Slot(slot)),
-                Seats::Shared { .. } => Seat::Shared,
+            let listeners = bound.listeners.all();
+            let scope = |slot| match bound.listeners {
+                SlotListeners::PerSlot(_) => ListenerScope::Slot(Slot(slot)),
+                SlotListeners::Shared { .. } => ListenerScope::Shared,
             };
             (0..)
                 .zip(listeners)
-                .filter_map(move |(slot, listener)| named(seat(slot), listener.as_fd()))
+                .filter_map(move |(slot, listener)| named(scope(slot), listener.as_fd()))
         })
     }
 
-    /// What is listened on, with real ports.
+    /// The addresses of the server, with the ports that the kernel has chosen.
     pub(crate) fn addresses(&self) -> Vec<Address> {
         self.bound
             .iter()
@@ -207,9 +209,9 @@ impl Listeners {
             .collect()
     }
 
-    /// Makes the listeners and the inbox of a slot that has none yet: all of them or, if one cannot
-    /// be made, none. A slot that has them keeps them for life.
-    pub(crate) fn seat(&mut self, slot: Slot) -> Result<Seating, Error> {
+    /// Makes the listeners and the inbox of a slot, unless it has them. If one listener cannot be
+    /// made, none is. A slot keeps its listeners for the life of the server.
+    pub(crate) fn ensure(&mut self, slot: Slot) -> Result<Ensured, Error> {
         let last = usize::from(slot.0);
         while self.inboxes.len() <= last {
             let inbox = Inbox::new().map_err(|error| Error::system("socketpair(2)", error))?;
@@ -217,7 +219,7 @@ impl Listeners {
         }
         let mut made = Vec::new();
         for (at, bound) in self.bound.iter().enumerate() {
-            let Seats::PerSlot(listeners) = &bound.seats else {
+            let SlotListeners::PerSlot(listeners) = &bound.listeners else {
                 continue;
             };
             let Address::Tcp(address) = bound.address else {
@@ -229,70 +231,74 @@ impl Listeners {
                 made.push((at, listener));
             }
         }
-        let seating = match made.is_empty() {
-            true => Seating::Kept,
-            false => Seating::New,
+        let ensured = match made.is_empty() {
+            true => Ensured::Existing,
+            false => Ensured::New,
         };
         for (at, listener) in made {
-            if let Seats::PerSlot(listeners) = &mut self.bound[at].seats {
+            if let SlotListeners::PerSlot(listeners) = &mut self.bound[at].listeners {
                 listeners.push(listener);
             }
         }
-        Ok(seating)
+        Ok(ensured)
     }
 
-    /// By which workers of the slot hand their connections over.
+    /// The inbox by which workers hand connections over to the slot.
     pub(crate) fn inbox(&self, slot: Slot) -> Option<&Inbox> {
         self.inboxes.get(usize::from(slot.0))
     }
 
-    /// The listeners of a slot; none once they are closed.
+    /// The listeners of a slot; none after they were closed.
     pub(crate) fn of(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
         self.bound
             .iter()
-            .filter_map(|bound| match &bound.seats {
-                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
-                Seats::Shared { listener, .. } => Some(listener.as_fd()),
+            .filter_map(|bound| match &bound.listeners {
+                SlotListeners::PerSlot(listeners) => {
+                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
+                }
+                SlotListeners::Shared { listener, .. } => Some(listener.as_fd()),
             })
             .collect()
     }
 
-    /// Those of every slot.
+    /// The listeners of all slots.
     pub(super) fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let all = self.bound.iter().flat_map(|bound| bound.seats.listeners());
+        let all = self.bound.iter().flat_map(|bound| bound.listeners.all());
         all.map(AsFd::as_fd)
     }
 
-    /// Opens those again that were shut down.
-    pub(super) fn reopen(&mut self) -> Vec<Reopened> {
+    /// Opens the listeners again that were shut down.
+    fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
         let reopen = |bound: &mut Bound| bound.reopen(backlog, unix);
         self.bound.iter_mut().flat_map(reopen).collect()
     }
 
-    /// As [`of`](Self::of), only those that no other slot has: a shared one needs no adoption.
+    /// The listeners that only this slot has. Shared ones need no adoption.
     pub(crate) fn of_alone(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
         self.bound
             .iter()
-            .filter_map(|bound| match &bound.seats {
-                Seats::PerSlot(listeners) => listeners.get(usize::from(slot.0)).map(AsFd::as_fd),
-                Seats::Shared { .. } => None,
+            .filter_map(|bound| match &bound.listeners {
+                SlotListeners::PerSlot(listeners) => {
+                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
+                }
+                SlotListeners::Shared { .. } => None,
             })
             .collect()
     }
 
-    /// The numbers of [`of`](Self::of).
+    /// The descriptors of the slot's listeners.
     pub(crate) fn numbers(&self, slot: Slot) -> Vec<RawFd> {
         self.of(slot).iter().map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Lets go of all of them, but for the inboxes, and removes the files of Unix ones.
+    /// Closes all listeners, and removes the files of Unix ones. The inboxes stay.
     pub(crate) fn close(&mut self) {
         self.bound.clear();
     }
 
-    /// Lets go of the inboxes, when no worker is left to take what waits in them. A worker of
-    /// another user may have put something in whose close blocks.
+    /// Closes the inboxes, when no worker is left. A worker of another user may have put a
+    /// descriptor into one whose close(2) blocks.
     pub(crate) fn close_inboxes(&mut self) {
         let inboxes = std::mem::take(&mut self.inboxes);
         if inboxes.iter().any(Inbox::is_waited_in) {
@@ -300,16 +306,16 @@ impl Listeners {
         }
     }
 
-    /// Gives the listeners of the first slot away, for a server without workers of its own. The
-    /// files of Unix ones are left to the second value.
+    /// The listeners of the first slot, for a server without workers, and the files of Unix
+    /// listeners.
     pub(crate) fn into_first(self) -> (Vec<OwnedFd>, Vec<UnixFile>) {
         let mut files = Vec::new();
         let listeners = self
             .bound
             .into_iter()
-            .filter_map(|bound| match bound.seats {
-                Seats::PerSlot(listeners) => listeners.into_iter().next(),
-                Seats::Shared { listener, _file } => {
+            .filter_map(|bound| match bound.listeners {
+                SlotListeners::PerSlot(listeners) => listeners.into_iter().next(),
+                SlotListeners::Shared { listener, _file } => {
                     files.extend(_file);
                     Some(listener)
                 }

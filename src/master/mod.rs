@@ -1,142 +1,158 @@
-//! The master: one thread, no async runtime. It waits for facts, feeds them to the supervisor, and
-//! carries out what the supervisor says.
+//! The master: one thread, no async runtime. It waits for facts, reports them to the supervisor and
+//! carries out the supervisor's actions.
 
-mod announce;
 mod apply;
 mod balance;
+mod clock;
+mod commands;
+mod failures;
 mod hang;
-mod hear;
-pub(crate) mod inherited;
 mod init;
-mod listener_watch;
-pub(crate) mod listeners;
-mod outbox;
-mod patrol;
+mod listeners;
+mod messages;
+mod observers;
 mod pid_file;
-mod process;
-mod program;
-mod requests;
-mod shares;
+mod schedule;
 mod signal_map;
-mod state;
 mod tls;
 mod upgrade;
+mod workers;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU16;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::address::Address;
 use crate::config::Config;
-use crate::error::{EXIT_MISCONFIGURED, Error};
-use crate::handle::{Command, Handle, Stop};
-use crate::hooks::{ExitStatus, Hooks, Notice, WorkerInfo};
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::hooks::{Hooks, Notice};
 use crate::http::Tls;
-use crate::id::{Generation, Slot, WorkerId};
-use crate::master::announce::Announcer;
-use crate::master::hang::HangWatch;
-use crate::master::inherited::Inherited;
-use crate::master::init::Init;
-use crate::master::listener_watch::ListenerWatch;
-use crate::master::listeners::Listeners;
+use crate::id::MAX_WORKERS;
+use crate::master::clock::Clock;
+use crate::master::commands::Commands;
+use crate::master::failures::Failures;
+use crate::master::hang::HangPolicy;
+use crate::master::init::{Inherited, Init};
+use crate::master::listeners::{ListenerWatch, Listeners};
+use crate::master::observers::Observers;
+use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
-use crate::master::process::{Asked, Process};
-use crate::master::program::Program;
-use crate::master::requests::Requests;
-use crate::master::signal_map::Order;
+use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
-use crate::master::upgrade::Trial;
-use crate::protocol::channel::ToMaster;
+use crate::master::upgrade::{Program, Upgrade};
+use crate::master::workers::Workers;
+use crate::master::workers::spawn::Spawner;
+pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
+use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::supervisor::{self, Event, Exit, Outcome, Policy, Supervisor, Time};
+use crate::supervisor::{self, Event, Outcome, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
+use crate::sys::limits;
+use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
-use crate::sys::{limits, reap};
 
-/// How many deaths an error tells of.
-const DEATHS_TOLD: usize = 3;
-
-/// What the master is given by the builder.
+/// What the builder gives to the master.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) workers: NonZeroU16,
     pub(crate) tls: Option<Tls>,
-    /// Whom workers are to run as, or why they cannot.
-    pub(crate) credentials: Result<Option<Credentials>, String>,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
-    pub(crate) asks: UnixDatagram,
-}
-
-/// Where a master comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Origin {
-    /// Somebody has started it.
-    Started { nesting: u8 },
-    /// It was another image a moment ago, which has left its state in this descriptor.
-    Upgraded { state: RawFd },
+    pub(crate) commands: UnixDatagram,
 }
 
 struct Master {
     supervisor: Supervisor,
-    /// What the supervisor's time was when `started` was now.
-    epoch: Time,
-    started: Instant,
-    program: Program,
-    /// The latest upgrade's canary.
-    trial: Option<Trial>,
-    nesting: u8,
-    credentials: Option<Credentials>,
-    requests: Requests,
-    workers: u16,
+    clock: Clock,
     signals: Signals,
-    asks: UnixDatagram,
+    commands: Commands,
     listeners: Listeners,
     listener_watch: ListenerWatch,
-    scoreboard: Scoreboard,
+    workers: Workers,
+    spawner: Spawner,
+    upgrade: Upgrade,
+    failures: Failures,
+    observers: Observers,
     /// `None` if the server does not speak TLS.
     secrets: Option<Secrets>,
-    /// `None` if workers are never taken for hung.
-    hang_watch: Option<HangWatch>,
-    /// When to look for loads that differ, on the monotonic clock; `None` if never.
-    next_shares: Option<Duration>,
-    processes: BTreeMap<WorkerId, Process>,
-    /// Workers that ended unasked, until another is spawned in their slot.
-    respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    deaths: VecDeque<String>,
-    /// How the latest worker ended, and of which generation it was.
-    fallen: Option<(Generation, String)>,
-    refused: Option<Error>,
-    hooks: Box<dyn Hooks>,
-    handle: Handle,
-    announcer: Option<Announcer>,
-    init: Init,
+    /// `None` if there is no hang timeout.
+    hang: Option<HangPolicy>,
+    /// When to compare the workers' loads next, on the monotonic clock; `None` if never.
+    next_balance: Option<Duration>,
     pid_file: Option<PidFile>,
 }
 
+/// The default number of workers: one for each CPU that this process may use.
+pub(crate) fn default_workers() -> usize {
+    limits::usable_cpus().usable.min(MAX_WORKERS)
+}
+
+/// What a server without workers listens on.
+pub(crate) struct Opened {
+    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) addresses: Vec<Address>,
+    /// The files of Unix listeners, which are removed when they are dropped.
+    pub(crate) _files: Vec<UnixFile>,
+}
+
+/// Opens each address once, for a server without workers.
+pub(crate) fn listen_once(config: &Config) -> Result<Opened, Error> {
+    let listeners = Listeners::open(config, NonZeroU16::MIN, Inherited::default())?;
+    let addresses = listeners.addresses();
+    let (listeners, _files) = listeners.into_first();
+    Ok(Opened {
+        listeners,
+        addresses,
+        _files,
+    })
+}
+
 /// Supervises until the server has ended.
-pub(crate) fn run(setup: Setup, origin: Origin) -> Result<(), Error> {
-    let mut master = match origin {
-        Origin::Started { nesting } => begin(setup, nesting)?,
-        Origin::Upgraded { state } => upgrade::resume(setup, state)?,
+pub(crate) fn run(mut setup: Setup) -> Result<(), Error> {
+    let credentials = choose_credentials(&mut setup.config);
+    let mut master = match ProcessRole::of_this_process() {
+        ProcessRole::Upgraded { state } => upgrade::resume(setup, credentials, state)?,
+        ProcessRole::Master { nesting } => begin(setup, credentials, nesting)?,
+        ProcessRole::Worker(_) | ProcessRole::Orphan => unreachable!("workers do not supervise"),
     };
     master.supervise()
 }
 
-fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
+/// The user and group of the workers, or why workers cannot run as them.
+fn choose_credentials(config: &mut Config) -> Result<Option<Credentials>, String> {
+    let credentials = Credentials::choose(config.user.as_deref(), config.group.as_deref());
+    if let Ok(Some(credentials)) = &credentials {
+        config.unix_group = Some(credentials.group());
+    }
+    credentials
+}
+
+fn begin(
+    setup: Setup,
+    credentials: Result<Option<Credentials>, String>,
+    nesting: u8,
+) -> Result<Master, Error> {
+    if !ProcessRole::may_nest(nesting) {
+        return Err(Error::Config(
+            "servers started by workers of servers, too many levels deep: does the app start its \
+             own program?"
+                .into(),
+        ));
+    }
     let Setup {
         config,
         workers,
         tls,
-        credentials,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
-    // Before anything is opened, which might get a number that was meant for one of them.
+    // First, because a descriptor that is opened before might get the number of an inherited one.
     let mut inherited = Inherited::take()?;
     let credentials = credentials.map_err(Error::Config)?;
     let secrets = tls.map(Secrets::new).transpose()?;
@@ -149,48 +165,35 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
-    let pid_file = config.pid_file.as_deref().map(|path| {
-        PidFile::write(path).map_err(|error| {
-            Error::Config(format!(
-                "cannot write the pid file {}: {error}",
-                path.display()
-            ))
-        })
-    });
-    let pid_file = pid_file.transpose()?;
+    let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
-        epoch: Time::ZERO,
-        started: Instant::now(),
-        program: Program::of_this_process(),
-        trial: None,
-        nesting,
-        credentials,
-        requests: Requests::new(config.worker_requests),
-        workers: slots.get(),
+        clock: Clock::starting_at(Time::ZERO),
         signals,
-        asks,
+        commands: Commands::new(handle, commands, &config),
         listeners,
         listener_watch: ListenerWatch::default(),
-        scoreboard,
-        next_shares: shares::first_look(&config, secrets.as_ref()),
+        workers: Workers::new(slots.get(), scoreboard),
+        spawner: Spawner {
+            nesting,
+            credentials,
+        },
+        upgrade: Upgrade::of(Program::of_this_process()),
+        failures: Failures::default(),
+        observers: Observers {
+            hooks,
+            announcer,
+            init,
+        },
+        next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
-        hang_watch: patrol::watch(&config),
-        processes: BTreeMap::new(),
-        respawning: BTreeMap::new(),
-        deaths: VecDeque::new(),
-        fallen: None,
-        refused: None,
-        hooks,
-        handle,
-        announcer,
-        init,
+        hang: hang::from_config(&config),
         pid_file,
     };
     if slots > workers {
-        // An earlier master had more. Their listeners stay, adopted by those that remain.
-        master.tell_supervisor(Event::Resize(workers));
+        // An earlier master had more slots. Their listeners stay, and the other slots adopt them.
+        master.handle_event(Event::Resize(workers));
     }
     Ok(master)
 }
@@ -198,6 +201,13 @@ fn begin(setup: Setup, nesting: u8) -> Result<Master, Error> {
 fn announcer(fd: RawFd) -> Result<Announcer, Error> {
     Announcer::new(fd)
         .map_err(|error| Error::Config(format!("cannot announce on descriptor {fd}: {error}")))
+}
+
+fn pid_file(path: &Path) -> Result<PidFile, Error> {
+    PidFile::write(path).map_err(|error| {
+        let path = path.display();
+        Error::Config(format!("cannot write the pid file {path}: {error}"))
+    })
 }
 
 fn warn_of_root(config: &Config) {
@@ -230,18 +240,28 @@ fn policy(config: &Config, workers: NonZeroU16) -> Policy {
 }
 
 impl Master {
+    /// The loop. In each turn the master reaps the workers that have ended, does the tasks that are
+    /// due, carries out the supervisor's actions, sleeps, and receives what has come.
     fn supervise(&mut self) -> Result<(), Error> {
         loop {
+            while let Some(worker) = self.next_ended() {
+                // The master acts first on what the worker sent before it ended, while no other
+                // process can have its pid.
+                self.recv_final_messages(worker);
+                let outcome = self.carry_out();
+                debug_assert_eq!(outcome, None, "a worker is left");
+                self.reap(worker);
+            }
+            self.run_due_tasks();
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
-            self.hear()?;
-            let now = self.now();
-            self.supervisor.handle_timeout(now);
+            self.wait()?;
+            self.receive();
         }
     }
 
-    /// Carries out what the supervisor asks for; the last action gives the outcome.
+    /// Carries out the supervisor's actions. The last one returns the outcome.
     fn carry_out(&mut self) -> Option<Outcome> {
         while let Some(action) = self.supervisor.next_action() {
             if let Some(outcome) = self.apply(action) {
@@ -251,55 +271,34 @@ impl Master {
         None
     }
 
-    /// Waits for something to happen and takes in all that has.
-    fn hear(&mut self) -> Result<(), Error> {
-        let now = self.now();
-        self.init.tick(now);
-        self.wait()?;
-        self.tell_rest();
-        self.hear_workers();
-        self.hear_handles();
-        self.hear_signals();
+    /// Receives what has come, and reports it to the supervisor.
+    fn receive(&mut self) {
+        self.send_pending();
+        self.recv_from_workers();
+        self.recv_commands();
+        self.recv_signals();
         self.watch_listeners();
-        self.patrol();
-        self.share_out();
-        self.rotate_ticket_keys();
-        Ok(())
     }
 
-    fn now(&self) -> Time {
-        self.epoch + self.started.elapsed()
+    fn handle_event(&mut self, event: Event) {
+        self.supervisor.handle(event, self.clock.now());
     }
 
-    fn tell_supervisor(&mut self, event: Event) {
-        let now = self.now();
-        self.supervisor.handle(event, now);
-    }
-
-    /// Sleeps until a descriptor has something to say or a deadline comes.
+    /// Sleeps until a descriptor is ready or a task is due.
     fn wait(&self) -> Result<(), Error> {
-        let deadlines = [self.supervisor.next_deadline(), self.init.next_deadline()];
-        let deadline = deadlines.into_iter().flatten().min();
-        let left = deadline.map(|deadline| deadline.since(self.now()));
-        let others = [
-            self.until_patrol(),
-            self.until_shares(),
-            self.until_rotation(),
-            self.listener_watch.left(),
-        ];
-        let timeout = match left.into_iter().chain(others.into_iter().flatten()).min() {
+        let timeout = match self.until_next_task() {
             None => PollTimeout::NONE,
             Some(left) => {
-                // Rounded up: waking a moment early would mean to spin until the deadline.
+                // Rounded up: if the master woke early, it would spin until the task is due.
                 let left = left.saturating_add(Duration::from_micros(999));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         };
-        let ours = [self.signals.as_fd(), self.asks.as_fd()];
+        let ours = [self.signals.as_fd(), self.commands.socket.as_fd()];
         let ours = ours.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-        let channels = self.processes.values().filter_map(|process| {
+        let channels = self.workers.processes.values().filter_map(|process| {
             let mut flags = PollFlags::POLLIN;
-            flags.set(PollFlags::POLLOUT, process.has_more_to_hear());
+            flags.set(PollFlags::POLLOUT, process.has_pending());
             Some(PollFd::new(process.channel()?.as_fd(), flags))
         });
         let mut fds: Vec<_> = ours.into_iter().chain(channels).collect();
@@ -310,149 +309,18 @@ impl Master {
         }
     }
 
-    fn hear_signals(&mut self) {
+    fn recv_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            match signal_map::order(signal) {
-                Order::Supervise(event) => {
+            match signal_map::meaning(signal) {
+                SignalMeaning::Supervise(event) => {
                     tracing::info!("{signal} received");
-                    self.heed_operator(event);
+                    self.handle_event(event);
                 }
-                Order::ReopenLogs => self.reopen_logs(),
-                Order::Reap => self.reap(),
-                Order::Ignore => tracing::debug!("{signal} ignored"),
+                SignalMeaning::ReopenLogs => self.reopen_logs(),
+                // The loop is awake now, and reaps in each turn.
+                SignalMeaning::Ended => {}
+                SignalMeaning::Ignore => tracing::debug!("{signal} ignored"),
             }
-        }
-    }
-
-    fn hear_handles(&mut self) {
-        while let Some(command) = self.asked() {
-            self.obey(command);
-        }
-    }
-
-    /// The next thing that a handle in this process has asked for. A handle that sends nonsense
-    /// does not exist.
-    fn asked(&self) -> Option<Command> {
-        let mut bytes = [0; Command::LEN];
-        let len = self.asks.recv(&mut bytes).ok()?;
-        Command::decode(&bytes[..len])
-    }
-
-    fn heed(&mut self, worker: WorkerId, message: ToMaster) {
-        match message {
-            ToMaster::Ready(reads) => self.heard_ready(worker, reads),
-            ToMaster::Spent => self.tell_supervisor(Event::Spent(worker)),
-            ToMaster::Leaving => self.tell_supervisor(Event::Leaving(worker)),
-            ToMaster::Asked(command) => self.heed_request(worker, command),
-            ToMaster::NotAdopted(slot) => {
-                let by = worker;
-                self.tell_supervisor(Event::NotAdopted { slot, by });
-            }
-            ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
-        }
-    }
-
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Reload => self.heed_operator(Event::Reload),
-            Command::Upgrade => self.tell_supervisor(Event::Upgrade),
-            Command::Stop(Stop::Drain) => {
-                self.tell_supervisor(Event::Stop(supervisor::Stop::Drain));
-            }
-            Command::Stop(Stop::Now) => self.tell_supervisor(Event::Stop(supervisor::Stop::Now)),
-            Command::Resize(workers) => self.tell_supervisor(Event::Resize(workers)),
-            Command::ReopenLogs => self.reopen_logs(),
-        }
-    }
-
-    /// Takes every process that has ended; as PID 1 strangers among them.
-    fn reap(&mut self) {
-        while let Some(pid) = reap::ended() {
-            let worker = self
-                .processes
-                .iter()
-                .find(|(_, process)| process.pid == pid);
-            let worker = worker.map(|(&worker, _)| worker);
-            if let Some(worker) = worker {
-                // What it said before it died may still wait in the channel. It is acted on and
-                // told before its end is, and before its pid can become another's.
-                self.hear_last_words(worker);
-                let outcome = self.carry_out();
-                debug_assert_eq!(outcome, None, "a worker is left");
-            }
-            match (worker, reap::take(pid)) {
-                (Some(worker), Some(status)) => self.bury(worker, status),
-                (None, Some(status)) => {
-                    tracing::debug!(%pid, %status, "reaped a process that is no worker");
-                }
-                // Somebody else in this program was faster: nothing to be learnt.
-                (_, None) => tracing::warn!(%pid, "a process was reaped by another thread"),
-            }
-        }
-    }
-
-    fn bury(&mut self, worker: WorkerId, status: ExitStatus) {
-        let mut process = self
-            .processes
-            .remove(&worker)
-            .expect("the worker was found a moment ago");
-        process.hang_up();
-        // One that was killed has said nothing, but its row tells what went with it.
-        let cut = process.cut().unwrap_or_else(|| process.row.connections());
-        self.scoreboard.keep(&process.row);
-        if let Some(watch) = &mut self.hang_watch {
-            watch.forget(worker);
-        }
-        let obituary = process.obituary(status);
-        let exit = match status {
-            ExitStatus::Code(0) => Exit::Clean,
-            ExitStatus::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
-            _ => Exit::Crash,
-        };
-        let info = process.info();
-        match (process.asked, exit) {
-            (Asked::Nothing, Exit::Clean) => tracing::info!("{obituary}"),
-            (Asked::Nothing | Asked::ToDie, _) => tracing::warn!("{obituary}"),
-            (Asked::ToDrain | Asked::Killed, _) => tracing::debug!("{obituary}"),
-        }
-        if cut > 0 {
-            tracing::warn!(slot = %info.slot, cut, "connections were cut");
-        }
-        self.fallen = Some((info.generation, obituary.clone()));
-        if self.trial_of(worker).is_some() {
-            self.canary_failed(obituary);
-        } else {
-            let unasked = matches!(process.asked, Asked::Nothing | Asked::ToDie);
-            if unasked && !self.has_another(info.slot) {
-                self.respawning.insert(info.slot, (info, status));
-            }
-            if exit != Exit::Clean {
-                self.remember(obituary);
-            }
-        }
-        self.notify(&Notice::WorkerExited {
-            worker: info,
-            status,
-            cut,
-        });
-        self.tell_supervisor(Event::Exited(worker, exit));
-    }
-
-    /// Whether a worker of the slot is there, or on its way, and nobody has to be spawned.
-    fn has_another(&self, slot: Slot) -> bool {
-        let mut processes = self.processes.iter();
-        processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
-    }
-
-    /// Whether nobody has asked it to end, nor is it only on trial.
-    fn stays(&self, worker: WorkerId, process: &Process) -> bool {
-        process.asked == Asked::Nothing && self.trial_of(worker).is_none()
-    }
-
-    fn remember(&mut self, death: String) {
-        self.deaths.push_back(death);
-        if self.deaths.len() > DEATHS_TOLD {
-            self.deaths.pop_front();
         }
     }
 
@@ -467,27 +335,28 @@ impl Master {
             Outcome::Misconfigured => "misconfigured",
             Outcome::HookRefused => "hook-refused",
         };
-        let rows = self.processes.values().map(|process| &process.row);
-        let totals = self.scoreboard.totals(rows);
+        let rows = self.workers.processes.values().map(|process| &process.row);
+        let totals = self.workers.scoreboard.totals(rows);
         tracing::info!("{name}: {totals}");
-        self.notify(&Notice::Finished {
+        self.observers.notify(&Notice::Finished {
             outcome: name.to_owned(),
             totals,
         });
-        let deaths = self.deaths.drain(..).collect();
+        let failures = self.failures.recent.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),
-            Outcome::NeverReady => Err(Error::NeverReady { deaths }),
+            Outcome::NeverReady => Err(Error::NeverReady { deaths: failures }),
             Outcome::CrashLimit { crashes, per } => Err(Error::CrashLimit {
                 crashes,
                 per,
-                deaths,
+                deaths: failures,
             }),
-            Outcome::Misconfigured => Err(Error::Misconfigured { deaths }),
+            Outcome::Misconfigured => Err(Error::Misconfigured { deaths: failures }),
             Outcome::HookRefused => Err(self
-                .refused
+                .failures
+                .hook
                 .take()
-                .expect("a refusal is kept when the supervisor is told")),
+                .expect("the error of a hook is kept when it is reported")),
         }
     }
 }

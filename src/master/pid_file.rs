@@ -1,4 +1,4 @@
-//! The file that tells the master's pid.
+//! The file with the master's pid.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use nix::libc;
 use crate::record::record;
 use crate::sys::random;
 
-/// Written when the listeners are bound, removed when this is dropped.
+/// The master writes it when the listeners are bound. Dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct PidFile {
     path: PathBuf,
@@ -20,8 +20,8 @@ pub(crate) struct PidFile {
 record!(PidFile { path, line });
 
 impl PidFile {
-    /// In the next image: the same file, if it is at the same path, else a new one. The process is
-    /// the same, so the file stays true all the time.
+    /// In the next image: the same file if the path is the same, else a new one. The process is the
+    /// same, so the file is correct all the time.
     pub(crate) fn resume(left: Option<Self>, path: Option<&Path>) -> io::Result<Option<Self>> {
         match (left, path) {
             (Some(left), Some(path)) if left.path == path => Ok(Some(left)),
@@ -30,14 +30,14 @@ impl PidFile {
         }
     }
 
-    /// Replaces what is there: a file that was left over says nothing, and a server that still
-    /// runs on the same address was found when the listeners were bound. Of a symbolic link the
-    /// link is replaced.
+    /// Replaces what is there: a file that was left means nothing, and a server that still runs on
+    /// the same address was found when the listeners were bound. A symbolic link is replaced
+    /// itself.
     pub(crate) fn write(path: &Path) -> io::Result<Self> {
         let line = format!("{}\n", std::process::id());
         let new = new_name(path)?;
         create(&new, &line)
-            // So that a reader never sees half a number.
+            // Renamed, so that a reader never sees half a number.
             .and_then(|()| fs::rename(&new, path))
             .inspect_err(|_| drop(fs::remove_file(&new)))?;
         Ok(Self {
@@ -46,8 +46,8 @@ impl PidFile {
         })
     }
 
-    /// What is there now may be another's: a link to a file elsewhere, or a FIFO, whose open(2)
-    /// would wait for a writer.
+    /// Whether the file is still this master's. Another process may have put a link there, or a
+    /// FIFO, whose open(2) would wait for a writer.
     fn is_ours(&self) -> io::Result<bool> {
         let mut options = OpenOptions::new();
         options
@@ -58,22 +58,22 @@ impl PidFile {
             return Ok(false);
         }
         let mut line = String::new();
-        // A longer one differs within this length.
+        // A longer line differs within this length.
         let limit = self.line.len() as u64 + 1;
         file.take(limit).read_to_string(&mut line)?;
         Ok(line == self.line)
     }
 }
 
-/// The directory may be one that others write to. `O_EXCL` makes a file that was not there, and
-/// follows no symbolic link (open(2)).
+/// Other users may be able to write to the directory, so the file must be a new one: `O_EXCL` fails
+/// if the name exists, and follows no symbolic link (open(2)).
 fn create(new: &Path, line: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o644);
     options.open(new)?.write_all(line.as_bytes())
 }
 
-/// A name in the same directory that nobody can have guessed.
+/// A name in the same directory that no other user can guess.
 fn new_name(path: &Path) -> io::Result<PathBuf> {
     let mut bytes = [0; 8];
     random::fill(&mut bytes)?;
@@ -84,7 +84,7 @@ fn new_name(path: &Path) -> io::Result<PathBuf> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // A successor may have written its own by now.
+        // Another master may have written its own file by now.
         if matches!(self.is_ours(), Ok(true))
             && let Err(error) = fs::remove_file(&self.path)
         {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_the_pid_and_goes_with_its_owner_unless_it_is_anothers() {
+    fn it_holds_the_pid_and_is_removed_unless_another_has_written_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("server.pid");
         let file = PidFile::write(&path).expect("writable");
@@ -127,7 +127,7 @@ mod tests {
         let precious = dir.path().join("precious");
         fs::write(&precious, "data").expect("writable");
         let path = dir.path().join("server.pid");
-        // Where the new file was once written, and where it is to be.
+        // At the name of the file, and at one that its new version might have.
         for name in ["server.pid.new", "server.pid"] {
             symlink(&precious, dir.path().join(name)).expect("a new name");
         }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_one_that_cannot_be_written() {
+    fn a_file_that_cannot_be_written_leaves_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("server.pid");
         fs::create_dir(&path).expect("writable");

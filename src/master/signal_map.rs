@@ -1,34 +1,35 @@
-//! What each signal to the master means. The README has the same table for users.
+//! What each signal to the master means. The README has this table for users.
 
 use nix::sys::signal::Signal;
 
 use crate::supervisor::{Event, Step, Stop};
 
-/// What a signal asks for.
+/// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Something to decide.
+pub(crate) enum SignalMeaning {
+    /// An event for the supervisor.
     Supervise(Event),
     /// Every process calls its hook.
     ReopenLogs,
-    /// Processes have ended.
-    Reap,
+    /// A process has ended.
+    Ended,
     /// Nothing, on purpose.
     Ignore,
 }
 
-/// `WINCH` is ignored: a terminal that is resized must not stop a server. A second `TERM`, `QUIT`
-/// or `INT` is a second `Stop`, which the supervisor takes as "now", unless it is the same ask.
-pub(crate) fn order(signal: Signal) -> Order {
+/// `WINCH` is ignored, because the size of a terminal must not stop a server. A second `TERM`,
+/// `QUIT` or `INT` is a second `Stop`. For the supervisor it means "now", unless it repeats the
+/// first one.
+pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
     match signal {
-        Signal::SIGTERM | Signal::SIGQUIT => Order::Supervise(Event::Stop(Stop::Drain)),
-        Signal::SIGINT => Order::Supervise(Event::Stop(Stop::Interrupt)),
-        Signal::SIGHUP => Order::Supervise(Event::Reload),
-        Signal::SIGUSR2 => Order::Supervise(Event::Upgrade),
-        Signal::SIGTTIN => Order::Supervise(Event::ResizeBy(Step::More)),
-        Signal::SIGTTOU => Order::Supervise(Event::ResizeBy(Step::Fewer)),
-        Signal::SIGUSR1 => Order::ReopenLogs,
-        Signal::SIGCHLD => Order::Reap,
-        _ => Order::Ignore,
+        Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),
+        Signal::SIGINT => SignalMeaning::Supervise(Event::Stop(Stop::Interrupt)),
+        Signal::SIGHUP => SignalMeaning::Supervise(Event::ReloadAsked),
+        Signal::SIGUSR2 => SignalMeaning::Supervise(Event::Upgrade),
+        Signal::SIGTTIN => SignalMeaning::Supervise(Event::ResizeBy(Step::More)),
+        Signal::SIGTTOU => SignalMeaning::Supervise(Event::ResizeBy(Step::Fewer)),
+        Signal::SIGUSR1 => SignalMeaning::ReopenLogs,
+        Signal::SIGCHLD => SignalMeaning::Ended,
+        _ => SignalMeaning::Ignore,
     }
 }

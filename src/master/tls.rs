@@ -1,11 +1,10 @@
-//! TLS, as far as it is the master's: the files are read here, and the keys of session tickets made
-//! and replaced. Workers get both, and need no right to read a private key.
+//! The master's part of TLS: it reads the files, and makes and replaces the keys of session
+//! tickets. Workers get both from it, so they need no right to read a private key.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::hooks::Notice;
 use crate::http::Tls;
 use crate::keyring::Keyring;
 use crate::master::Master;
@@ -13,26 +12,26 @@ use crate::protocol::ticket_keys::{self, TicketKeys};
 use crate::supervisor::Event;
 use crate::sys::{clock, memory};
 
-/// What TLS needs.
+/// The files and keys of TLS.
 #[derive(Debug)]
 pub(super) struct Secrets {
     tls: Tls,
-    /// What its files held when they were found good. `None`: workers have to read them.
+    /// The contents of the files when the master last read them. `None`: workers read them.
     files: Option<OwnedFd>,
-    /// `None` if they could not be made; then each worker has its own.
+    /// `None` if they could not be made. Then each worker has keys of its own.
     keys: Option<TicketKeys>,
 }
 
-/// Whether the workers that an upgraded master has found know its keys.
+/// Where the ticket keys of an upgraded master come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    ToAll,
-    /// They were made a moment ago.
-    ToNobody,
+pub(super) enum KeyOrigin {
+    Inherited,
+    /// This image has made them, so the workers do not have them yet.
+    Made,
 }
 
 impl Secrets {
-    /// At the start of a server: with files that are good, and fresh keys.
+    /// At the start of a server. Fails if the files cannot be used.
     pub(super) fn new(tls: Tls) -> Result<Self, Error> {
         let files = read(&tls)?;
         let keys = fresh_keys().map_err(|error| Error::system("memfd_create(2)", error))?;
@@ -43,15 +42,15 @@ impl Secrets {
         })
     }
 
-    /// In the next image. The canary could serve, so a file that is bad now is no reason to end;
-    /// what cannot be gone on from is made anew.
+    /// In the next image. The canary could serve, so the server does not end because a file cannot
+    /// be used now. Keys that cannot be taken over are made anew.
     pub(super) fn resume(
         tls: Option<Tls>,
         keys: Option<OwnedFd>,
         files: Option<OwnedFd>,
-    ) -> (Option<Self>, Known) {
+    ) -> (Option<Self>, KeyOrigin) {
         let Some(tls) = tls else {
-            return (None, Known::ToAll);
+            return (None, KeyOrigin::Inherited);
         };
         let files = read(&tls)
             .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"))
@@ -62,9 +61,9 @@ impl Secrets {
                 .inspect_err(|error| tracing::error!(%error, "the keys of tickets are lost"))
                 .ok()
         });
-        let known = match left {
-            Some(_) => Known::ToAll,
-            None => Known::ToNobody,
+        let origin = match left {
+            Some(_) => KeyOrigin::Inherited,
+            None => KeyOrigin::Made,
         };
         let fresh = || {
             fresh_keys()
@@ -72,45 +71,40 @@ impl Secrets {
                 .ok()
         };
         let keys = left.or_else(fresh);
-        (Some(Self { tls, files, keys }), known)
+        (Some(Self { tls, files, keys }), origin)
     }
 
-    /// What a worker inherits.
+    /// The descriptor of the keys, which a worker inherits.
     pub(super) fn keys_number(&self) -> Option<RawFd> {
         self.keys.as_ref().map(TicketKeys::number)
     }
 
-    /// What a worker inherits.
+    /// The descriptor of the files, which a worker inherits.
     pub(super) fn files_number(&self) -> Option<RawFd> {
         self.files.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// The descriptor once more, for the next image. If there is none it makes its own.
+    /// A duplicate of the keys' descriptor for the next image. Without one that image makes keys.
     pub(super) fn share_keys(&self) -> Option<OwnedFd> {
         self.keys.as_ref().and_then(|keys| keys.share().ok())
     }
 
-    /// As [`share_keys`](Self::share_keys).
+    /// A duplicate of the files' descriptor for the next image.
     pub(super) fn share_files(&self) -> Option<OwnedFd> {
         self.files.as_ref().and_then(|files| files.try_clone().ok())
     }
 
-    /// Reads the files again; those that were read before stay if these are no good.
+    /// Reads the files again. If they cannot be used, the contents that were read before stay.
     fn renew(&mut self) -> Result<(), Error> {
         self.files = Some(read(&self.tls)?);
         Ok(())
     }
 
-    fn until_rotation(&self) -> Option<Duration> {
-        let keyring = self.keys.as_ref()?.keyring();
-        Some(keyring.left(clock::monotonic(), self.tls.key_lifetime()))
-    }
-
-    fn rotate(&mut self) {
+    fn rotate(&mut self, now: Duration) {
         let Some(keys) = &mut self.keys else {
             return;
         };
-        let (now, lifetime) = (clock::monotonic(), self.tls.key_lifetime());
+        let lifetime = self.tls.key_lifetime();
         let ring = keys.keyring().clone();
         keys.replace(match ticket_keys::fresh_key() {
             Ok(fresh) => {
@@ -136,37 +130,29 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 }
 
 impl Master {
-    /// Tells the supervisor what an operator asks for, unless it is a reload that cannot succeed:
-    /// that is given up before a worker is touched.
-    pub(super) fn heed_operator(&mut self, event: Event) {
-        let refused = match (&mut self.secrets, event) {
-            (Some(secrets), Event::Reload) if !self.supervisor.is_draining() => {
-                secrets.renew().err()
+    /// Reads the files of TLS again, for the workers of a reload.
+    pub(super) fn check_reload(&mut self) {
+        let read = self.secrets.as_mut().map_or(Ok(()), Secrets::renew);
+        match read {
+            Ok(()) => self.handle_event(Event::Reload),
+            Err(error) => {
+                self.failures.check = Some(error.to_string());
+                self.handle_event(Event::ReloadRefused);
             }
-            _ => None,
-        };
-        let Some(error) = refused else {
-            return self.tell_supervisor(event);
-        };
-        // As any other that comes to nothing: whoever waits for its end has to hear of it.
-        let generation = self.supervisor.next_generation();
-        let why = error.to_string();
-        tracing::warn!(%generation, "reload abandoned: {why}");
-        self.notify(&Notice::ReloadStarted { generation });
-        self.notify(&Notice::ReloadAbandoned { generation, why });
+        }
     }
 
-    /// How long the master may sleep before a key is due; `None` if there are none.
-    pub(super) fn until_rotation(&self) -> Option<Duration> {
-        self.secrets.as_ref()?.until_rotation()
+    /// When the key of session tickets is to be replaced; `None` if there is none.
+    pub(super) fn next_rotation(&self, now: Duration) -> Option<Duration> {
+        let secrets = self.secrets.as_ref()?;
+        let keyring = secrets.keys.as_ref()?.keyring();
+        let left = keyring.left(now, secrets.tls.key_lifetime());
+        Some(now.saturating_add(left))
     }
 
-    /// Replaces the key of tickets, if it is time to.
-    pub(super) fn rotate_ticket_keys(&mut self) {
-        if self.until_rotation() == Some(Duration::ZERO)
-            && let Some(secrets) = &mut self.secrets
-        {
-            secrets.rotate();
+    pub(super) fn rotate_ticket_keys(&mut self, now: Duration) {
+        if let Some(secrets) = &mut self.secrets {
+            secrets.rotate(now);
         }
     }
 }

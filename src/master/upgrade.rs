@@ -1,192 +1,229 @@
-//! An upgrade, carried out: a canary of the binary on disk is tried, then this process becomes that
-//! binary (execve(2)) and goes on where it was.
+//! Carries out an upgrade: starts a canary of the binary on disk, then makes this process that
+//! binary (execve(2)), which goes on where this image was.
 //!
-//! What goes on without a word of ours, because it belongs to the process: its pid, its workers,
-//! the signals that have arrived and are not read yet, the limits. What crosses by name, in a
-//! [`State`]: what the supervisor knows, the workers' channels, the listeners. Everything else is
-//! closed by the exec and made anew.
+//! These belong to the process and go on by themselves: its pid, its workers, the signals that have
+//! arrived and are not read yet, the limits. A [`MasterState`] carries the rest by name: what the
+//! supervisor knows, the workers' channels, the listeners. The exec closes everything else, and the
+//! next image makes it anew.
+
+mod program;
+mod state;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Instant;
 
+use self::program::Identity;
+pub(super) use self::program::Program;
+use self::state::MasterState;
 use crate::config::Config;
 use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::WorkerId;
-use crate::master::announce::Announcer;
+use crate::master::clock::Clock;
+use crate::master::commands::Commands;
+use crate::master::failures::Failures;
 use crate::master::init::Init;
-use crate::master::listener_watch::ListenerWatch;
-use crate::master::listeners::{Listeners, News};
+use crate::master::listeners::{ListenerWatch, Listeners, NewAddresses};
+use crate::master::observers::Observers;
+use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
-use crate::master::process::{Asked, Process};
-use crate::master::program::Identity;
-use crate::master::requests::Requests;
-use crate::master::state::State;
-use crate::master::tls::{Known, Secrets};
-use crate::master::{Master, Setup, patrol, policy, shares, warn_of_root};
+use crate::master::tls::{KeyOrigin, Secrets};
+use crate::master::workers::Workers;
+use crate::master::workers::process::Process;
+use crate::master::workers::spawn::Spawner;
+use crate::master::{Master, Setup, balance, hang, policy, warn_of_root};
 use crate::protocol::scoreboard::{Page, Scoreboard};
-use crate::protocol::state::{self, Versions};
+use crate::protocol::state::{VERSION, Versions};
 use crate::supervisor::{Abandoned, Event, Supervisor};
+use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
 
-/// A canary, and what it has shown.
+/// What upgrades need of the master.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct Upgrade {
+    pub(super) program: Program,
+    /// The canary of the latest upgrade.
+    canary: Option<Canary>,
+}
+
+impl Upgrade {
+    pub(super) fn of(program: Program) -> Self {
+        Self {
+            program,
+            canary: None,
+        }
+    }
+}
+
+/// A canary, and what is known of it.
+#[derive(Debug)]
+struct Canary {
     worker: WorkerId,
-    /// The file that it runs; `None` if there was none.
+    /// The file that it runs; `None` if there is none.
     image: Option<Identity>,
-    /// What went wrong, for the notice.
-    trouble: Option<String>,
+    /// Why it failed, for the notice.
+    failure: Option<String>,
 }
 
 impl Master {
-    /// Fails if the program on disk is not to be tried.
-    pub(super) fn begin_trial(&mut self, worker: WorkerId) -> Result<(), String> {
-        self.trial = Some(Trial {
+    /// Fails if the program on disk must not be executed.
+    pub(super) fn begin_canary(&mut self, worker: WorkerId) -> Result<(), String> {
+        self.upgrade.canary = Some(Canary {
             worker,
-            image: self.program.identity().ok(),
-            trouble: None,
+            image: self.upgrade.program.identity().ok(),
+            failure: None,
         });
         self.trust_program()
     }
 
-    /// Fails if workers run as another user, who could make the master execute another program.
+    /// Fails if the workers' user could replace the program that the master would execute.
     fn trust_program(&self) -> Result<(), String> {
-        let Some(user) = self.credentials.filter(|user| user.is_another_user()) else {
+        let Some(user) = self
+            .spawner
+            .credentials
+            .filter(|user| user.is_another_user())
+        else {
             return Ok(());
         };
-        match self.program.changeable_by(user) {
+        match self.upgrade.program.changeable_by(user) {
             Ok(Some(path)) => Err(format!(
                 "the workers' {user} may change {} by its owner or mode, and the master would \
                  execute it",
                 path.display()
             )),
             Ok(None) => Ok(()),
-            // What is not there cannot be executed, which the spawn tells better.
+            // The spawn gives a better error for a file that is not there.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(format!("who may change it is not known: {error}")),
+            Err(error) => Err(format!("cannot find out who may change it: {error}")),
         }
     }
 
-    /// The trial of this worker, if it is the canary.
-    pub(super) fn trial_of(&self, worker: WorkerId) -> Option<&Trial> {
-        self.trial.as_ref().filter(|trial| trial.worker == worker)
+    pub(super) fn is_canary(&self, worker: WorkerId) -> bool {
+        self.upgrade
+            .canary
+            .as_ref()
+            .is_some_and(|canary| canary.worker == worker)
     }
 
-    /// Notes what will be told as the reason when the upgrade is abandoned.
-    pub(super) fn canary_failed(&mut self, trouble: String) {
-        if let Some(trial) = &mut self.trial {
-            trial.trouble = Some(trouble);
+    /// Keeps why the canary failed, for the notice that the upgrade is abandoned.
+    pub(super) fn canary_failed(&mut self, failure: String) {
+        if let Some(canary) = &mut self.upgrade.canary {
+            canary.failure = Some(failure);
         }
     }
 
-    /// A worker accepts connections. A canary must be able to take over besides, which is asked
-    /// before the exec: after it nobody is left who could do without it.
-    pub(super) fn heard_ready(&mut self, worker: WorkerId, reads: Versions) {
-        let ours = state::VERSION;
-        if self.trial_of(worker).is_some() && !reads.include(ours) {
+    /// A worker accepts connections. A canary's image must also read this master's state. The
+    /// master checks that before the exec, because after it there is no way back.
+    pub(super) fn on_ready(&mut self, worker: WorkerId, reads: Versions) {
+        let ours = VERSION;
+        if self.is_canary(worker) && !reads.include(ours) {
             self.canary_failed(format!(
                 "it reads {reads} of a master's state, and this master writes version {ours}"
             ));
-            return self.tell_supervisor(Event::CanaryIncompatible);
+            return self.handle_event(Event::CanaryIncompatible);
         }
-        self.tell_supervisor(Event::Ready(worker));
+        self.handle_event(Event::Ready(worker));
     }
 
-    pub(super) fn tell_upgrade_abandoned(&mut self, why: Abandoned) {
+    pub(super) fn on_upgrade_abandoned(&mut self, why: Abandoned) {
         let mut why = why.to_string();
-        let trouble = self.trial.as_mut().and_then(|trial| trial.trouble.take());
-        if let Some(trouble) = trouble {
-            why = format!("{why}: {trouble}");
+        let failure = self
+            .upgrade
+            .canary
+            .as_mut()
+            .and_then(|canary| canary.failure.take());
+        if let Some(failure) = failure {
+            why = format!("{why}: {failure}");
         }
-        // An operator may have put the new binary elsewhere than where it is looked for.
-        let why = format!("{}: {why}", self.program.path().display());
+        // With the path, because the operator may have put the new binary elsewhere.
+        let why = format!("{}: {why}", self.upgrade.program.path().display());
         tracing::warn!("upgrade abandoned: {why}");
-        self.notify(&Notice::UpgradeAbandoned { why });
+        self.observers.notify(&Notice::UpgradeAbandoned { why });
     }
 
-    /// Becomes the next image, or tells the supervisor that it could not.
+    /// Becomes the next image, or reports `UpgradeFailed`.
     pub(super) fn exec_in_place(&mut self) {
-        let tried = self.trial.as_ref().and_then(|trial| trial.image);
-        if tried.is_none() || self.program.identity().ok() != tried {
+        let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
+        if tried.is_none() || self.upgrade.program.identity().ok() != tried {
             self.canary_failed(
                 "it is not the file any more that the canary was started from".into(),
             );
-            return self.tell_supervisor(Event::UpgradeFailed);
+            return self.handle_event(Event::UpgradeFailed);
         }
         if let Err(why) = self.trust_program() {
             self.canary_failed(why);
-            return self.tell_supervisor(Event::UpgradeFailed);
+            return self.handle_event(Event::UpgradeFailed);
         }
-        let (error, asked) = match self.leave() {
+        let (error, commands) = match self.detach() {
             Err(error) => (error, Vec::new()),
             Ok(state) => {
                 let Err(error) = state.exec();
-                (error, self.stay(state))
+                (error, self.restore(state))
             }
         };
         self.canary_failed(error.to_string());
-        self.tell_supervisor(Event::UpgradeFailed);
-        asked.into_iter().for_each(|command| self.obey(command));
+        self.handle_event(Event::UpgradeFailed);
+        commands
+            .into_iter()
+            .for_each(|command| self.apply_command(command));
     }
 
-    /// Gives away what crosses.
-    fn leave(&mut self) -> io::Result<State> {
-        Ok(State {
-            scoreboard: self.scoreboard.share()?,
+    /// Moves what crosses out of this master.
+    fn detach(&mut self) -> io::Result<MasterState> {
+        Ok(MasterState {
+            scoreboard: self.workers.scoreboard.share()?,
             ticket_keys: self.secrets.as_ref().and_then(Secrets::share_keys),
             tls_files: self.secrets.as_ref().and_then(Secrets::share_files),
-            program: self.program.clone(),
-            nesting: self.nesting,
-            credentials: self.credentials,
+            program: self.upgrade.program.clone(),
+            nesting: self.spawner.nesting,
+            credentials: self.spawner.credentials,
             signals: self.signals.before(),
             supervisor: self.supervisor.snapshot(),
-            listeners: self.listeners.leave(),
-            processes: std::mem::take(&mut self.processes),
-            respawning: std::mem::take(&mut self.respawning),
-            deaths: std::mem::take(&mut self.deaths),
+            listeners: self.listeners.detach(),
+            processes: std::mem::take(&mut self.workers.processes),
+            respawning: std::mem::take(&mut self.workers.respawning),
+            failures: std::mem::take(&mut self.failures.recent),
             pid_file: self.pid_file.take(),
-            asked: std::iter::from_fn(|| self.asked()).collect(),
+            commands: std::iter::from_fn(|| self.next_command()).collect(),
         })
     }
 
-    /// The service manager has been told of the start by the image before this one.
-    fn resume_init(&mut self) {
-        let serving = self.processes.values();
-        let serving = serving.filter(|process| process.asked == Asked::Nothing);
-        self.init.resume(
-            self.listeners.addresses(),
-            self.workers,
-            serving.map(Process::info),
-        );
+    /// The image before this one has told the service manager and its handles of the start.
+    fn resume_observers(&mut self) {
+        let addresses = self.listeners.addresses();
+        self.commands.handle.set_serving(&addresses);
+        let (count, workers) = (self.workers.count, self.workers.wanted());
+        self.observers.init.resume(addresses, count, workers);
     }
 
-    /// Takes it back, since this image goes on; what was asked for meanwhile is still to be done.
-    fn stay(&mut self, state: State) -> Vec<Command> {
-        self.listeners.stay(state.listeners);
-        self.processes = state.processes;
-        self.respawning = state.respawning;
-        self.deaths = state.deaths;
+    /// Moves it back, because this image goes on. Returns the commands that have come meanwhile.
+    fn restore(&mut self, state: MasterState) -> Vec<Command> {
+        self.listeners.restore(state.listeners);
+        self.workers.processes = state.processes;
+        self.workers.respawning = state.respawning;
+        self.failures.recent = state.failures;
         self.pid_file = state.pid_file;
-        state.asked
+        state.commands
     }
 }
 
-/// The master in the next image. Only what makes it impossible to go on is an error: there is no
-/// image left that would.
-pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
+/// The master in the next image. It fails only if it cannot go on at all, because no other image
+/// can.
+pub(super) fn resume(
+    setup: Setup,
+    credentials: Result<Option<Credentials>, String>,
+    state: RawFd,
+) -> Result<Master, Error> {
     let Setup {
         config,
         workers,
         tls,
-        credentials,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     let state = read(state)?;
     let signals =
@@ -195,7 +232,6 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
         tracing::error!(%error, "the limit on descriptors stays");
     }
     warn_of_root(&config);
-    // The canary, which runs as the workers did, could not tell.
     let credentials = credentials.unwrap_or_else(|error| {
         tracing::error!("{error}; workers run as before");
         state.credentials
@@ -205,54 +241,51 @@ pub(super) fn resume(setup: Setup, state: RawFd) -> Result<Master, Error> {
     let epoch = state.supervisor.now();
     let mut processes = state.processes;
     let scoreboard = take_scoreboard(state.scoreboard, &mut processes)?;
-    let (secrets, known) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
+    let (secrets, origin) = Secrets::resume(tls, state.ticket_keys, state.tls_files);
     let mut master = Master {
-        workers: state.supervisor.workers().get(),
+        workers: Workers {
+            count: state.supervisor.workers().get(),
+            processes,
+            respawning: state.respawning,
+            scoreboard,
+        },
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
-        epoch,
-        started: Instant::now(),
-        program: state.program,
-        trial: None,
-        nesting: state.nesting,
-        credentials,
-        requests: Requests::new(config.worker_requests),
+        clock: Clock::starting_at(epoch),
         signals,
-        asks,
+        commands: Commands::new(handle, commands, &config),
         listeners,
         listener_watch: ListenerWatch::default(),
-        scoreboard,
-        next_shares: shares::first_look(&config, secrets.as_ref()),
+        spawner: Spawner {
+            nesting: state.nesting,
+            credentials,
+        },
+        upgrade: Upgrade::of(state.program),
+        failures: Failures::of(state.failures),
+        observers: Observers {
+            hooks,
+            announcer: config.announce_fd.and_then(announcer),
+            init: Init::of_this_process(),
+        },
+        next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
-        hang_watch: patrol::watch(&config),
-        processes,
-        respawning: state.respawning,
-        deaths: state.deaths,
-        fallen: None,
-        refused: None,
-        hooks,
-        handle,
-        announcer: config.announce_fd.and_then(announcer),
-        init: Init::of_this_process(),
+        hang: hang::from_config(&config),
         pid_file,
     };
-    master.resume_init();
-    master.handle.set_serving(&master.listeners.addresses());
-    // The canary was started without the new address or keys, so it has to be replaced as well.
-    if news == News::Address || known == Known::ToNobody {
-        master.tell_supervisor(Event::Reload);
+    master.resume_observers();
+    // The canary was started without the new address or keys, so it is replaced too.
+    if news == NewAddresses::Some || origin == KeyOrigin::Made {
+        master.handle_event(Event::Reload);
     }
-    for command in state.asked {
-        master.obey(command);
+    for command in state.commands {
+        master.apply_command(command);
     }
-    // Whoever has ended in the last moments of the image before was announced to that one.
-    master.reap();
     Ok(master)
 }
 
-fn read(state: RawFd) -> Result<State, Error> {
+fn read(state: RawFd) -> Result<MasterState, Error> {
     exec::take_state(state)
         .map_err(|error| error.to_string())
-        .and_then(|bytes| State::read(&bytes))
+        .and_then(|bytes| MasterState::read(&bytes))
         .map_err(Error::Upgrade)
 }
 
@@ -268,8 +301,8 @@ fn announcer(fd: RawFd) -> Option<Announcer> {
         .ok()
 }
 
-/// The counts go on. Should this image not understand them, which another version of the state
-/// prevents, they begin anew.
+/// The scoreboard of the image before this one. If its layout is another, all counts begin at zero;
+/// the version of the state prevents that.
 fn take_scoreboard(
     fd: OwnedFd,
     processes: &mut BTreeMap<WorkerId, Process>,

@@ -1,5 +1,6 @@
-//! The control channel: a `SOCK_SEQPACKET` pair, one message a packet, listeners as `SCM_RIGHTS`.
-//! The end of either side is the lifeline of the other.
+//! The control channel between the master and a worker: a `SOCK_SEQPACKET` pair with one message in
+//! each packet, and descriptors as `SCM_RIGHTS`. When one process ends, the other sees the end of
+//! the channel.
 
 #[cfg(test)]
 mod fuzz;
@@ -18,50 +19,49 @@ use crate::protocol::state::Versions;
 use crate::record::{Malformed, Reader, Record, Writer};
 use crate::sys::fds;
 
-/// How long a worker goes by a [`ToWorker::Share`]; then what the master has seen is old. As often
-/// it looks anew.
+/// How long a [`ToWorker::Share`] is valid, and how often the master compares the loads.
 pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 
-/// The most addresses of a server: an adoption is one message with a listener of each of them and
-/// an inbox.
+/// The most addresses of a server: one message of an adoption carries a listener for each address,
+/// and an inbox.
 pub(crate) const ADDRESSES_MAX: usize = fds::MESSAGE_FDS_MAX - 1;
 
-/// The longest message. Reasons are cut to fit.
+/// The longest message. Longer error texts are cut.
 const LEN_MAX: usize = 1024;
 
-/// One side of a channel. Clones are the same side; it ends with the last of them.
+/// One side of a channel. Clones are the same side, which closes when the last one is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     fd: Arc<OwnedFd>,
 }
 
-/// What the master says.
+/// A message of the master.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
-    /// Finish what is open and leave. Heard again, it is [`Idle::Close`]: the heir is gone.
+    /// Finish what is open and exit. A second one is [`Idle::Close`]: no worker takes over.
     Drain(Idle),
-    /// Attend to a slot without a serving worker too: to what is handed over to it, and to these
-    /// listeners.
+    /// Attend to a slot whose own worker does not serve: accept from these listeners and from its
+    /// inbox.
     Adopt {
         slot: Slot,
         inbox: OwnedFd,
         listeners: Vec<OwnedFd>,
     },
-    /// As `Adopt`, but descriptors were lost on the way: this process has no numbers for them.
+    /// An `Adopt` whose descriptors were lost, because this process is at its limit.
     NotReceived(Slot),
     /// Stop attending to that slot.
     Release(Slot),
     /// Call the hook that reopens logs.
     ReopenLogs,
-    /// Stamp your heartbeat: you look as if you hung.
+    /// Write a heartbeat: the master is in doubt whether the worker hangs.
     Beat,
-    /// Give so many connections to a sibling, by its slot's inbox.
+    /// Give so many connections to another slot, by its inbox.
     Share { connections: u16, inbox: OwnedFd },
 }
 
-/// A [`ToWorker`] as the master says it: descriptors are lent, it keeps its own.
+/// A [`ToWorker`] as the master sends it, with borrowed descriptors.
 #[derive(Clone, Debug)]
-pub(crate) enum Order<'a> {
+pub(crate) enum ToWorkerRef<'a> {
     Drain(Idle),
     Adopt {
         slot: Slot,
@@ -77,32 +77,32 @@ pub(crate) enum Order<'a> {
     },
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToMaster {
-    /// I have served my share and am to be replaced.
+    /// The worker has served its share and asks to be replaced.
     Spent,
-    /// Somebody else than you has told me to drain; I accept no more.
+    /// The worker got a signal that was not from the master. It drains, and accepts no more.
     Leaving,
-    /// I accept connections; and a master of my image reads these versions of a master's state.
+    /// The worker accepts connections. A master of its image reads these versions of a state.
     Ready(Versions),
-    /// Nothing is open any more; so many connections had to be cut.
+    /// The worker has drained. It had to cut so many connections.
     Drained { cut: u32 },
-    /// I cannot go on, and why.
+    /// The worker ends because of this error.
     Failed(String),
-    /// I do not attend to this slot, which I was told to adopt.
+    /// The worker could not adopt this slot.
     NotAdopted(Slot),
-    /// Somebody in this worker asks this of you.
+    /// A handle in the worker gives this command.
     Asked(Command),
 }
 
-/// What came out of a channel.
+/// The result of receiving from a channel.
 #[derive(Debug)]
 pub(crate) enum Received<T> {
     Message(T),
-    /// The other side is gone.
+    /// The other side is closed.
     End,
-    /// Nothing for now.
+    /// There is no message now.
     Nothing,
 }
 
@@ -119,34 +119,34 @@ impl Channel {
         Self { fd: Arc::new(fd) }
     }
 
-    /// Watches, inside a tokio runtime, for the other side to say something or to end.
+    /// Waits for messages and for the end. Call inside a tokio runtime.
     pub(crate) fn watch(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
         fds::watch_readable(Arc::clone(&self.fd))
     }
 
-    /// Tells the worker something.
-    pub(crate) fn tell_worker(&self, message: Order<'_>) -> io::Result<()> {
+    /// Sends a message to the worker.
+    pub(crate) fn send_to_worker(&self, message: ToWorkerRef<'_>) -> io::Result<()> {
         let raw: Vec<RawFd> = message.fds().map(|fd| fd.as_raw_fd()).collect();
         fds::send(self, &message.encode(), &raw)
     }
 
-    pub(crate) fn tell_master(&self, message: &ToMaster) -> io::Result<()> {
+    pub(crate) fn send_to_master(&self, message: &ToMaster) -> io::Result<()> {
         fds::send(self, &message.encode(), &[])
     }
 
-    /// What the master has said.
-    pub(crate) fn hear_master(&self) -> io::Result<Received<ToWorker>> {
-        self.hear(fds::receive, ToWorker::decode)
+    /// Receives the next message of the master.
+    pub(crate) fn recv_from_master(&self) -> io::Result<Received<ToWorker>> {
+        self.recv(fds::receive, ToWorker::decode)
     }
 
-    /// What the worker has said. Descriptors from a worker are an error, after which the channel is
-    /// to be [discarded](crate::sys::discard).
-    pub(crate) fn hear_worker(&self) -> io::Result<Received<ToMaster>> {
+    /// Receives the next message of the worker. Descriptors from a worker are an error; after it
+    /// the master must [discard](crate::sys::discard) the channel.
+    pub(crate) fn recv_from_worker(&self) -> io::Result<Received<ToMaster>> {
         let receive = |from, bytes: &mut [u8]| Ok((fds::receive_bytes(from, bytes)?, ()));
-        self.hear(receive, |bytes, ()| ToMaster::decode(bytes))
+        self.recv(receive, |bytes, ()| ToMaster::decode(bytes))
     }
 
-    fn hear<'a, T, D>(
+    fn recv<'a, T, D>(
         &'a self,
         receive: impl Fn(BorrowedFd<'a>, &mut [u8]) -> io::Result<(usize, D)>,
         decode: impl Fn(&[u8], D) -> Option<T>,
@@ -159,10 +159,10 @@ impl Channel {
                 None => Err(io::ErrorKind::InvalidData.into()),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
-            // The other side died with messages of ours unread (unix(7)). That is told once, and
-            // before what it said itself.
+            // The other side has ended with unread messages (unix(7)). The kernel reports that
+            // once, before the messages of the other side.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                self.hear(receive, decode)
+                self.recv(receive, decode)
             }
             Err(error) => Err(error),
         }
@@ -175,7 +175,7 @@ impl AsFd for Channel {
     }
 }
 
-/// Only the master's sides cross, into its next image.
+/// Only the master's side crosses into the next image.
 impl Record for Channel {
     fn put(&self, to: &mut Writer) {
         self.fd.put(to);
@@ -192,7 +192,7 @@ impl AsRawFd for Channel {
     }
 }
 
-impl Order<'_> {
+impl ToWorkerRef<'_> {
     fn encode(&self) -> Vec<u8> {
         match self {
             Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
@@ -200,7 +200,7 @@ impl Order<'_> {
             Self::Adopt {
                 slot, listeners, ..
             } => {
-                // Beyond ADDRESSES_MAX, as upgrades can add them up, the kernel refuses to send.
+                // Upgrades may add addresses beyond ADDRESSES_MAX. Then the kernel refuses to send.
                 let count = u8::try_from(listeners.len()).unwrap_or(u8::MAX);
                 [&with_number(b'A', slot.0)[..], &[count]].concat()
             }
@@ -285,7 +285,7 @@ impl ToMaster {
             b'S' if rest.is_empty() => Some(Self::Spent),
             b'L' if rest.is_empty() => Some(Self::Leaving),
             b'R' if rest.is_empty() => Some(Self::Ready(Versions::NONE)),
-            // What a later image says besides is for later masters.
+            // A later image may send more, which is for later masters.
             b'R' => Versions::take(&mut Reader::new(rest)).ok().map(Self::Ready),
             b'D' => Some(Self::Drained {
                 cut: u32::from_le_bytes(rest.try_into().ok()?),
@@ -307,24 +307,24 @@ mod tests {
     use crate::handle::Stop;
 
     #[test]
-    fn last_words_arrive_though_ours_were_not_read() {
+    fn a_last_message_arrives_though_the_worker_has_read_none() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let drain = Order::Drain(Idle::Close);
-        master.tell_worker(drain).expect("room for one");
-        let words = ToMaster::Failed("no database".into());
-        worker.tell_master(&words).expect("room for one");
+        let drain = ToWorkerRef::Drain(Idle::Close);
+        master.send_to_worker(drain).expect("room for one");
+        let last = ToMaster::Failed("no database".into());
+        worker.send_to_master(&last).expect("room for one");
         drop(worker);
-        let Ok(Received::Message(heard)) = master.hear_worker() else {
-            panic!("the last words are lost")
+        let Ok(Received::Message(received)) = master.recv_from_worker() else {
+            panic!("the last message is lost")
         };
-        assert_eq!(heard, words);
-        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+        assert_eq!(received, last);
+        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
     }
 
     #[test]
-    fn what_a_worker_says_arrives() {
+    fn messages_of_a_worker_arrive() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let said = [
+        let sent = [
             ToMaster::Spent,
             ToMaster::Leaving,
             ToMaster::Ready(Versions::OURS),
@@ -333,42 +333,42 @@ mod tests {
             ToMaster::NotAdopted(Slot(300)),
             ToMaster::Asked(Command::Stop(Stop::Now)),
         ];
-        for message in &said {
-            worker.tell_master(message).expect("room for one");
+        for message in &sent {
+            worker.send_to_master(message).expect("room for one");
         }
-        for message in said {
-            let Received::Message(heard) = master.hear_worker().expect("heard") else {
+        for message in sent {
+            let Received::Message(received) = master.recv_from_worker().expect("received") else {
                 panic!("{message:?} is missing")
             };
-            assert_eq!(heard, message);
+            assert_eq!(received, message);
         }
-        assert!(matches!(master.hear_worker(), Ok(Received::Nothing)));
+        assert!(matches!(master.recv_from_worker(), Ok(Received::Nothing)));
         drop(worker);
-        assert!(matches!(master.hear_worker(), Ok(Received::End)));
+        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
     }
 
     #[test]
-    fn a_worker_that_is_just_ready_reads_no_state() {
+    fn a_ready_without_versions_means_that_no_state_is_read() {
         let ready = ToMaster::decode(b"R");
         assert_eq!(ready, Some(ToMaster::Ready(Versions::NONE)));
     }
 
     #[test]
-    fn inbox_and_listeners_travel_with_an_adoption() {
+    fn an_adoption_carries_inbox_and_listeners() {
         let (master, worker) = Channel::pair().expect("a pair");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let (inbox, _other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = Order::Adopt {
+        let adopt = ToWorkerRef::Adopt {
             slot: Slot(300),
             inbox: inbox.as_fd(),
             listeners: vec![listener.as_fd()],
         };
-        master.tell_worker(adopt).expect("room for one");
+        master.send_to_worker(adopt).expect("room for one");
         let Ok(Received::Message(ToWorker::Adopt {
             slot,
             inbox,
             listeners,
-        })) = worker.hear_master()
+        })) = worker.recv_from_master()
         else {
             panic!("an adoption")
         };
@@ -377,9 +377,9 @@ mod tests {
     }
 
     #[test]
-    fn an_adoption_that_lost_descriptors_is_known_as_such() {
+    fn an_adoption_that_lost_descriptors_is_not_received() {
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = Order::Adopt {
+        let adopt = ToWorkerRef::Adopt {
             slot: Slot(300),
             inbox: inbox.as_fd(),
             listeners: vec![other.as_fd(); ADDRESSES_MAX],
@@ -396,23 +396,25 @@ mod tests {
             assert_eq!(slot, Slot(300));
         }
         let (master, worker) = Channel::pair().expect("a pair");
-        master.tell_worker(adopt).expect("as many as may");
-        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.hear_master() else {
+        master.send_to_worker(adopt).expect("as many as may");
+        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.recv_from_master()
+        else {
             panic!("an adoption")
         };
         assert_eq!(listeners.len(), ADDRESSES_MAX);
     }
 
     #[test]
-    fn the_inbox_travels_with_what_is_to_go_there() {
+    fn a_share_carries_the_inbox() {
         let (master, worker) = Channel::pair().expect("a pair");
         let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let share = Order::Share {
+        let share = ToWorkerRef::Share {
             connections: 300,
             inbox: inbox.as_fd(),
         };
-        master.tell_worker(share).expect("room for one");
-        let Ok(Received::Message(ToWorker::Share { connections, inbox })) = worker.hear_master()
+        master.send_to_worker(share).expect("room for one");
+        let Ok(Received::Message(ToWorker::Share { connections, inbox })) =
+            worker.recv_from_master()
         else {
             panic!("a share")
         };
@@ -422,33 +424,33 @@ mod tests {
     }
 
     #[test]
-    fn what_the_master_says_without_descriptors_arrives() {
+    fn messages_of_the_master_without_descriptors_arrive() {
         let (master, worker) = Channel::pair().expect("a pair");
-        let said = [
-            Order::Drain(Idle::HandOver),
-            Order::Drain(Idle::Close),
-            Order::Release(Slot(300)),
-            Order::ReopenLogs,
-            Order::Beat,
+        let sent = [
+            ToWorkerRef::Drain(Idle::HandOver),
+            ToWorkerRef::Drain(Idle::Close),
+            ToWorkerRef::Release(Slot(300)),
+            ToWorkerRef::ReopenLogs,
+            ToWorkerRef::Beat,
         ];
-        for message in said.clone() {
-            master.tell_worker(message).expect("room for one");
+        for message in sent.clone() {
+            master.send_to_worker(message).expect("room for one");
         }
-        for message in said {
-            let Received::Message(heard) = worker.hear_master().expect("heard") else {
+        for message in sent {
+            let Received::Message(received) = worker.recv_from_master().expect("received") else {
                 panic!("{message:?} is missing")
             };
-            assert_eq!(format!("{heard:?}"), format!("{message:?}"));
+            assert_eq!(format!("{received:?}"), format!("{message:?}"));
         }
     }
 
     #[test]
-    fn a_reason_is_cut_between_characters() {
+    fn a_long_error_is_cut_between_characters() {
         let (master, worker) = Channel::pair().expect("a pair");
         worker
-            .tell_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
+            .send_to_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
             .expect("cut to fit");
-        let Ok(Received::Message(ToMaster::Failed(why))) = master.hear_worker() else {
+        let Ok(Received::Message(ToMaster::Failed(why))) = master.recv_from_worker() else {
             panic!("a reason")
         };
         assert!(

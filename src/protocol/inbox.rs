@@ -1,11 +1,11 @@
-//! The inbox of a slot: by it connections go to whoever attends to the slot, from a worker that
-//! drains or from a sibling that has more to do. A `SOCK_SEQPACKET` pair, one connection a message,
-//! its descriptor as `SCM_RIGHTS`.
+//! The inbox of a slot. A worker that drains, or that has more connections than others, sends
+//! connections to it. The worker that attends to the slot receives them. It is a `SOCK_SEQPACKET`
+//! pair with one connection in each message, whose descriptor is sent as `SCM_RIGHTS`.
 //!
-//! The master keeps both ends for good, so what is in it outlives sender and receiver alike. It
-//! holds some 270 connections (unix(7), `SO_SNDBUF`); the rest stay with the sender until there is
-//! room. One a message, though a message could carry hundreds: so a receiver takes no more than it
-//! may hold, and what cannot be sent is still whole in the sender's hands.
+//! The master keeps both ends, so connections in the inbox outlive sender and receiver. The inbox
+//! holds some 270 connections (unix(7), `SO_SNDBUF`); the others stay with the sender until there
+//! is room. A message could carry hundreds of connections. It carries one, so that a receiver takes
+//! no more than it may hold, and so that a connection that cannot be sent stays with the sender.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,18 +20,18 @@ use crate::proxy::Forwarded;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::fds;
 
-/// How a message is written. A receiver of another version closes the connection; the sender may
-/// be of another image.
+/// The version of a message. The sender may be of another image; a receiver closes connections that
+/// come in another version.
 const VERSION: u8 = 1;
 
-/// The most bytes that travel along that were read and not answered. A pair takes messages of
-/// three times that size.
+/// The most bytes of a message that were read and not processed. A pair takes messages of three
+/// times that size.
 pub(crate) const READ_AHEAD_MAX: usize = 64 * 1024;
 
-/// Version, address and bytes: a path is short (unix(7), `sun_path`).
+/// The longest message: version, addresses and bytes. A path is short (unix(7), `sun_path`).
 const LEN_MAX: usize = READ_AHEAD_MAX + 256;
 
-/// Both ends.
+/// Both ends of an inbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     sender: OwnedFd,
@@ -40,25 +40,26 @@ pub(crate) struct Inbox {
 
 record!(Inbox { sender, receiver });
 
-/// The end that connections are put into. Clones are the same.
+/// The end that connections are sent to. Clones are the same end.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender(Arc<OwnedFd>);
 
-/// The end that they are taken from. Several may have it; each connection goes to one of them.
+/// The end that connections are received from. If several processes have it, each connection goes
+/// to one of them.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     watch: AsyncFd<Arc<OwnedFd>>,
     bytes: Vec<u8>,
 }
 
-/// What is told of a connection besides its descriptor; its client's address the socket knows.
+/// What is sent with the descriptor of a connection. The socket itself knows the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// The listener's address.
+    /// The address of the listener.
     pub(crate) local: Address,
-    /// What a balancer said of the client. The header itself is read, and never comes again.
+    /// The addresses in the PROXY header, which was read and does not come again.
     pub(crate) forwarded: Option<Forwarded>,
-    /// What was read and not answered, usually nothing.
+    /// The bytes that were read and not processed, usually none.
     pub(crate) read_ahead: Bytes,
 }
 
@@ -76,24 +77,25 @@ impl Inbox {
         self.receiver.as_fd()
     }
 
-    /// Whether somebody ought to take a connection.
+    /// Whether a connection waits in the inbox.
     pub(crate) fn is_waited_in(&self) -> bool {
         fds::is_readable(&self.receiver)
     }
 }
 
 impl Sender {
-    /// One that was inherited.
+    /// A sender that was inherited.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self(Arc::new(fd))
     }
 
-    /// Watches, inside a tokio runtime, for there to be room.
+    /// Waits for room. Call inside a tokio runtime.
     pub(crate) fn watch(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
         fds::watch_writable(Arc::clone(&self.0))
     }
 
-    /// Puts a connection in, which is to be dropped here then. `WouldBlock` if there is no room.
+    /// Sends a connection. The caller drops its own descriptor then. `WouldBlock` if there is no
+    /// room.
     pub(crate) fn send(&self, connection: impl AsFd, note: &Note) -> io::Result<()> {
         if note.read_ahead.len() > READ_AHEAD_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -103,7 +105,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// One that was inherited or adopted. To be called inside a tokio runtime.
+    /// A receiver that was inherited or adopted. Call inside a tokio runtime.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             watch: fds::watch_readable(Arc::new(fd))?,
@@ -114,7 +116,7 @@ impl Receiver {
     /// Takes the next connection, as [`Receiver::take`] does.
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Note)>> {
         loop {
-            // Asked first: it costs nothing as long as nothing comes.
+            // First the readiness: this costs no system call while no connection comes.
             ready!(self.watch.poll_read_ready(cx))?.retain_ready();
             if let Some(taken) = self.take()? {
                 return Poll::Ready(Ok(taken));
@@ -123,8 +125,8 @@ impl Receiver {
         }
     }
 
-    /// Takes the next connection; `None` if there is none now. Without a free descriptor nothing is
-    /// taken. What somebody else's message holds is closed and told.
+    /// Takes the next connection; `None` if there is none now. Takes nothing if the process has no
+    /// free descriptor. Closes and logs what comes in another version.
     pub(crate) fn take(&mut self) -> io::Result<Option<(OwnedFd, Note)>> {
         self.bytes.resize(LEN_MAX, 0);
         loop {
@@ -134,11 +136,11 @@ impl Receiver {
                     (Ok(note), mut fds) if fds.len() == 1 => {
                         return Ok(fds.pop().map(|connection| (connection, note)));
                     }
-                    // No receiver is left without a sender, but not to spin is worth a line.
+                    // The master always has the sender, but without this the loop could spin.
                     (_, _) if len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                     (_, fds) => tracing::error!(
                         connections = fds.len(),
-                        "handed over in a way that this image does not know; closed"
+                        "handed over in a version that this image does not know; closed"
                     ),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -198,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Inside a runtime, as workers have one.
+    /// Runs the test inside a runtime.
     fn with_inbox(test: impl FnOnce(Sender, Receiver)) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_note_is_refused_without_a_panic() {
+    fn other_bytes_are_refused_without_a_panic() {
         let whole = note(b"").encode();
         for length in 0..whole.len() {
             assert_eq!(Note::decode(&whole[..length]), Err(Malformed), "{length}");
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_seen_from_outside() {
+    fn the_master_sees_that_a_connection_waits() {
         let inbox = Inbox::new().expect("a pair");
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         assert!(!inbox.is_waited_in());
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_image_sent_is_passed_over_and_closed() {
+    fn connections_in_another_version_are_passed_over_and_closed() {
         with_inbox(|sender, mut receiver| {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
             for bytes in [&b"\x02"[..], &[0; LEN_MAX + 1]] {
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_an_inbox_and_to_what_travels_along() {
+    fn an_inbox_and_the_bytes_of_a_message_have_a_limit() {
         with_inbox(|sender, mut receiver| {
             let (ours, _theirs) = UnixStream::pair().expect("a pair");
             let long = Note {

@@ -1,9 +1,10 @@
-//! What a worker inherits at exec: one environment variable that names the master, the seat and
-//! the descriptors, and the descriptors themselves under the numbers they had in the master.
+//! What a worker inherits at exec: an environment variable that names the master, the slot and the
+//! descriptors, and the descriptors themselves, with the numbers that they have in the master.
 //!
-//! The variable is believed only by a direct descendant of the master it names. A worker never
-//! edits its environment, so a program it starts sees the variable too; there the master's pid is
-//! not that of the process that started it, and the channel is not open: it is nobody's worker.
+//! A process believes the variable only if the master that it names has started the process. A
+//! worker does not edit its environment, so a program that a worker starts sees the variable too.
+//! But the master has not started that program, and the channel is not open there, so it is no
+//! worker.
 
 #[cfg(test)]
 mod fuzz;
@@ -24,16 +25,16 @@ use crate::sys::{exec, fds};
 /// The variable's name.
 pub(crate) const MARKER: &str = "PREFORK_SERVER_WORKER";
 
-/// Names the state that the image before this one has left, in the master that goes on. As a
-/// worker's marker it stays in the environment; it is believed only by the process that left it,
-/// as long as that has not taken it, and workers are started without it.
+/// The variable that names the state of the image before, in a master that was upgraded. It stays
+/// in the environment, as the marker of a worker does. Only the process that left the state
+/// believes it, until it has taken the state. Workers are started without it.
 const UPGRADE: &str = "PREFORK_SERVER_UPGRADE";
 
-/// In a marker, in place of a descriptor that there is not.
+/// Replaces a descriptor in a marker if there is none.
 const NONE: &str = "-";
 
-/// Servers started by a worker of a server, started by a worker of a server: more than this many
-/// levels is a program that starts itself without end.
+/// The most levels of servers that workers of servers have started. A program with more starts
+/// itself without end.
 const NESTING_MAX: u8 = 3;
 
 /// The variable's content.
@@ -42,36 +43,35 @@ pub(crate) struct Marker {
     pub(crate) master: Pid,
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
-    /// How many slots there are, so that an app can divide a pool.
+    /// How many slots the server has.
     pub(crate) workers: u16,
-    /// 0 for a worker whose master is nobody's worker.
+    /// 0 for a worker whose master no other worker has started.
     pub(crate) nesting: u8,
     pub(crate) channel: RawFd,
     /// The worker's row of the scoreboard.
     pub(crate) row: RawFd,
-    /// The slot's inbox: the end to send to, the end to receive from.
+    /// The slot's inbox: the sender and the receiver.
     pub(crate) inbox: [RawFd; 2],
-    /// If the server speaks TLS: the keys of session tickets, and the files as they were read.
+    /// The keys of session tickets and the files as they were read, if the server speaks TLS.
     pub(crate) ticket_keys: Option<RawFd>,
     pub(crate) tls_files: Option<RawFd>,
     pub(crate) listeners: Vec<RawFd>,
 }
 
-/// What this process is, by its marker.
+/// Whether this process is a master or a worker, by its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
-    /// A master that was another image a moment ago, which has left its state in this descriptor.
+pub(crate) enum ProcessRole {
+    /// A master after an upgrade. The image before it has left its state in this descriptor.
     Upgraded { state: RawFd },
-    /// Nobody's worker; as a master it would be at this level of nesting.
+    /// No worker. As a master it would be at this level of nesting.
     Master { nesting: u8 },
     /// A worker of the master that started it.
     Worker(Marker),
-    /// A worker whose master died while it was being started. It must not serve, and above all it
-    /// must not take itself for a master.
+    /// A worker whose master ended while it was started. It must neither serve nor become a master.
     Orphan,
 }
 
-/// A worker's inheritance, taken.
+/// What a worker has inherited, with owned descriptors.
 #[derive(Debug)]
 pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
@@ -84,8 +84,8 @@ pub(crate) struct Inheritance {
     pub(crate) listeners: Vec<OwnedFd>,
 }
 
-impl Seat {
-    /// Reads the marker and asks the kernel whether it is true.
+impl ProcessRole {
+    /// Reads the variables, and asks the kernel whether they are true.
     pub(crate) fn of_this_process() -> Self {
         let left = std::env::var(UPGRADE).ok();
         if let Some(state) = left.as_deref().and_then(state_of_this_process) {
@@ -115,13 +115,13 @@ impl Seat {
         }
     }
 
-    /// The variable that gives the next image of this process the seat of `Upgraded`.
+    /// The variable that gives the next image of this process the role `Upgraded`.
     pub(crate) fn upgraded(state: &OwnedFd) -> (&'static str, String) {
         let (pid, fd) = (Pid::this(), state.as_raw_fd());
         (UPGRADE, format!("1 {pid} {fd}"))
     }
 
-    /// Takes the variable away from what a command starts.
+    /// Removes the variable from the environment of a command.
     pub(crate) fn hide_upgrade(command: &mut Command) {
         command.env_remove(UPGRADE);
     }
@@ -132,7 +132,7 @@ impl Seat {
     }
 }
 
-/// The descriptor that the variable names, if this process itself has left its state there.
+/// The descriptor that the variable names, if this process has left its state there.
 fn state_of_this_process(text: &str) -> Option<RawFd> {
     let (pid, fd) = text.strip_prefix("1 ")?.split_once(' ')?;
     let fd = fd.parse().ok().filter(|&fd| fd > 2)?;
@@ -143,7 +143,7 @@ fn state_of_this_process(text: &str) -> Option<RawFd> {
 }
 
 impl Marker {
-    /// All that the worker inherits.
+    /// The descriptors that the worker inherits.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         [self.channel, self.row]
             .into_iter()
@@ -202,7 +202,7 @@ impl Marker {
         Some(marker)
     }
 
-    /// Takes the descriptors over. To be called once in a process.
+    /// Takes the descriptors. Call it once in a process.
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
         let row = fds::adopt(self.row)?;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_survives_the_way() {
+    fn a_marker_is_parsed_as_it_was_encoded() {
         assert_eq!(Marker::parse(&marker().encode()), Some(marker()));
         let plain = Marker {
             ticket_keys: None,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_that_is_none_is_not_believed() {
+    fn other_texts_are_no_marker() {
         for text in [
             "",
             "3",
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_left_a_state_goes_on_from_it() {
+    fn only_the_process_that_left_a_state_takes_it() {
         let ours = exec::keep_state(&state::seal(b"", Pid::this())).expect("a memory file");
-        let (_, text) = Seat::upgraded(&ours);
+        let (_, text) = ProcessRole::upgraded(&ours);
         assert_eq!(state_of_this_process(&text), Some(ours.as_raw_fd()));
         let fd = ours.as_raw_fd();
         for text in [
@@ -302,11 +302,11 @@ mod tests {
             assert_eq!(state_of_this_process(&text), None, "{text}");
         }
         let other = exec::keep_state(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
-        let (_, text) = Seat::upgraded(&other);
+        let (_, text) = ProcessRole::upgraded(&other);
         assert_eq!(
             state_of_this_process(&text),
             None,
-            "another process left it"
+            "another process has left it"
         );
     }
 
@@ -317,15 +317,21 @@ mod tests {
         let other = Pid::from_raw(1);
         let made_by_master = |_| Some(master);
         let decide = |starter, maker: &dyn Fn(RawFd) -> Option<Pid>| {
-            Seat::decide(Some(&text), starter, maker)
+            ProcessRole::decide(Some(&text), starter, maker)
         };
-        assert_eq!(decide(master, &made_by_master), Seat::Worker(marker()));
-        assert_eq!(decide(other, &made_by_master), Seat::Orphan);
-        assert_eq!(decide(other, &|_| None), Seat::Master { nesting: 1 });
-        assert_eq!(decide(other, &|_| Some(other)), Seat::Master { nesting: 1 });
         assert_eq!(
-            Seat::decide(None, other, made_by_master),
-            Seat::Master { nesting: 0 }
+            decide(master, &made_by_master),
+            ProcessRole::Worker(marker())
+        );
+        assert_eq!(decide(other, &made_by_master), ProcessRole::Orphan);
+        assert_eq!(decide(other, &|_| None), ProcessRole::Master { nesting: 1 });
+        assert_eq!(
+            decide(other, &|_| Some(other)),
+            ProcessRole::Master { nesting: 1 }
+        );
+        assert_eq!(
+            ProcessRole::decide(None, other, made_by_master),
+            ProcessRole::Master { nesting: 0 }
         );
     }
 }

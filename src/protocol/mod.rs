@@ -1,5 +1,5 @@
-//! What two processes agree on, a master and a worker or a master and its next image; both ends of
-//! each agreement stand side by side.
+//! What two processes agree on: a master and a worker, or a master and its next image. Each file
+//! has both sides of one agreement.
 
 pub(crate) mod channel;
 #[cfg(test)]

@@ -1,16 +1,15 @@
 //! The scoreboard: what workers count, in memory that the master reads.
 //!
-//! Each worker has a page of its own, its row, in a file of its own. The worker writes the row and
-//! the master reads it. No worker has a file with another worker's row or with anything that the
-//! master relies on: which row belongs to which worker the master knows by itself. A hostile worker
-//! can write any number into its own row, so numbers are clamped when they are read.
+//! Each worker has a page of its own, its row, in a file of its own. The worker writes the row, and
+//! the master reads it. No worker has the row of another worker, or memory that the master relies
+//! on: the master knows by itself which row belongs to which worker. A hostile worker can write any
+//! number into its row, so the master clamps what it reads.
 //!
-//! In a reload two workers of one slot live at once, and more may drain, so a row belongs to a
-//! worker and not to a slot. When a process has been reaped the master adds its row to a page that
-//! no worker has. The totals are that page and all rows, so they never fall, whatever becomes of
-//! the workers.
+//! In a reload two workers of a slot run at once, and more may drain. So a row belongs to a worker,
+//! not to a slot. When the master has reaped a process, it adds the row to a page that no worker
+//! has. The totals are that page and all rows, so they never fall.
 //!
-//! A master that execs passes on the descriptor of every page.
+//! An upgrade passes the descriptor of every page to the next image.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,52 +21,52 @@ use crate::record::{Malformed, Reader, Record, Writer};
 use crate::row::{GAUGES, Gauge, Row, RowView, State, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 
-/// The first words of a page. A change of what any word means is a new version.
+/// The first words of a page. Raise the version if the meaning of any word changes.
 const LAYOUT: [u64; 3] = [u64::from_le_bytes(*b"prefork\0"), 2, WORDS as u64];
 
 const _: () = assert!(LAYOUT.len() <= GAUGES);
 
-/// No worker has more connections or requests than this: the kernel's limit on the descriptors of
-/// a process is far below (proc(5), `fs.nr_open`). Sums over all workers do not overflow.
+/// The most connections or requests of a worker: the kernel's limit on the descriptors of a process
+/// is far lower (proc(5), `fs.nr_open`). Sums over all workers do not overflow.
 const GAUGE_MAX: u64 = u32::MAX as u64;
 
-/// A page in the master: the row of a worker, or the counts of those that are gone.
+/// A page in the master: the row of a worker, or the counts of the workers that have ended.
 #[derive(Debug)]
 pub(crate) struct Page {
     fd: OwnedFd,
     map: Mapping,
 }
 
-/// What workers that are gone have counted.
+/// The counts of the workers that have ended.
 #[derive(Debug)]
 pub(crate) struct Scoreboard {
     ended: Page,
 }
 
-/// How a worker is doing, as far as a hang is concerned.
+/// What the master needs of a row to find workers that hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
-    /// When its event loop last went round, on the monotonic clock; zero if it never did. Never
-    /// later than now.
+    /// When its event loop last turned, on the monotonic clock; zero if it never did. Never later
+    /// than now.
     pub(crate) heartbeat: Duration,
-    /// Requests it has begun and not finished.
+    /// Requests that it has begun and not finished.
     pub(crate) requests: u64,
 }
 
-/// What a worker has to do, and can. Each number is at most [`GAUGE_MAX`].
+/// What the master needs of a row to compare loads. Each number is at most [`GAUGE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// As [`Vitals::heartbeat`].
     pub(crate) heartbeat: Duration,
-    /// Connections that it has open, and as many as it may have.
+    /// The connections that it has open, and the most that it may have.
     pub(crate) connections: u64,
     pub(crate) connections_max: u64,
-    /// Those of them that are served, being not at rest.
+    /// The open connections that are not idle.
     pub(crate) served: u64,
 }
 
 impl Page {
-    /// A page in which nothing was counted.
+    /// A page with all counts at zero.
     pub(crate) fn new() -> io::Result<Self> {
         let page = Self::map(memory::create(c"prefork-row", WORDS)?)?;
         for (word, value) in page.map.iter().zip(LAYOUT) {
@@ -89,7 +88,7 @@ impl Page {
     pub(crate) fn vitals(&self, now: Duration) -> Vitals {
         Vitals {
             heartbeat: self.heartbeat(now),
-            // Without a connection there is no heartbeat either.
+            // Without a connection the worker writes no heartbeat.
             requests: match self.gauge(Gauge::Connections) {
                 0 => 0,
                 _ => self.gauge(Gauge::Requests),
@@ -108,7 +107,7 @@ impl Page {
         })
     }
 
-    /// How many connections the row's worker has open; of one that was killed, had.
+    /// How many connections the row's worker has open, or had when it was killed.
     pub(crate) fn connections(&self) -> u32 {
         u32::try_from(self.gauge(Gauge::Connections)).expect("it is at most GAUGE_MAX")
     }
@@ -126,7 +125,7 @@ impl Page {
     }
 }
 
-/// A page crosses by its descriptor. The file cannot have changed its size.
+/// A page crosses by its descriptor. The size of its file cannot change.
 impl Record for Page {
     fn put(&self, to: &mut Writer) {
         self.fd.put(to);
@@ -142,24 +141,24 @@ impl Scoreboard {
         Page::new().map(|ended| Self { ended })
     }
 
-    /// Takes over the scoreboard of the image that ran in this process before. Fails if that image
-    /// had another layout; then the rows of its workers have another layout too.
+    /// Takes over the scoreboard of the image before. Fails if that image had another layout. Then
+    /// the rows of its workers have another layout too.
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         check(&fd)?;
         Page::map(fd).map(|ended| Self { ended })
     }
 
-    /// The descriptor once more, for the next image.
+    /// A duplicate of the descriptor, for the next image.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         self.ended.fd.try_clone()
     }
 
-    /// Keeps what a worker has counted whose process has been reaped.
+    /// Adds the counts of a worker whose process was reaped.
     pub(crate) fn keep(&self, ended: &Page) {
         self.ended.row().absorb(ended.row());
     }
 
-    /// All that was ever counted: by workers that are gone, and by those with these rows.
+    /// All counts: of the workers that have ended, and of those with these rows.
     pub(crate) fn totals<'a>(&'a self, rows: impl Iterator<Item = &'a Page>) -> Totals {
         let mut sum = Sum::new();
         rows.chain([&self.ended])
@@ -168,14 +167,14 @@ impl Scoreboard {
     }
 }
 
-/// The worker's side: its own row. The descriptor is closed.
+/// The worker's side: maps its row and closes the descriptor.
 pub(crate) fn join(fd: OwnedFd) -> io::Result<Row> {
     check(&fd)?;
     let row = Mapping::new(&fd, 0, WORDS)?;
     Ok(Row::shared(as_row(row.leak())))
 }
 
-/// Whether both sides mean the same by each word.
+/// Fails unless the page has the layout of this image.
 fn check(fd: &OwnedFd) -> io::Result<()> {
     let same = memory::words(fd)? == WORDS && {
         let head = Mapping::new(fd, 0, LAYOUT.len())?;
@@ -240,7 +239,7 @@ mod tests {
         assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));
     }
 
-    /// Two generations of a slot at once, a crash: the sum never falls.
+    /// The sum does not fall when a worker ends, though two workers of a slot run at once.
     #[test]
     fn totals_outlive_workers() {
         let scoreboard = Scoreboard::new().expect("memory");
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_image_goes_on_where_this_one_was() {
+    fn the_next_image_goes_on_with_the_same_counts() {
         let (scoreboard, gone, living) = (Scoreboard::new().expect("memory"), page(), page());
         joined(&gone).add(Count::Requests, 5);
         scoreboard.keep(&gone);
@@ -275,7 +274,7 @@ mod tests {
         let left = scoreboard.share().expect("a descriptor");
         let mut writer = Writer::default();
         living.put(&mut writer);
-        // As an exec would: the number stays open, and the mapping is gone.
+        // As after an exec: the descriptor stays open, and the mapping is gone.
         let (bytes, kept) = writer.finish();
         let Page { fd, map } = living;
         drop((scoreboard, map));
@@ -299,10 +298,10 @@ mod tests {
         join(long).expect_err("another length");
     }
 
-    /// Whatever a worker writes to all that it can reach, the master goes on and adds up what the
-    /// others have counted.
+    /// Whatever a worker writes into its page, the master goes on and adds up the counts of the
+    /// others.
     #[test]
-    fn a_worker_that_writes_what_it_likes_reaches_its_own_row_and_no_sum_overflows() {
+    fn a_hostile_worker_reaches_only_its_own_row_and_no_sum_overflows() {
         let scoreboard = Scoreboard::new().expect("memory");
         let (honest, hostile) = (page(), page());
         joined(&honest).add(Count::Requests, 5);

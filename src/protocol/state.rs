@@ -1,9 +1,9 @@
-//! The state that a master leaves to its next image, as both images see it: bytes in an envelope
-//! that tells their form, their owner and whether they are whole.
+//! The envelope of the state that a master leaves to its next image: the version of the bytes, the
+//! process that owns them, and a checksum.
 //!
-//! What a master of one version writes, one of another may not be able to read; and once the next
-//! image runs there is no way back. So each worker says when it is ready which versions a master of
-//! its image reads, and the canary's answer decides before the exec.
+//! A master of another version may not be able to read a state, and once the next image runs there
+//! is no way back. So each worker reports, when it is ready, which versions a master of its image
+//! reads. The master checks the canary's report before the exec.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use nix::unistd::Pid;
 
 use crate::record::{Malformed, Reader, Record, Writer, record};
 
-/// The form in which this image writes its state. To be raised with every change of a record.
+/// The version in which this image writes its state. Raise it with every change of a record.
 pub(crate) const VERSION: u16 = 3;
 
-/// How an envelope begins.
+/// The first bytes of an envelope.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");
 
 /// The versions that an image can read.
@@ -24,20 +24,20 @@ pub(crate) struct Versions {
     newest: u16,
 }
 
-/// Why a state cannot be gone on from.
+/// Why a state cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It is something else.
+    /// The bytes are no state.
     NoState,
-    /// It is in the form of this version.
+    /// The state has this version, which this image does not read.
     Version(u16),
     /// Another process has left it.
     Owner(Pid),
-    /// It is not whole.
+    /// The state is not complete, or was changed.
     Damaged,
 }
 
-/// What precedes the state itself.
+/// The header of the envelope.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     magic: u64,
@@ -57,13 +57,13 @@ record!(Head {
 });
 
 impl Versions {
-    /// What this image reads.
+    /// The versions that this image reads.
     pub(crate) const OURS: Self = Self {
         oldest: VERSION,
         newest: VERSION,
     };
 
-    /// What an image reads that does not say.
+    /// No version: the image has not reported any.
     pub(crate) const NONE: Self = Self {
         oldest: 1,
         newest: 0,
@@ -75,7 +75,7 @@ impl Versions {
 }
 
 impl Head {
-    /// As many bytes as every head has.
+    /// The length of every header.
     const LEN: usize = 30;
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn seal(state: &[u8], owner: Pid) -> Vec<u8> {
     bytes
 }
 
-/// The state in its envelope, if `owner` left it in a form that this image reads.
+/// Opens an envelope. Fails unless `owner` has left it, in a version that this image reads.
 pub(crate) fn open(bytes: &[u8], owner: Pid) -> Result<&[u8], Unreadable> {
     let mut reader = Reader::new(bytes);
     let head = Head::take(&mut reader).map_err(|Malformed| Unreadable::NoState)?;
@@ -113,7 +113,7 @@ pub(crate) fn open(bytes: &[u8], owner: Pid) -> Result<&[u8], Unreadable> {
     whole.then_some(state).ok_or(Unreadable::Damaged)
 }
 
-/// Who has left what begins like this; `None` if it is no state.
+/// The process that has left the envelope; `None` if it is no envelope.
 pub(crate) fn owner(read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Pid> {
     let mut bytes = [0; Head::LEN];
     let length = read(&mut bytes)?;
@@ -121,7 +121,7 @@ pub(crate) fn owner(read: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<Pid
     (head.magic == MAGIC).then_some(Pid::from_raw(head.owner))
 }
 
-/// FNV-1a: against what was cut or overwritten by mistake, not against malice.
+/// FNV-1a. It finds states that were cut or overwritten by mistake, not on purpose.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -159,7 +159,7 @@ mod tests {
     const OWNER: Pid = Pid::from_raw(100);
 
     #[test]
-    fn a_state_arrives_in_its_envelope() {
+    fn a_state_is_opened_as_it_was_sealed() {
         let sealed = seal(b"all of it", OWNER);
         assert_eq!(open(&sealed, OWNER), Ok(&b"all of it"[..]));
         let read = |bytes: &mut [u8]| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn anothers_is_not_believed() {
+    fn the_state_of_another_process_is_refused() {
         let sealed = seal(b"state", OWNER);
         let error = open(&sealed, Pid::from_raw(101));
         assert_eq!(error, Err(Unreadable::Owner(OWNER)));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_too_long_or_changed_is_refused() {
+    fn a_state_that_was_cut_extended_or_changed_is_refused() {
         let sealed = seal(b"state", OWNER);
         for length in 0..sealed.len() {
             let error = open(&sealed[..length], OWNER).expect_err("a piece is missing");

@@ -1,9 +1,9 @@
 //! The keys of session tickets: one page in memory that the master writes and every worker reads.
 //!
-//! A client may resume its session on any worker, of any generation, and on workers of the next
-//! image too. So the master makes the keys, and workers see it at once when it replaces one; they
-//! have the page by a descriptor that cannot write. Cores are without the page. A core may hold the
-//! keys in use: the master's copy, a cipher on the stack. A key that is not used any more is wiped.
+//! A client may resume its session on any worker of any generation, and on workers of the next
+//! image too. So the master makes the keys, and workers see at once when it replaces one. Their
+//! descriptor of the page cannot write. Cores do not contain the page, but may contain keys in use:
+//! the master's copy, or a cipher on the stack. A key that is not used any more is wiped.
 //!
 //! | words | what they are |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | 4 to 9 | the current key: two words of name, four of secret |
 //! | 10 to 15 | the previous one; zeroes if there is none |
 //!
-//! Who reads takes the sequence, the words, and the sequence once more: if it was even and has not
+//! A reader reads the sequence, the words, and the sequence again. If it was even and has not
 //! changed, the words belong together.
 
 #[cfg(test)]
@@ -39,8 +39,8 @@ const KEY_WORDS: usize = (NAME + SECRET) / 8;
 const RING_WORDS: usize = 1 + 2 * KEY_WORDS;
 const ALL_WORDS: usize = RING + RING_WORDS;
 
-/// How often a reader tries to find the master not writing. To write takes less than a
-/// microsecond, twice a day; but the master may be killed in it.
+/// How often a reader tries to read while the master writes. The master writes for less than a
+/// microsecond, twice a day, but may be killed while it does.
 const TRIES_MAX: usize = 10_000;
 
 type RingWords = Zeroizing<[u64; RING_WORDS]>;
@@ -49,7 +49,7 @@ type RingWords = Zeroizing<[u64; RING_WORDS]>;
 #[derive(Debug)]
 pub(crate) struct TicketKeys {
     fd: OwnedFd,
-    /// The same file, for those who may only read.
+    /// The same file, opened to read only, for the workers.
     for_workers: OwnedFd,
     map: Mapping,
     keyring: Keyring,
@@ -77,7 +77,7 @@ impl TicketKeys {
         Ok(keys)
     }
 
-    /// Takes over the keys of the image that ran in this process before.
+    /// Takes over the keys of the image before.
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         let for_workers = memory::read_only(&fd)?;
         let keyring = SharedKeys::new(&for_workers)?.keyring();
@@ -92,7 +92,7 @@ impl TicketKeys {
         })
     }
 
-    /// The descriptor once more, for the next image.
+    /// A duplicate of the descriptor, for the next image.
     pub(crate) fn share(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
     }
@@ -106,7 +106,7 @@ impl TicketKeys {
         &self.keyring
     }
 
-    /// From the next moment on workers use these.
+    /// Replaces the keys. Workers use the new ones at once.
     pub(crate) fn replace(&mut self, keyring: Keyring) {
         self.keyring = keyring;
         self.publish();
@@ -115,7 +115,7 @@ impl TicketKeys {
     fn publish(&self) {
         let sequence = self.map[SEQUENCE].load(Relaxed);
         self.map[SEQUENCE].store(sequence | 1, Relaxed);
-        // No word of the ring is seen without the odd sequence before it.
+        // Readers that see a word of the new ring also see the odd sequence.
         fence(Release);
         for (word, value) in self.map[RING..].iter().zip(words(&self.keyring)) {
             word.store(value, Relaxed);
@@ -125,7 +125,7 @@ impl TicketKeys {
 }
 
 impl SharedKeys {
-    /// Fails if another image has left something else there.
+    /// Fails if the page has another layout.
     pub(crate) fn new(fd: &OwnedFd) -> io::Result<Self> {
         let same_size = memory::words(fd)? == ALL_WORDS;
         let view = View::new(fd)?;
@@ -135,7 +135,7 @@ impl SharedKeys {
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The keys as of now; `None` if the master has ended in the midst of writing them.
+    /// The keys as of now; `None` if the master has ended while it wrote them.
     pub(crate) fn keyring(&self) -> Option<Keyring> {
         for _ in 0..TRIES_MAX {
             let before = self.0.load(SEQUENCE);
@@ -154,7 +154,7 @@ impl SharedKeys {
     }
 }
 
-/// A key that nobody has had before.
+/// A new random key.
 pub(crate) fn fresh_key() -> io::Result<Key> {
     let mut key = Key::blank();
     random::fill(&mut key.name)?;
@@ -162,7 +162,7 @@ pub(crate) fn fresh_key() -> io::Result<Key> {
     Ok(key)
 }
 
-/// The ring as it stands in the page.
+/// The words of the ring in the page.
 fn words(keyring: &Keyring) -> impl Iterator<Item = u64> {
     let since = u64::try_from(keyring.since.as_millis()).unwrap_or(u64::MAX);
     let keys = [Some(&keyring.current), keyring.previous.as_ref()];
@@ -205,7 +205,7 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(10);
 
-    /// A ring in which every byte is the same, so that a torn one shows.
+    /// A ring in which all bytes are the same, so that a torn one can be recognised.
     fn ring(byte: u8) -> Keyring {
         let key = Key::of(byte);
         Keyring {
@@ -255,8 +255,8 @@ mod tests {
         SharedKeys::new(&longer).expect_err("of another size");
     }
 
-    /// How often this secret stands in the memory that is this process's own. It is given with all
-    /// bits inverted, or it would be found where it is given.
+    /// How many copies of this secret the private memory of this process holds. The argument has
+    /// all bits inverted, so that it is not found itself.
     fn copies(inverted: &[u8; SECRET]) -> usize {
         let maps = fs::read_to_string("/proc/self/maps").expect("proc(5) is mounted");
         let memory = File::open("/proc/self/mem").expect("it is ours");
@@ -317,7 +317,7 @@ mod tests {
             let reader = scope.spawn(|| {
                 let mut read = 0;
                 while read == 0 || !over.load(Relaxed) {
-                    // Here the master writes all the time, which it never does.
+                    // In this test the master writes without a pause.
                     let Some(found) = worker.keyring() else {
                         continue;
                     };

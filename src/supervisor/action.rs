@@ -1,4 +1,4 @@
-//! What the supervisor asks for: what to do, what to tell, and how it ended.
+//! What the supervisor asks of the master: actions, notices, and the outcome of the server.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -7,32 +7,33 @@ use std::time::Duration;
 use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 
-/// One thing for the master to carry out, in the order given. Nothing else leaves the supervisor.
+/// One thing for the master to do. The master does them in the order in which they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
-    /// Start a worker of the running image on the slot's listeners, making them if no worker served
-    /// that could adopt the new slot. Answered by `Spawned` or `SpawnFailed`.
+    /// Start a worker of the running image on the slot's listeners. Make the listeners first if the
+    /// slot has none. Answered by `Spawned` or `SpawnFailed`.
     Spawn {
         worker: WorkerId,
         slot: Slot,
         generation: Generation,
     },
-    /// Tell the worker to accept no more, to finish its open work and to exit, and what becomes of
-    /// its connections. A second one, at the end of the server, takes the heir from a worker that
-    /// was to hand them over.
+    /// Ask the worker to accept no more connections, to finish its open work and to exit. `Idle`
+    /// says what becomes of its idle connections. At the end of the server a second `Drain` asks a
+    /// worker to close what it was to hand over.
     Drain(WorkerId, Idle),
-    /// SIGABRT, so that a core tells where it stood still. Answered by `Exited`, or followed by
-    /// `Kill`.
+    /// Send SIGABRT, so that a core shows where the worker hung. Answered by `Exited`, or followed
+    /// by `Kill`.
     Abort(WorkerId),
-    /// SIGKILL. Answered by `Exited`, as every end of a process is.
+    /// Send SIGKILL. Answered by `Exited`.
     Kill(WorkerId),
-    /// Hand the slot's listeners to a worker of another slot, to accept from until `Release`. Makes
-    /// them if the slot is new. Answered by `NotAdopted` if a worker cannot adopt.
+    /// Give the slot's listeners to a worker of another slot, which accepts from them until
+    /// `Release`. Make the listeners first if the slot has none. Answered by `NotAdopted` if the
+    /// worker cannot adopt.
     Adopt { slot: Slot, by: WorkerId },
-    /// Tell the adopter that the slot is attended by its own worker again.
+    /// Tell the adopter that the slot's own worker attends to the slot again.
     Release { slot: Slot, by: WorkerId },
-    /// Give up the master's copies of the listeners, so that they close when the last worker has
-    /// emptied its queue. Comes once, when the end has begun.
+    /// Close the master's copies of the listeners, so that they close when the last worker has
+    /// emptied its queue. Comes once, when the server ends.
     CloseListeners,
     /// As `Spawn`, with the binary that is now on disk.
     StartCanary {
@@ -40,59 +41,64 @@ pub(crate) enum Action {
         slot: Slot,
         generation: Generation,
     },
-    /// Become the binary that the canary is. No other action waits behind it. Answered by
-    /// `UpgradeFailed` if this image goes on.
+    /// Check what the master gives to new workers (the files of TLS). Answered by `Reload` or
+    /// `ReloadRefused`.
+    CheckReload,
+    /// Become the binary that the canary runs. It is the last action in the queue. Answered by
+    /// `UpgradeFailed` if the exec fails.
     ExecInPlace,
-    /// Tell whoever listens.
+    /// Notify the observers.
     Notify(Change),
-    /// Leave. The last action there is; no worker is left.
+    /// End the server. It is the last action; no worker is left.
     Finish(Outcome),
 }
 
-/// A change worth telling. The master adds what it alone knows (pids, addresses).
+/// A change that is worth a notice. The master adds what only it knows: pids and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Change {
     /// Every slot has had a ready worker. Once.
     Serving,
     /// The worker accepts connections.
     WorkerReady(WorkerId, Slot, Generation),
-    /// The worker was told to drain.
+    /// The worker was asked to drain.
     WorkerDraining(WorkerId, Slot, Generation),
-    /// The worker stood still with work waiting; it is aborted.
+    /// The worker hung. It is aborted.
     WorkerHung(WorkerId, Slot, Generation),
-    /// The end has begun and open work is being finished.
+    /// The server ends, and workers finish their open work.
     Draining,
-    /// A reload began, or one that runs was given this newer generation to reach.
+    /// A reload began, or a reload that runs was given this newer generation as its target.
     ReloadStarted { generation: Generation },
     /// Every slot is served by this generation.
     ReloadFinished { generation: Generation },
-    /// The reload is off. Slots that it had not replaced keep their workers.
+    /// The reload was abandoned. Slots that it had not replaced keep their workers.
     ReloadAbandoned {
         generation: Generation,
         why: Abandoned,
     },
-    /// A canary is being tried.
+    /// A canary starts.
     UpgradeStarted,
-    /// The new image has taken over. Told by that image.
+    /// The new image has taken over. That image reports it.
     UpgradeFinished,
-    /// The upgrade is off and nothing has changed.
+    /// The upgrade was abandoned, and nothing has changed.
     UpgradeAbandoned { why: Abandoned },
     /// The server has this many slots now.
     Resized { workers: NonZeroU16 },
-    /// A slot without a serving worker is attended by a sibling.
+    /// The worker `by` attends to the slot, whose own worker does not serve.
     Adopted { slot: Slot, by: WorkerId },
-    /// That sibling could not. Another is told to attend to the slot, if one serves that has not
+    /// The worker `by` could not adopt the slot. Another one is asked, if one serves that has not
     /// failed as well.
     NotAdopted { slot: Slot, by: WorkerId },
     /// The slot's own worker attends to it again.
     Released { slot: Slot, by: WorkerId },
-    /// The slot crashed again and is respawned only after this pause.
+    /// The slot crashed again. It is respawned after this pause.
     BackingOff { slot: Slot, pause: Duration },
 }
 
-/// Why a reload or an upgrade was given up.
+/// Why a reload or an upgrade was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Abandoned {
+    /// `CheckReload` has failed. No worker was replaced.
+    Refused,
     /// The process of a new worker could not be started.
     NotSpawned,
     /// A new worker exited before it was ready.
@@ -101,20 +107,20 @@ pub(crate) enum Abandoned {
     Misconfigured,
     /// A new worker was not ready in time.
     NotReadyInTime,
-    /// The new image does not know the form in which this one would hand over its state.
+    /// The new image does not read the version in which this image writes its state.
     Incompatible,
     /// The master could not become the new image.
     ExecFailed,
-    /// The end of the server came first.
+    /// The server ends.
     Stopping,
 }
 
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
-    /// Asked to drain, and every worker has left.
+    /// It was asked to drain, and every worker has left.
     Drained,
-    /// Asked to stop now, or asked twice.
+    /// It was asked to stop now, or asked twice to drain.
     Stopped,
     /// At the first start the first worker of every slot failed before any worker was ready.
     NeverReady,
@@ -129,6 +135,7 @@ pub(crate) enum Outcome {
 impl fmt::Display for Abandoned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Refused => "what new workers need cannot be used",
             Self::NotSpawned => "a new worker could not be started",
             Self::Died => "a new worker exited before it was ready",
             Self::Misconfigured => "a new worker refused its configuration",

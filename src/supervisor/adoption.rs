@@ -1,57 +1,58 @@
-//! Adoption: a slot whose own worker does not serve is attended by a sibling.
+//! Adoption: a worker of another slot attends to a slot whose own worker does not serve.
 
 use std::collections::BTreeMap;
 
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::policy::ADOPT_AGAIN;
-use crate::supervisor::slot::{Seat, Unable};
+use crate::supervisor::slot::{FailedAdopters, SlotEntry};
 use crate::supervisor::time::Time;
 use crate::supervisor::{Action, Change, Supervisor};
 
-// One rule, for slots at their first start, between a crash and the respawn, in backoff and
-// retired alike: not serving means adopted. A shorter list of occasions would save a few messages
-// around a respawn and leave a queue unattended the day a respawn is slow.
+// One rule holds for slots at their first start, between a crash and the respawn, in backoff and
+// retired: a slot whose worker does not serve is adopted. Fewer occasions would save a few messages
+// around a respawn, but leave a queue unattended when a respawn is slow.
 
 /// The serving workers, each with its slot and the number of slots it has adopted.
 type Servers = BTreeMap<WorkerId, (Slot, usize)>;
 
 impl Supervisor {
-    /// The slots whose listeners a worker was told to attend to besides its own.
+    /// The slots that a worker attends to besides its own.
     pub(crate) fn adopted_by(&self, worker: WorkerId) -> impl Iterator<Item = Slot> {
         self.slots()
-            .filter(move |&slot| self.seat(slot).adopter == Some(worker))
+            .filter(move |&slot| self.entry(slot).adopter == Some(worker))
     }
 
-    /// The worker that was told to attend to the slot's listeners, if its own worker does not.
+    /// The worker that attends to the slot, if the slot's own worker does not.
     pub(crate) fn adopter_of(&self, slot: Slot) -> Option<WorkerId> {
-        self.seat(slot).adopter
+        self.entry(slot).adopter
     }
 
-    /// A worker could not adopt the slot. Another is told to; after a while all may be told again.
+    /// A worker could not adopt the slot. Another one is asked. After a while all may be asked
+    /// again.
     pub(super) fn not_adopted(&mut self, slot: Slot, by: WorkerId) {
         let again = self.now + ADOPT_AGAIN;
         let serves = self.servers().contains_key(&by);
-        let seat = self.seats.get_mut(usize::from(slot.0));
-        let Some(seat) = seat.filter(|seat| serves && seat.adopter == Some(by)) else {
+        let entry = self.entries.get_mut(usize::from(slot.0));
+        let Some(entry) = entry.filter(|entry| serves && entry.adopter == Some(by)) else {
             return;
         };
-        seat.adopter = None;
-        seat.unable.add(by, again);
-        // What it says may be of an earlier adoption, and it may have succeeded since.
+        entry.adopter = None;
+        entry.failed_adopters.add(by, again);
+        // The report may be of an earlier adoption, and a later one may have succeeded.
         self.actions.push_back(Action::Release { slot, by });
         self.notify(Change::NotAdopted { slot, by });
     }
 
-    /// Sees that each slot is attended: by its own worker, else by a sibling if any serves.
+    /// Has each slot attended: by its own worker, else by another worker that serves.
     pub(super) fn attend(&mut self) {
-        let idle = |seat: &Seat| seat.server().is_some() && seat.adopter.is_none();
-        if self.seats.iter().all(idle) {
+        let idle = |entry: &SlotEntry| entry.server().is_some() && entry.adopter.is_none();
+        if self.entries.iter().all(idle) {
             return;
         }
         let mut servers = self.servers();
         for slot in self.slots() {
-            let seat = self.seat(slot);
-            match (seat.server(), seat.adopter) {
+            let entry = self.entry(slot);
+            match (entry.server(), entry.adopter) {
                 (Some(_), Some(by)) => self.release(slot, by, &mut servers),
                 (None, Some(by)) if servers.contains_key(&by) => {}
                 (None, _) => self.adopt(slot, &mut servers),
@@ -61,8 +62,8 @@ impl Supervisor {
     }
 
     fn release(&mut self, slot: Slot, by: WorkerId, servers: &mut Servers) {
-        self.seat_mut(slot).adopter = None;
-        // One that has left or drains has let go of all its listeners by itself.
+        self.entry_mut(slot).adopter = None;
+        // A worker that has left or drains has released all its listeners by itself.
         if let Some((_, adopted)) = servers.get_mut(&by) {
             *adopted -= 1;
             self.actions.push_back(Action::Release { slot, by });
@@ -70,16 +71,18 @@ impl Supervisor {
         }
     }
 
-    /// The serving worker with the fewest adopted slots adopts; of several, the lowest slot's. One
-    /// that could not is passed over.
+    /// Chooses the serving worker with the fewest adopted slots; of several, that of the lowest
+    /// slot. Workers that have failed to adopt this slot are passed over.
     fn adopt(&mut self, slot: Slot, servers: &mut Servers) {
-        let seat = self.seat_mut(slot);
-        seat.adopter = None;
-        let able = servers.iter_mut().filter(|(id, _)| !seat.unable.has(**id));
+        let entry = self.entry_mut(slot);
+        entry.adopter = None;
+        let able = servers
+            .iter_mut()
+            .filter(|(id, _)| !entry.failed_adopters.has(**id));
         let burden = |&(_, &mut (slot, adopted)): &(&WorkerId, &mut (Slot, usize))| (adopted, slot);
         if let Some((&by, (_, adopted))) = able.min_by_key(burden) {
             *adopted += 1;
-            seat.adopter = Some(by);
+            entry.adopter = Some(by);
             self.actions.push_back(Action::Adopt { slot, by });
             self.notify(Change::Adopted { slot, by });
         }
@@ -88,9 +91,9 @@ impl Supervisor {
     fn servers(&self) -> Servers {
         let serving = self
             .slots()
-            .filter_map(|slot| Some((self.seat(slot).server()?.id, slot)));
+            .filter_map(|slot| Some((self.entry(slot).server()?.id, slot)));
         let mut servers: Servers = serving.map(|(id, slot)| (id, (slot, 0))).collect();
-        for by in self.seats.iter().filter_map(|seat| seat.adopter) {
+        for by in self.entries.iter().filter_map(|entry| entry.adopter) {
             if let Some((_, adopted)) = servers.get_mut(&by) {
                 *adopted += 1;
             }
@@ -99,11 +102,11 @@ impl Supervisor {
     }
 }
 
-impl Unable {
-    /// Notes one more; all of them are told again at the same time, that of the first.
+impl FailedAdopters {
+    /// Adds one. All of them may be asked again at the time that was set for the first.
     fn add(&mut self, worker: WorkerId, at: Time) {
         match self {
-            Self::Nobody => {
+            Self::None => {
                 let workers = vec![worker];
                 *self = Self::Until { workers, again: at };
             }
@@ -117,7 +120,7 @@ impl Unable {
 
     pub(super) fn again(&self) -> Option<Time> {
         match self {
-            Self::Nobody => None,
+            Self::None => None,
             Self::Until { again, .. } => Some(*again),
         }
     }

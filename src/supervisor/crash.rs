@@ -1,4 +1,4 @@
-//! Crashes counted twice: for the server in a sliding window, for each slot as strikes in a row.
+//! Crashes are counted twice: for the server in a sliding window, and for each slot in a row.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use crate::record::record;
 use crate::supervisor::policy::{Backoff, CrashLimit};
 use crate::supervisor::time::Time;
 
-/// The times of the latest crashes, whatever their slots. It holds one more than the limit at most,
-/// since that one ends the server.
+/// The times of the latest crashes, of all slots. It holds at most one more than the limit, because
+/// that one ends the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct CrashWindow {
     times: VecDeque<Time>,
@@ -21,13 +21,12 @@ record!(CrashWindow { times });
 pub(super) enum Verdict {
     /// It goes on.
     Bearable,
-    /// It must end: this many crashes are more than the limit allows.
+    /// It must end: so many crashes are more than the limit allows.
     TooMany { crashes: u32 },
 }
 
 impl CrashWindow {
-    /// Counts a crash. Clean exits never come here, or a server that recycles its workers would
-    /// have to give up one day.
+    /// Counts a crash. Clean exits are not counted, so that a server may recycle its workers.
     pub(super) fn note(&mut self, now: Time, limit: CrashLimit) -> Verdict {
         self.times.retain(|&time| now.since(time) <= limit.per);
         self.times.push_back(now);
@@ -38,7 +37,7 @@ impl CrashWindow {
         }
     }
 
-    /// Forgets the oldest beyond a limit that is not the one they were counted under.
+    /// Forgets the oldest crashes beyond a limit that may be lower than before.
     pub(super) fn keep_to(&mut self, limit: CrashLimit) {
         let most = usize::try_from(limit.max).unwrap_or(usize::MAX);
         let too_many = self.times.len().saturating_sub(most);
@@ -51,16 +50,16 @@ impl CrashWindow {
     }
 }
 
-/// How often a slot has crashed, or its worker was done too soon, since one last served long
-/// enough.
+/// How often a slot has crashed, or its worker has left too soon, since a worker of it last served
+/// for long enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Strikes(u32);
 
 record!(Strikes { 0 });
 
 impl Strikes {
-    /// How long the slot must rest after one crash more. Nothing the first time: most crashes are
-    /// alone, and the slot's clients should not wait for those that are not.
+    /// Counts one more, and returns how long the slot must rest. It need not rest the first time,
+    /// because most crashes happen alone.
     pub(super) fn add(&mut self, backoff: &Backoff, jitter: &mut Jitter) -> Option<Duration> {
         let doublings = self.0.checked_sub(1);
         self.0 = self.0.saturating_add(1);
@@ -69,7 +68,7 @@ impl Strikes {
         Some(jitter.shorten(pause))
     }
 
-    /// Forgets the crashes, if the worker that has just left had served for long enough.
+    /// Counts from zero again, if a worker has served for long enough.
     pub(super) fn served(&mut self, served: Duration, backoff: &Backoff) {
         if served >= backoff.reset_after {
             *self = Self::default();
@@ -77,18 +76,18 @@ impl Strikes {
     }
 }
 
-/// Chance without a source of chance: xorshift64* from a seed, so that the supervisor stays pure.
+/// Random numbers from a seed (xorshift64*), so that the supervisor stays pure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Jitter(u64);
 
 impl Jitter {
     pub(super) fn new(seed: u64) -> Self {
-        // Zero is the one state that xorshift never leaves.
+        // From zero xorshift would give only zeroes.
         Self(seed.max(1))
     }
 
-    /// A duration between half of `pause` and all of it. Slots that crash together (their database
-    /// is gone) must not come back together.
+    /// A duration between half of `pause` and all of it. Slots that crash together, because their
+    /// database is gone, must not come back together.
     fn shorten(&mut self, pause: Duration) -> Duration {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_served_long_enough_wipes_the_slate() {
+    fn after_a_worker_has_served_long_enough_crashes_count_from_zero() {
         let backoff = Backoff::default();
         let (mut strikes, mut jitter) = (Strikes(5), Jitter::new(7));
         strikes.served(Duration::from_millis(59_999), &backoff);

@@ -1,16 +1,17 @@
-//! The end of the server: everyone drains, the listeners are given up, and the last one out.
+//! The end of the server: all workers drain, the listeners are closed, and the server ends when no
+//! worker is left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
-use crate::supervisor::worker::{State, Worker};
+use crate::supervisor::worker::{Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Outcome, Phase, Stop, Supervisor, Urgency};
 
-/// A second `TERM` or `QUIT` within this time of the first ask is the same one: timeout(1) and many
-/// others signal the process and its group, microseconds apart. A person who asks again takes
-/// longer, and so does a script that waits before it does.
+/// A second `TERM` or `QUIT` within this time repeats the first one: timeout(1) and many other
+/// programs signal the process and then its group, microseconds apart. A person who asks again
+/// takes longer, and so does a script that waits first.
 const SAME_ASK: Duration = Duration::from_secs(1);
 
 impl Supervisor {
@@ -35,13 +36,13 @@ impl Supervisor {
         }
     }
 
-    /// Begins the end, unless it has begun: the first reason is the outcome.
+    /// Begins the end, unless it has begun. The first reason decides the outcome.
     pub(super) fn end(&mut self, outcome: Outcome, urgency: Urgency) {
         if self.is_draining() {
             return;
         }
         let before = std::mem::replace(&mut self.phase, Phase::Draining { outcome, urgency });
-        self.errands.clear();
+        self.pending.clear();
         self.retract_unspawned();
         let why = Abandoned::Stopping;
         match before {
@@ -60,7 +61,7 @@ impl Supervisor {
         self.actions.push_back(Action::CloseListeners);
     }
 
-    /// A server that ends of its own accord keeps its reason; hurry does not mend it.
+    /// Kills all workers. A server that ends because of an error keeps its outcome.
     fn hasten(&mut self, outcome: Outcome) {
         let outcome = match outcome {
             Outcome::Drained => Outcome::Stopped,
@@ -73,8 +74,8 @@ impl Supervisor {
         self.kill_all();
     }
 
-    /// Takes back what the master has not begun to carry out: no process is started now, and none
-    /// needs to be told of adoptions.
+    /// Removes queued actions that the end makes pointless: no process starts any more, and no
+    /// worker needs to adopt.
     fn retract_unspawned(&mut self) {
         let mut unspawned = BTreeSet::new();
         for action in &self.actions {
@@ -90,23 +91,23 @@ impl Supervisor {
             Action::Notify(Change::Adopted { .. } | Change::Released { .. }) => false,
             Action::Notify(_) | Action::CloseListeners | Action::Finish(_) => true,
             Action::Spawn { .. } | Action::StartCanary { .. } | Action::ExecInPlace => false,
-            Action::Adopt { .. } | Action::Release { .. } => false,
+            Action::Adopt { .. } | Action::Release { .. } | Action::CheckReload => false,
         });
         self.forget(&unspawned);
     }
 
     fn forget(&mut self, unspawned: &BTreeSet<WorkerId>) {
         let known = |worker: &Worker| !unspawned.contains(&worker.id);
-        for seat in &mut self.seats {
-            seat.keep_workers(known);
-            seat.adopter = None;
+        for entry in &mut self.entries {
+            entry.keep_workers(known);
+            entry.adopter = None;
         }
         self.canary = self.canary.take().filter(known);
     }
 
     fn drain_all(&mut self) {
-        // Whoever was to take over their connections drains now as well.
-        let leaving = self.seats.iter().flat_map(|seat| &seat.leaving);
+        // The workers that were to take over their connections drain now as well.
+        let leaving = self.entries.iter().flat_map(|entry| &entry.leaving);
         let drains = leaving.chain(&self.canary).filter(|it| it.is_draining());
         let told = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
         self.actions.extend(told);
@@ -117,19 +118,19 @@ impl Supervisor {
     }
 
     fn kill_all(&mut self) {
-        for seat in &mut self.seats {
-            seat.move_out();
+        for entry in &mut self.entries {
+            entry.move_to_leaving();
         }
-        let leaving = self.seats.iter_mut().flat_map(|seat| &mut seat.leaving);
+        let leaving = self.entries.iter_mut().flat_map(|entry| &mut entry.leaving);
         for worker in leaving.chain(&mut self.canary) {
             if !worker.is_killed() {
-                worker.state = State::Killed;
+                worker.state = WorkerState::Killed;
                 self.actions.push_back(Action::Kill(worker.id));
             }
         }
     }
 
-    /// The end is reached when no worker is left. A killed one must be gone too.
+    /// Finishes when no worker is left. The processes of killed workers must be gone too.
     pub(super) fn conclude_end(&mut self) {
         if let Phase::Draining { outcome, .. } = self.phase
             && self.workers().next().is_none()

@@ -1,15 +1,20 @@
-//! What the supervisor is told: the commands of an operator and the facts of the processes.
+//! What the master reports to the supervisor: commands of an operator, and facts of processes.
 
 use std::num::NonZeroU16;
 
 use crate::id::{Slot, WorkerId};
 
-/// One thing that happened. No order of events is wrong: what does not fit is ignored.
+/// One thing that happened. Events may come in any order: the supervisor ignores what does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// Replace every worker, slot by slot (HUP).
+    /// An operator or a worker asks for a reload (HUP). It begins when `CheckReload` has succeeded.
+    ReloadAsked,
+    /// Replace every worker, slot by slot: `CheckReload` has succeeded, or the master itself needs
+    /// new workers.
     Reload,
-    /// Try the binary that is now on disk and, if it serves, become it (USR2).
+    /// `CheckReload` has failed.
+    ReloadRefused,
+    /// Start a canary of the binary that is now on disk; if it serves, become that binary (USR2).
     Upgrade,
     /// Have this many slots.
     Resize(NonZeroU16),
@@ -18,27 +23,27 @@ pub(crate) enum Event {
     /// End the server.
     Stop(Stop),
 
-    /// The process of this worker exists. It says nothing of its being ready.
+    /// The process of this worker exists. The worker is not ready yet.
     Spawned(WorkerId),
     /// There is no process for this worker and there will be none: fork(2) or execve(2) failed.
     SpawnFailed(WorkerId),
-    /// The worker said that it accepts connections.
+    /// The worker accepts connections.
     Ready(WorkerId),
-    /// The worker was told by somebody else to leave, and accepts no more.
+    /// The worker drains because it got a signal that is not from the master. It accepts no more.
     Leaving(WorkerId),
-    /// The process is gone and reaped.
+    /// The process has ended and was reaped.
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.
     Hung(WorkerId),
-    /// The worker has served its share (so many requests, so long a time) and wants to be replaced.
+    /// The worker has served its share of requests or time, and asks to be replaced.
     Spent(WorkerId),
     /// The worker could not adopt the slot, and does not attend to it.
     NotAdopted { slot: Slot, by: WorkerId },
-    /// A hook that may refuse has refused: the server must not go on.
+    /// A hook has returned an error. The server must end.
     HookRefused,
-    /// The canary accepts connections, but its image cannot go on from this one's state.
+    /// The canary accepts connections, but its image cannot read this image's state.
     CanaryIncompatible,
-    /// `ExecInPlace` could not be carried out: this image still runs.
+    /// `ExecInPlace` has failed. This image still runs.
     UpgradeFailed,
 }
 
@@ -51,24 +56,26 @@ pub(crate) enum Step {
     Fewer,
 }
 
-/// How to end the server. A second `Stop` of any kind is a `Stop::Now`, but for a second
-/// `Stop::Drain` that comes so soon that it must be the same ask.
+/// How to end the server. A second `Stop` of any kind counts as `Stop::Now`. The exception is a
+/// second `Stop::Drain` that comes so soon that it repeats the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stop {
     /// Finish the open work first, within the drain timeout (TERM, QUIT, a handle).
     Drain,
-    /// As `Drain`, asked by a person at a terminal (INT), who may ask again at once and means it.
+    /// As `Drain`, asked by a person at a terminal (INT). A second one counts however soon it
+    /// comes.
     Interrupt,
     /// Kill every worker.
     Now,
 }
 
-/// What a worker's end means, whatever the numbers of the operating system were.
+/// What the end of a worker's process means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Exit {
     /// Exit code 0.
     Clean,
-    /// The reserved code: its configuration is wrong, a respawn would fail the same way.
+    /// The reserved exit code: the configuration is wrong, and a respawn would fail in the same
+    /// way.
     Misconfigured,
     /// Any other code, or a signal.
     Crash,

@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 use crate::supervisor::policy::{LEAVING_MAX, MAX_WORKERS};
-use crate::supervisor::slot::{Holder, Seat};
+use crate::supervisor::slot::{Holder, SlotEntry};
 use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Action, Event, Phase, Supervisor};
 
-/// What has to be remembered of the state before an event, to judge the state after it.
+/// What the checks after an event need of the state before it.
 pub(super) struct Before {
     phase: Phase,
-    /// Slots that are wanted and whose own worker serves.
+    /// Wanted slots whose own worker serves.
     serving: usize,
     /// Workers that serve in any slot.
     servers: usize,
     cause: Cause,
 }
 
-/// Whether an event may cost a serving worker by itself.
+/// Whether an event may take a serving worker away.
 #[derive(PartialEq, Eq)]
 enum Cause {
-    /// Any.
+    /// It may.
     Loss,
-    /// Any but the last one.
+    /// It may, but not the last one.
     Resize,
     Other,
 }
@@ -46,7 +46,7 @@ impl Before {
         Self {
             phase: supervisor.phase,
             serving: serving(supervisor),
-            servers: servers(&supervisor.seats),
+            servers: servers(&supervisor.entries),
             cause,
         }
     }
@@ -57,7 +57,7 @@ impl Before {
             return;
         }
         assert!(
-            self.servers == 0 || servers(&supervisor.seats) > 0,
+            self.servers == 0 || servers(&supervisor.entries) > 0,
             "7: the last worker that served was told to leave: {supervisor:#?}"
         );
         if matches!(self.phase, Phase::Reloading { .. }) && self.cause == Cause::Other {
@@ -69,7 +69,7 @@ impl Before {
     }
 }
 
-/// All that can be judged without a look at the state before.
+/// The checks that do not need the state before the event.
 pub(super) fn check(supervisor: &Supervisor) {
     check_workers(supervisor);
     check_deadlines(supervisor);
@@ -79,34 +79,34 @@ pub(super) fn check(supervisor: &Supervisor) {
 }
 
 fn serving(supervisor: &Supervisor) -> usize {
-    servers(&supervisor.seats[..usize::from(supervisor.workers.get())])
+    servers(&supervisor.entries[..usize::from(supervisor.workers.get())])
 }
 
-fn servers(seats: &[Seat]) -> usize {
-    let servers = seats.iter().filter_map(Seat::server);
+fn servers(entries: &[SlotEntry]) -> usize {
+    let servers = entries.iter().filter_map(SlotEntry::server);
     servers.count()
 }
 
-/// 1: at most one current worker in a slot, and few that leave it.
+/// 1: a slot has at most one current worker, and few workers that leave it.
 fn check_workers(supervisor: &Supervisor) {
-    for seat in &supervisor.seats {
-        let fits = match &seat.holder {
+    for entry in &supervisor.entries {
+        let fits = match &entry.holder {
             Holder::Vacant | Holder::Backoff { .. } => true,
             Holder::Held(worker) => !worker.is_draining(),
             Holder::Replacing { old, new } => {
                 new.is_starting()
-                    && (old.is_serving() || old.is_condemned())
+                    && (old.is_serving() || old.is_aborted_or_killed())
                     && (old.generation < new.generation || old.spent == Spent::Due)
             }
         };
         assert!(fits, "1: no such holder: {supervisor:#?}");
-        let leaves = |worker: &Worker| worker.is_draining() || worker.is_condemned();
+        let leaves = |worker: &Worker| worker.is_draining() || worker.is_aborted_or_killed();
         assert!(
-            seat.leaving.iter().all(leaves),
+            entry.leaving.iter().all(leaves),
             "1: one stays: {supervisor:#?}"
         );
         assert!(
-            seat.leaving.len() <= LEAVING_MAX + 1,
+            entry.leaving.len() <= LEAVING_MAX + 1,
             "1: too many leave: {supervisor:#?}"
         );
     }
@@ -118,22 +118,22 @@ fn check_workers(supervisor: &Supervisor) {
     );
 }
 
-/// 2: `next_deadline` is the least of all deadlines. That Starting and Draining workers have one is
-/// in their type.
+/// 2: `next_deadline` is the least of all deadlines. The type of the state ensures that Starting
+/// and Draining workers have a deadline.
 fn check_deadlines(supervisor: &Supervisor) {
     let mut all: Vec<_> = supervisor.workers().filter_map(Worker::deadline).collect();
     all.extend(
         supervisor
-            .seats
+            .entries
             .iter()
-            .filter_map(|seat| match &seat.holder {
+            .filter_map(|entry| match &entry.holder {
                 Holder::Backoff { until } => Some(*until),
                 Holder::Held(worker) => worker.pauses_until(),
                 _ => None,
             }),
     );
-    let seats = supervisor.seats.iter();
-    all.extend(seats.filter_map(|seat| seat.unable.again()));
+    let entries = supervisor.entries.iter();
+    all.extend(entries.filter_map(|entry| entry.failed_adopters.again()));
     all.sort();
     assert_eq!(
         supervisor.next_deadline(),
@@ -145,13 +145,15 @@ fn check_deadlines(supervisor: &Supervisor) {
 /// 3 and 6: each phase has what belongs to it and nothing else.
 fn check_phase(supervisor: &Supervisor) {
     let (wanted, retired) = supervisor
-        .seats
+        .entries
         .split_at(usize::from(supervisor.workers.get()));
-    // 7: a worker serves in a retired slot only while no slot that is wanted is served.
-    let alone = |seat: &Seat| matches!(&seat.holder, Holder::Held(it) if it.is_serving());
-    let stays = |seat: &Seat| servers(wanted) == 0 && alone(seat);
+    // 7: a worker serves in a retired slot only while no worker of a wanted slot serves.
+    let alone = |entry: &SlotEntry| matches!(&entry.holder, Holder::Held(it) if it.is_serving());
+    let stays = |entry: &SlotEntry| servers(wanted) == 0 && alone(entry);
     assert!(
-        retired.iter().all(|seat| seat.is_vacant() || stays(seat)),
+        retired
+            .iter()
+            .all(|entry| entry.is_vacant() || stays(entry)),
         "7: a retired slot is held: {supervisor:#?}"
     );
     let canary_tried = supervisor
@@ -165,7 +167,7 @@ fn check_phase(supervisor: &Supervisor) {
     );
     if supervisor.is_draining() {
         assert!(
-            supervisor.seats.iter().all(Seat::is_vacant),
+            supervisor.entries.iter().all(SlotEntry::is_vacant),
             "3: one stays: {supervisor:#?}"
         );
         let starts = |action: &Action| {
@@ -179,7 +181,7 @@ fn check_phase(supervisor: &Supervisor) {
             "3: a start at the end: {supervisor:#?}"
         );
     } else {
-        let filled = |seat: &Seat| !seat.is_vacant() || seat.leaving.len() >= LEAVING_MAX;
+        let filled = |entry: &SlotEntry| !entry.is_vacant() || entry.leaving.len() >= LEAVING_MAX;
         assert!(
             wanted.iter().all(filled),
             "a slot was forgotten: {supervisor:#?}"
@@ -207,10 +209,10 @@ fn check_phase(supervisor: &Supervisor) {
     }
 }
 
-/// 6: in a reload a batch of slots is being replaced at most, else one at most whose worker is
-/// spent.
-fn check_replaced(supervisor: &Supervisor, wanted: &[Seat]) {
-    let replacing = |seat: &&Seat| matches!(seat.holder, Holder::Replacing { .. });
+/// 6: a reload replaces at most a batch of slots at a time. Without a reload at most one slot is
+/// being replaced, and its worker is spent.
+fn check_replaced(supervisor: &Supervisor, wanted: &[SlotEntry]) {
+    let replacing = |entry: &&SlotEntry| matches!(entry.holder, Holder::Replacing { .. });
     let replaced = wanted.iter().filter(replacing).count();
     let most = match supervisor.phase {
         Phase::Reloading { target } => {
@@ -221,7 +223,8 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[Seat]) {
             usize::from(supervisor.policy.reload_batch.get())
         }
         Phase::Serving => {
-            let spent = |seat: &Seat| seat.workers().any(|worker| worker.spent == Spent::Due);
+            let spent =
+                |entry: &SlotEntry| entry.workers().any(|worker| worker.spent == Spent::Due);
             let for_it = wanted.iter().filter(replacing).all(spent);
             assert!(for_it, "6: replaced without need: {supervisor:#?}");
             1
@@ -231,28 +234,28 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[Seat]) {
     assert!(replaced <= most, "6: too many replaced: {supervisor:#?}");
 }
 
-/// 4: a slot is attended by its own worker or, if any serves that has not just failed to, by a
-/// sibling; by nobody at the end.
+/// 4: the slot's own worker attends to it, or another worker that serves and has not just failed to
+/// adopt it. At the end of the server no worker has to.
 fn check_adoption(supervisor: &Supervisor) {
     let serving: BTreeSet<_> = supervisor
-        .seats
+        .entries
         .iter()
-        .filter_map(Seat::server)
+        .filter_map(SlotEntry::server)
         .map(|worker| worker.id)
         .collect();
-    for seat in &supervisor.seats {
-        let attended = match seat.adopter {
-            Some(by) => seat.server().is_none() && serving.contains(&by),
+    for entry in &supervisor.entries {
+        let attended = match entry.adopter {
+            Some(by) => entry.server().is_none() && serving.contains(&by),
             None => {
-                let able = serving.iter().any(|&id| !seat.unable.has(id));
-                seat.server().is_some() || !able || supervisor.is_draining()
+                let able = serving.iter().any(|&id| !entry.failed_adopters.has(id));
+                entry.server().is_some() || !able || supervisor.is_draining()
             }
         };
         assert!(attended, "4: a slot is badly attended: {supervisor:#?}");
     }
 }
 
-/// 6: nothing grows without a bound. `actions` is the master's to empty.
+/// 6: nothing grows without a limit. The master empties `actions`.
 fn check_bounds(supervisor: &Supervisor) {
     let crashes = u32::try_from(supervisor.crashes.len()).expect("few crashes");
     assert!(
@@ -264,8 +267,8 @@ fn check_bounds(supervisor: &Supervisor) {
         "6: more slots than there may be"
     );
     assert!(
-        supervisor.seats.len() <= usize::from(MAX_WORKERS.get()),
-        "6: seats"
+        supervisor.entries.len() <= usize::from(MAX_WORKERS.get()),
+        "6: entries"
     );
-    assert!(supervisor.errands.len() <= 2, "6: errands");
+    assert!(supervisor.pending.len() <= 2, "6: pending");
 }

@@ -1,16 +1,20 @@
-//! Who runs, who drains, who comes next: every decision of the master, and none of its deeds.
+//! The supervisor decides which workers run, which drain and which start. The master carries its
+//! decisions out.
 //!
-//! Four verbs. [`Supervisor::handle`] takes a command or a fact, [`Supervisor::handle_timeout`]
-//! says that time has passed, [`Supervisor::next_action`] gives what is to be done, in order, and
-//! must be called after either until it gives nothing; [`Supervisor::next_deadline`] tells when to
-//! come back though nothing happened.
+//! It has four methods:
 //!
-//! Each event changes what is known (a slot is vacant now, a reload was asked for); then
-//! [`settle`](Supervisor::settle) compares what is with what should be and asks for the difference.
-//! So no event has to remember to respawn, to adopt or to go on with a reload.
+//! - [`Supervisor::handle`] takes a command or a fact.
+//! - [`Supervisor::handle_timeout`] acts on the deadlines that have passed.
+//! - [`Supervisor::next_action`] returns the next thing to do. The caller calls it after each of
+//!   the two above, until it returns `None`.
+//! - [`Supervisor::next_deadline`] says when to call `handle_timeout` if nothing happens before.
 //!
-//! **Architecture invariant:** nothing here reads a clock, knows a descriptor or a pid, waits, logs
-//! or locks. The whole state is plain data: it can be cloned, compared and taken to another image.
+//! Each event changes the state: a slot is vacant now, a reload was asked for. Then
+//! [`settle`](Supervisor::settle) compares the state with the wanted state and asks for the
+//! difference. So no event has to respawn, to adopt or to continue a reload by itself.
+//!
+//! **Invariant:** nothing here reads a clock, knows a descriptor or a pid, waits, logs or locks.
+//! The whole state is plain data. It can be cloned, compared and carried to another image.
 
 mod action;
 mod adoption;
@@ -44,31 +48,31 @@ pub(crate) use self::time::Time;
 
 use self::crash::{CrashWindow, Jitter};
 use self::policy::{LEAVING_MAX, MAX_WORKERS};
-use self::slot::Seat;
-use self::upgrade::Errand;
-use self::worker::Worker;
+use self::slot::SlotEntry;
+use self::upgrade::PendingCommand;
+use self::worker::{Worker, WorkerState};
 
 /// The state of the server, as the master knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Supervisor {
     policy: Policy,
-    /// The latest time we were told.
+    /// The latest time that an event or a timeout came with.
     now: Time,
     phase: Phase,
     workers: NonZeroU16,
-    /// One for each slot there ever was. The retired ones are at the end, from `workers` on: they
-    /// have listeners to be adopted and perhaps workers that still drain, or that serve while no
-    /// slot that is wanted does.
-    seats: Vec<Seat>,
+    /// One for each slot there ever was. The entries from `workers` on are of retired slots. Their
+    /// listeners are adopted. They may have workers that still drain, or that serve because no
+    /// wanted slot has a worker that does.
+    entries: Vec<SlotEntry>,
     /// The latest upgrade's canary, from `StartCanary` until it is gone.
     canary: Option<Worker>,
-    /// What was asked for while it had to wait, in that order, each at most once.
-    errands: Vec<Errand>,
-    /// The newest generation there was, be it that it came to nothing.
+    /// Commands that wait, in the order in which they came, each at most once.
+    pending: Vec<PendingCommand>,
+    /// The newest generation there was, even if its reload was abandoned.
     newest: Generation,
-    /// The newest generation of which a worker was ready: what a crashed worker is replaced with.
-    /// Not the newest there was, which may never have started; not the crashed worker's own, which
-    /// a reload may have been meant to get rid of.
+    /// The newest generation of which a worker was ready. A crashed worker is replaced with one of
+    /// it. The newest generation may never have started, and the crashed worker's own may be what a
+    /// reload was to replace.
     proven: Generation,
     last_worker: WorkerId,
     crashes: CrashWindow,
@@ -76,45 +80,46 @@ pub(crate) struct Supervisor {
     actions: VecDeque<Action>,
 }
 
-/// What the server as a whole is about.
+/// What the server as a whole is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
     /// Not every slot has had a ready worker.
     Starting,
-    /// All is as it should be, but for crashes.
+    /// Every slot has had a ready worker, and no reload or upgrade runs.
     Serving,
-    /// The slots are being given workers of the generation `target`.
+    /// The workers are replaced, slot by slot, with workers of the generation `target`.
     Reloading { target: Generation },
-    /// A canary is being tried, or the master is about to become its image.
+    /// A canary starts, or the master is about to become its image.
     Upgrading,
-    /// Every worker has been told to leave. It ends with `outcome` when they are gone.
+    /// Every worker drains or was killed. The server ends with `outcome` when they are gone.
     Draining { outcome: Outcome, urgency: Urgency },
     /// `Finish` was the last action.
     Finished,
 }
 
-/// How often an ending server was told to end.
+/// How often a server that ends was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Urgency {
-    /// Never: it ends of its own accord.
+    /// Never: it ends because of an error.
     Unasked,
-    /// Once, to drain, at this time. The next `Stop` is `Stop::Now`, unless it is the same ask.
+    /// Once, to drain, at this time. The next `Stop` counts as `Stop::Now`, unless it comes so soon
+    /// that it repeats the first one.
     Asked { at: Time },
-    /// To stop now: every worker has been killed.
+    /// To stop now. Every worker was killed.
     Hastened,
 }
 
 impl Supervisor {
-    /// The start of a server: a `Spawn` for each slot is waiting in `next_action`.
+    /// A server that starts: `next_action` returns a `Spawn` for each slot.
     pub(crate) fn new(policy: Policy, now: Time) -> Self {
         let workers = policy.workers.min(MAX_WORKERS);
         let mut supervisor = Self {
             now,
             phase: Phase::Starting,
             workers,
-            seats: vec![Seat::default(); usize::from(workers.get())],
+            entries: vec![SlotEntry::default(); usize::from(workers.get())],
             canary: None,
-            errands: Vec::new(),
+            pending: Vec::new(),
             newest: Generation::FIRST,
             proven: Generation::FIRST,
             last_worker: WorkerId(0),
@@ -127,18 +132,20 @@ impl Supervisor {
         supervisor
     }
 
-    /// Takes a command or a fact. Events about workers that are gone or never were are ignored.
+    /// Takes a command or a fact. It ignores events about workers that it does not know.
     pub(crate) fn handle(&mut self, event: Event, now: Time) {
         #[cfg(any(test, debug_assertions))]
         let before = invariants::Before::event(self, event);
         self.now = self.now.max(now);
         match event {
+            Event::ReloadAsked => self.check_reload(),
             Event::Reload => self.reload_asked(),
+            Event::ReloadRefused => self.reload_refused(),
             Event::Upgrade => self.upgrade_asked(),
             Event::Resize(workers) => self.resize(workers),
             Event::ResizeBy(step) => self.resize_by(step),
             Event::Stop(stop) => self.stop(stop),
-            // The worker's deadline runs from its `Spawn`: that the process exists changes nothing.
+            // The worker's deadline runs from its `Spawn`.
             Event::Spawned(_) => {}
             Event::SpawnFailed(worker) => self.gone(worker, Exit::Crash, Abandoned::NotSpawned),
             Event::Ready(worker) => self.ready(worker),
@@ -159,7 +166,7 @@ impl Supervisor {
         before.check(self);
     }
 
-    /// Acts on every deadline that `now` has reached. Too early a call does nothing.
+    /// Acts on every deadline that `now` has reached. A call before the next deadline does nothing.
     pub(crate) fn handle_timeout(&mut self, now: Time) {
         #[cfg(any(test, debug_assertions))]
         let before = invariants::Before::timeout(self);
@@ -173,44 +180,38 @@ impl Supervisor {
         before.check(self);
     }
 
-    /// What is to be done next. To be called after each `handle`, `handle_timeout` and `new` until
-    /// it gives `None`.
+    /// The next thing to do. Call it after `new`, `handle` and `handle_timeout` until it returns
+    /// `None`.
     pub(crate) fn next_action(&mut self) -> Option<Action> {
-        // What else has been decided is done by this image: the next one begins with a clean desk.
+        // This image carries out all other actions first, so that the next one has none to do.
         if self.actions.front() == Some(&Action::ExecInPlace) {
             self.actions.rotate_left(1);
         }
         self.actions.pop_front()
     }
 
-    /// When `handle_timeout` has to be called, if nothing happens before. It changes with each
-    /// `handle` and `handle_timeout`.
+    /// When to call `handle_timeout` if nothing happens before. It changes with each `handle` and
+    /// `handle_timeout`.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let canary = self.canary.as_ref().and_then(Worker::deadline);
-        self.seats
+        self.entries
             .iter()
-            .filter_map(Seat::next_deadline)
+            .filter_map(SlotEntry::next_deadline)
             .chain(canary)
             .min()
     }
 
-    /// What the server is about.
     #[cfg(test)]
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether the end has begun, whatever began it.
-    pub(crate) fn is_draining(&self) -> bool {
+    /// Whether the server ends, for whatever reason.
+    fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Draining { .. } | Phase::Finished)
     }
 
-    /// Which generation a reload would begin now.
-    pub(crate) fn next_generation(&self) -> Generation {
-        self.newest.next()
-    }
-
-    /// Asks for the difference between what is and what should be.
+    /// Asks for the difference between the state and the wanted state.
     fn settle(&mut self) {
         if !self.is_draining() {
             self.retire();
@@ -219,7 +220,7 @@ impl Supervisor {
         }
         if !self.is_draining() {
             self.conclude_reload();
-            self.begin_errand();
+            self.begin_pending();
             self.fill_vacant();
             self.replace_stale();
             self.replace_spent();
@@ -227,35 +228,36 @@ impl Supervisor {
         self.conclude_end();
     }
 
-    /// The first start is over when every slot has had a ready worker, or cannot have one.
+    /// Ends the first start when every slot has had a ready worker, or ends the server when the
+    /// first worker of every slot has failed.
     fn conclude_start(&mut self) {
         if self.phase != Phase::Starting {
             return;
         }
-        let wanted = &self.seats[..usize::from(self.workers.get())];
-        if wanted.iter().all(Seat::has_been_ready) {
+        let wanted = &self.entries[..usize::from(self.workers.get())];
+        if wanted.iter().all(SlotEntry::has_been_ready) {
             self.phase = Phase::Serving;
             self.notify(Change::Serving);
-        } else if !self.any_was_ready() && wanted.iter().all(Seat::has_failed_first) {
+        } else if !self.any_was_ready() && wanted.iter().all(SlotEntry::has_failed_first) {
             self.end(Outcome::NeverReady, Urgency::Unasked);
         }
     }
 
     fn any_was_ready(&self) -> bool {
-        self.seats.iter().any(Seat::has_been_ready)
+        self.entries.iter().any(SlotEntry::has_been_ready)
     }
 
     fn fill_vacant(&mut self) {
         for slot in self.wanted_slots() {
-            let seat = self.seat(slot);
-            if seat.is_vacant() && seat.leaving.len() < LEAVING_MAX {
+            let entry = self.entry(slot);
+            if entry.is_vacant() && entry.leaving.len() < LEAVING_MAX {
                 let worker = self.spawn(slot);
-                self.seat_mut(slot).hold(worker);
+                self.entry_mut(slot).hold(worker);
             }
         }
     }
 
-    /// The only place a worker comes from, but for the canary.
+    /// The only place that spawns workers. The canary is the one exception.
     fn spawn(&mut self, slot: Slot) -> Worker {
         let generation = match self.phase {
             Phase::Reloading { target } => target,
@@ -276,7 +278,7 @@ impl Supervisor {
         Worker {
             id: self.last_worker,
             generation,
-            state: worker::State::Starting { deadline },
+            state: WorkerState::Starting { deadline },
             spent: worker::Spent::No,
         }
     }
@@ -286,7 +288,8 @@ impl Supervisor {
     }
 
     fn slots(&self) -> impl Iterator<Item = Slot> + use<> {
-        let slots = u16::try_from(self.seats.len()).expect("there are at most MAX_WORKERS seats");
+        let slots =
+            u16::try_from(self.entries.len()).expect("there are at most MAX_WORKERS entries");
         (0..slots).map(Slot)
     }
 
@@ -294,19 +297,19 @@ impl Supervisor {
         (0..self.workers.get()).map(Slot)
     }
 
-    fn seat(&self, slot: Slot) -> &Seat {
-        &self.seats[usize::from(slot.0)]
+    fn entry(&self, slot: Slot) -> &SlotEntry {
+        &self.entries[usize::from(slot.0)]
     }
 
-    fn seat_mut(&mut self, slot: Slot) -> &mut Seat {
-        &mut self.seats[usize::from(slot.0)]
+    fn entry_mut(&mut self, slot: Slot) -> &mut SlotEntry {
+        &mut self.entries[usize::from(slot.0)]
     }
 
     /// Every worker that is not known to be gone.
     fn workers(&self) -> impl Iterator<Item = &Worker> {
-        self.seats
+        self.entries
             .iter()
-            .flat_map(Seat::workers)
+            .flat_map(SlotEntry::workers)
             .chain(&self.canary)
     }
 }

@@ -1,36 +1,36 @@
-//! The numbers the supervisor decides by.
+//! The limits and timeouts of the supervisor.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id;
 
-/// The most slots, as the supervisor counts them. It bounds what a runaway `Resize` can ask for,
-/// and keeps a worker's descriptors (it may have to adopt every sibling's listeners and inbox)
-/// within a usual limit.
+/// The most slots. It bounds what a `Resize` can ask for. It also keeps a worker within a usual
+/// limit on descriptors, because a worker may have to adopt the listeners and inboxes of all other
+/// slots.
 pub(crate) const MAX_WORKERS: NonZeroU16 =
     NonZeroU16::new(id::MAX_WORKERS as u16).expect("a server may have slots");
 
-/// With so many workers draining in a slot its worker is not replaced: a reload waits there until
-/// one of them has left, which takes the drain timeout at most. To kill the oldest would cut what
-/// it is finishing: a drain takes longer than a reload as soon as one client is idle.
+/// With so many draining workers in a slot a reload does not replace the slot's worker until one of
+/// them has left, which takes the drain timeout at most. To kill the oldest would cut what it is
+/// finishing: a drain takes longer than a reload as soon as one client is idle.
 pub(crate) const DRAINING_MAX: usize = 4;
 
-/// How many workers may be on their way out of one slot, the killed ones among them. A killed
-/// process can stay for as long as the kernel holds it (an unreachable disk); with this many of
-/// them the slot spawns no worker at all until one is gone.
+/// How many workers may leave one slot at a time, killed ones among them. A killed process can stay
+/// for as long as the kernel holds it (an unreachable disk). With this many of them the slot spawns
+/// no worker until one is gone.
 pub(crate) const LEAVING_MAX: usize = 8;
 
-/// After so long a worker that could not adopt a slot may be told to again. It was at its limit on
+/// After this time a worker that could not adopt a slot may be asked again. It was at its limit on
 /// descriptors, and connections end all the time.
 pub(crate) const ADOPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// A worker that serves for less than this before it exits with 0, leaves or asks to be replaced
-/// does so too soon: if that happens again and again, its slot pauses as after crashes. A start
-/// takes some 20 ms of a CPU, so workers that live for longer cost 2 % of it at the most.
+/// gives its slot a strike. If that happens again and again, the slot pauses as after crashes. A
+/// start takes some 20 ms of a CPU, so workers that serve for longer cost 2 % of a CPU at most.
 pub(crate) const HASTY: Duration = Duration::from_secs(1);
 
-/// What the supervisor is asked to keep to. Plain data; parsed by whoever fills it in.
+/// The settings of the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Policy {
     /// Slots at the start. More than [`MAX_WORKERS`] is taken as that many. Default: 1.
@@ -40,8 +40,8 @@ pub(crate) struct Policy {
     /// How long after `drain_timeout` the worker may still take to report what it cut and exit,
     /// before the master kills it. Default: 1 s.
     pub(crate) kill_grace: Duration,
-    /// How long a worker that stood still may take to die of SIGABRT, and to leave its core, before
-    /// it is killed. One that was stopped (SIGSTOP) never would. Default: 1 s.
+    /// How long a worker that hung may take to end by SIGABRT and to leave its core, before the
+    /// master kills it. A worker that was stopped (SIGSTOP) does not end by it. Default: 1 s.
     pub(crate) abort_grace: Duration,
     /// How long a worker may take from `Spawn` to `Ready`. Default: 60 s.
     pub(crate) ready_timeout: Duration,
@@ -58,9 +58,9 @@ pub(crate) struct Policy {
 /// More than `max` crashes within `per` end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CrashLimit {
-    /// The most crashes that are put up with.
+    /// The most crashes within `per` that do not end the server.
     pub(crate) max: u32,
-    /// The length of the sliding window they are counted in.
+    /// The length of the sliding window.
     pub(crate) per: Duration,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Backoff {
     /// The longest pause. Short, because a slot's listener goes on receiving connections.
     /// Default: 30 s.
     pub(crate) max: Duration,
-    /// A worker that was ready for this long has proven its slot: the count begins anew.
+    /// After a worker has served for this long, its slot's crashes are counted from zero again.
     /// Default: 60 s.
     pub(crate) reset_after: Duration,
 }

@@ -1,4 +1,4 @@
-//! Recycling: a worker that has served its share is replaced, one slot at a time.
+//! Recycling: a worker that asks for it is replaced, one slot at a time.
 
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::policy::HASTY;
@@ -6,21 +6,20 @@ use crate::supervisor::slot::Holder;
 use crate::supervisor::worker::{Spent, Worker};
 use crate::supervisor::{Change, Phase, Supervisor};
 
-// As in a reload the replacement starts first, on the same listeners. It is of the generation that
-// a crashed worker would be replaced with. A reload comes first: it replaces everybody anyway.
+// As in a reload the successor starts first, on the same listeners. It is of the generation that a
+// crashed worker would be replaced with. A reload takes precedence, because it replaces all
+// workers.
 //
-// A replacement that fails takes nothing away: it is no crash, or a server whose workers all serve
-// would end for want of what only a start needs. Its cause may well be there for the next one too,
-// so the spent worker serves on until it asks again.
-
+// A successor that fails is no crash: a server whose workers all serve must not end because of it.
+// The next one may fail for the same reason, so the spent worker serves on until it asks again.
 //
-// One that asks too soon after it was ready, again and again, would have its slot start workers
-// without end: it waits as long as the slot would pause after so many crashes.
+// If workers of a slot ask too soon after they were ready, again and again, the slot would start
+// workers without end. So it pauses as after so many crashes.
 
 impl Supervisor {
     pub(super) fn spent(&mut self, id: WorkerId) {
         for slot in self.wanted_slots() {
-            match &self.seat(slot).holder {
+            match &self.entry(slot).holder {
                 Holder::Held(worker) if worker.id == id && worker.spent == Spent::No => {
                     let worker = worker.clone();
                     self.spent_holder(slot, &worker);
@@ -46,35 +45,35 @@ impl Supervisor {
         self.notify(Change::BackingOff { slot, pause });
     }
 
-    /// Starts a successor beside the first spent worker, if no other slot is being replaced.
+    /// Starts a successor for the first spent worker, if no other slot is being replaced.
     pub(super) fn replace_spent(&mut self) {
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
         let next = self.wanted_slots().find(|&slot| {
-            let seat = self.seat(slot);
-            let spent = seat.server().is_some_and(|it| it.spent == Spent::Due);
-            spent && seat.may_replace()
+            let entry = self.entry(slot);
+            let spent = entry.server().is_some_and(|it| it.spent == Spent::Due);
+            spent && entry.may_replace()
         });
         if let Some(slot) = next {
             self.start_successor(slot);
         }
     }
 
-    /// The successor in `slot` is gone and no reload stands or falls with it.
+    /// The successor in `slot` is gone, and it did not belong to a reload.
     pub(super) fn replacement_failed(&mut self, slot: Slot) {
         self.set_spent(slot, Spent::No);
     }
 
     pub(super) fn set_spent(&mut self, slot: Slot, spent: Spent) {
-        if let Some(worker) = self.seat_mut(slot).holder_mut() {
+        if let Some(worker) = self.entry_mut(slot).holder_mut() {
             worker.spent = spent;
         }
     }
 
-    /// Whether a slot has a successor on its way.
+    /// Whether a slot has a successor that starts.
     pub(super) fn is_replacing(&self) -> bool {
-        let replacing = |slot| matches!(self.seat(slot).holder, Holder::Replacing { .. });
+        let replacing = |slot| matches!(self.entry(slot).holder, Holder::Replacing { .. });
         self.wanted_slots().any(replacing)
     }
 }

@@ -1,11 +1,11 @@
-//! More slots or fewer.
+//! Resizing: more slots, or fewer.
 
 use std::num::NonZeroU16;
 
 use crate::id::Slot;
 use crate::supervisor::crash::Strikes;
 use crate::supervisor::policy::MAX_WORKERS;
-use crate::supervisor::slot::{Holder, Seat};
+use crate::supervisor::slot::{Holder, SlotEntry};
 use crate::supervisor::worker::Spent;
 use crate::supervisor::{Change, Step, Supervisor};
 
@@ -18,8 +18,8 @@ impl Supervisor {
         self.resize(workers);
     }
 
-    /// The highest slots are retired first and come back first. Neither closes a listener: the
-    /// retired slots stay adopted, since closing would reset every connection in their queues.
+    /// Retires the highest slots, or brings them back. No listener is closed: retired slots stay
+    /// adopted, because closing would reset every connection in their queues.
     pub(super) fn resize(&mut self, workers: NonZeroU16) {
         let (before, workers) = (self.workers, workers.min(MAX_WORKERS));
         if workers == before || self.is_draining() {
@@ -28,48 +28,48 @@ impl Supervisor {
         self.workers = workers;
         self.notify(Change::Resized { workers });
         for slot in (workers.get()..before.get()).map(Slot) {
-            // It was somebody's decision to bring it back, if it comes back: no old grudges.
-            self.seat_mut(slot).strikes = Strikes::default();
+            // If an operator brings the slot back, its earlier crashes do not count.
+            self.entry_mut(slot).strikes = Strikes::default();
         }
-        let seats = self.seats.len().max(usize::from(workers.get()));
-        self.seats.resize_with(seats, Seat::default);
-        // The workers of the retired slots stay until then, see `retire`.
+        let entries = self.entries.len().max(usize::from(workers.get()));
+        self.entries.resize_with(entries, SlotEntry::default);
+        // Until then the workers of the retired slots serve, see `retire`.
         if workers < before && !self.is_served() {
             self.end_pauses();
         }
     }
 
-    /// Has the workers of retired slots leave. Those that serve stay while no slot that is wanted
-    /// serves: the server would answer nobody until one does.
+    /// Drains the workers of retired slots. Those that serve stay while no worker of a wanted slot
+    /// serves: otherwise no worker would serve at all until one does.
     pub(super) fn retire(&mut self) {
         let is_served = self.is_served();
         for slot in self.slots().skip(usize::from(self.workers.get())) {
-            let seat = self.seat_mut(slot);
-            if is_served || seat.server().is_none() {
+            let entry = self.entry_mut(slot);
+            if is_served || entry.server().is_none() {
                 self.vacate(slot);
             } else {
-                if matches!(seat.holder, Holder::Replacing { .. }) {
-                    let new = seat.take_successor();
-                    self.dismiss(slot, new);
+                if matches!(entry.holder, Holder::Replacing { .. }) {
+                    let new = entry.take_successor();
+                    self.drain_out(slot, new);
                 }
-                // It leaves anyway.
+                // It need not be replaced, because it will drain.
                 self.set_spent(slot, Spent::No);
             }
         }
     }
 
-    /// Whether a slot that is wanted has a worker that serves.
+    /// Whether a wanted slot has a worker that serves.
     fn is_served(&self) -> bool {
         let mut wanted = self.wanted_slots();
-        wanted.any(|slot| self.seat(slot).server().is_some())
+        wanted.any(|slot| self.entry(slot).server().is_some())
     }
 
-    /// Has the slots that rest be filled at once.
+    /// Ends the pauses of slots that rest, so that they are respawned at once.
     pub(super) fn end_pauses(&mut self) {
         for slot in self.wanted_slots() {
-            let seat = self.seat_mut(slot);
-            if matches!(seat.holder, Holder::Backoff { .. }) {
-                seat.holder = Holder::Vacant;
+            let entry = self.entry_mut(slot);
+            if matches!(entry.holder, Holder::Backoff { .. }) {
+                entry.holder = Holder::Vacant;
             }
         }
     }

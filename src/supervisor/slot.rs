@@ -1,4 +1,4 @@
-//! The life of a worker in its slot: the table of what each event means in each state.
+//! A slot and its workers: the table says what each event means in each state.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
 use crate::supervisor::policy::{DRAINING_MAX, HASTY, LEAVING_MAX};
 use crate::supervisor::time::Time;
-use crate::supervisor::worker::{Spent, State, Worker};
+use crate::supervisor::worker::{Spent, Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
 
 /// A slot, and the workers in it.
@@ -25,11 +25,11 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Starting, alone, (2) | Serving, notify | the slot rests, (1) | Killed, the slot rests, (1) |
 /// | slot in Backoff | (no worker) | (no worker) | Spawn |
 ///
-/// (1) The reload is abandoned and nothing is counted. (2) In a slot that was vacant when the
-/// running reload came to it, so that the reload's generation is tried there at once. (3) In place
-/// of a spent worker: nothing is counted; the holder is spent no more. `Spent` is heeded from one
-/// that serves. (4) At once; but if it had served for less than `HASTY`, that is a strike for the
-/// slot, which rests as after so many crashes. The crash limit does not count it.
+/// (1) The reload is abandoned, and no crash is counted. (2) In a slot that was vacant when the
+/// running reload came to it, so that the reload's generation is tried there at once. (3) If it
+/// replaces a spent worker: no crash is counted, and the holder is spent no more. `Spent` counts
+/// only from a worker that serves. (4) At once; but if it has served for less than `HASTY`, the
+/// slot gets a strike, which the crash limit does not count, and may rest.
 ///
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
@@ -42,68 +42,67 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// | Killed, leaving | ignore | ignore | no change | no change |
 /// | slot in Backoff | (no worker) | (no worker) | Vacant, no Spawn | Vacant, no Spawn |
 ///
-/// *Crash:* the time is noted. Beyond the limit the server ends, else the slot respawns at once or
-/// after `Backoff`. The reserved exit code ends the server too, with its own outcome. A worker that
-/// was killed while it held its slot (it hung, it was not ready in time) has crashed once, when the
-/// slot lets go of it: until its process is gone no other is started in its place.
+/// *Crash:* the supervisor notes the time. Beyond the limit the server ends; else the slot respawns
+/// at once or after `Backoff`. The reserved exit code ends the server too, with its own outcome. A
+/// worker that was killed while it held its slot (it hung, it was not ready in time) counts as one
+/// crash, when its process is gone. Until then no other worker starts in its place.
 ///
-/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired
-/// and, if this worker serves, so does that of a slot that stays) or from the end of the server. In
-/// the first two somebody attends to the slot from then on, and idle connections are handed over;
-/// at the end they are closed, as those who drain already are told.
+/// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired,
+/// and a wanted slot has a worker that serves) or from the end of the server. In the first two
+/// cases another worker attends to the slot and gets the idle connections. At the end of the server
+/// all draining workers close them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Seat {
+pub(super) struct SlotEntry {
     pub(super) holder: Holder,
-    /// Workers that were told to leave, the oldest first; Draining, Aborted
-    /// or Killed.
+    /// Workers that were asked to leave, oldest first. Each is Draining, Aborted or Killed.
     pub(super) leaving: Vec<Worker>,
-    /// The sibling that was told to attend to this slot's listeners.
+    /// The worker of another slot that attends to this slot's listeners.
     pub(super) adopter: Option<WorkerId>,
-    /// Siblings that could not do that.
-    pub(super) unable: Unable,
+    /// Workers of other slots that could not adopt this one.
+    pub(super) failed_adopters: FailedAdopters,
     pub(super) strikes: Strikes,
-    pub(super) debut: Debut,
+    pub(super) first_start: FirstStart,
 }
 
-/// Who has the slot: Starting, Serving, Aborted or Killed, never Draining.
+/// The worker that holds the slot. It is Starting, Serving, Aborted or Killed, never Draining.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
-    /// Nobody. If the slot is wanted, `settle` spawns.
+    /// No worker. If the slot is wanted, `settle` spawns one.
     #[default]
     Vacant,
     /// One worker.
     Held(Worker),
-    /// In a reload, or because `old` is spent: it holds the slot until `new`, which is Starting, is
-    /// ready.
+    /// In a reload, or because `old` is spent. `old` holds the slot until `new`, which is Starting,
+    /// is ready.
     Replacing { old: Worker, new: Worker },
-    /// Nobody until then.
+    /// No worker until then.
     Backoff { until: Time },
 }
 
-/// Siblings that could not adopt a slot. They are told to again after some time.
+/// Workers of other slots that could not adopt a slot. After some time they may be asked again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Unable {
+pub(super) enum FailedAdopters {
     #[default]
-    Nobody,
+    None,
     Until {
         workers: Vec<WorkerId>,
         again: Time,
     },
 }
 
-/// How the slot's first worker fared. It decides about the first start only.
+/// What became of the slot's first worker. It matters for the first start only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum Debut {
+pub(super) enum FirstStart {
     #[default]
-    Awaited,
+    Pending,
     Failed,
-    /// Some worker of the slot has been ready, if not the first.
+    /// A worker of the slot has been ready.
     Ready,
 }
 
 /// What a worker is to its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum SlotRole {
     Holder,
     Successor,
     Leaving,
@@ -118,26 +117,26 @@ impl Supervisor {
         let Some((slot, role)) = self.locate(id) else {
             return;
         };
-        let seat = self.seat_mut(slot);
-        let (mut worker, old) = match (role, std::mem::take(&mut seat.holder)) {
-            (Role::Holder, Holder::Held(worker)) if worker.is_starting() => (worker, None),
-            (Role::Successor, Holder::Replacing { old, new }) => (new, Some(old)),
+        let entry = self.entry_mut(slot);
+        let (mut worker, old) = match (role, std::mem::take(&mut entry.holder)) {
+            (SlotRole::Holder, Holder::Held(worker)) if worker.is_starting() => (worker, None),
+            (SlotRole::Successor, Holder::Replacing { old, new }) => (new, Some(old)),
             (_, holder) => {
-                seat.holder = holder;
+                entry.holder = holder;
                 return;
             }
         };
-        worker.state = State::Serving { since };
+        worker.state = WorkerState::Serving { since };
         let generation = worker.generation;
-        seat.holder = Holder::Held(worker);
-        seat.debut = Debut::Ready;
+        entry.holder = Holder::Held(worker);
+        entry.first_start = FirstStart::Ready;
         self.proven = self.proven.max(generation);
         self.notify(Change::WorkerReady(id, slot, generation));
         if let Some(old) = old {
             self.note_service(slot, &old);
-            let was_condemned = old.is_condemned();
-            self.dismiss(slot, old);
-            if was_condemned {
+            let was_aborted_or_killed = old.is_aborted_or_killed();
+            self.drain_out(slot, old);
+            if was_aborted_or_killed {
                 self.crashed(slot);
             }
         }
@@ -148,24 +147,26 @@ impl Supervisor {
             return self.canary_gone(why);
         }
         match self.locate(id) {
-            Some((slot, Role::Leaving)) => {
-                self.seat_mut(slot).leaving.retain(|worker| worker.id != id);
+            Some((slot, SlotRole::Leaving)) => {
+                self.entry_mut(slot)
+                    .leaving
+                    .retain(|worker| worker.id != id);
             }
-            Some((slot, Role::Successor)) => {
-                let new = self.seat_mut(slot).take_successor();
+            Some((slot, SlotRole::Successor)) => {
+                let new = self.entry_mut(slot).take_successor();
                 if self.is_reload_of(&new) {
                     self.abandon_reload_of(&new, why);
                 } else {
                     self.replacement_failed(slot);
                 }
             }
-            Some((slot, Role::Holder)) => self.holder_gone(slot, exit, why),
+            Some((slot, SlotRole::Holder)) => self.holder_gone(slot, exit, why),
             None => {}
         }
     }
 
     fn holder_gone(&mut self, slot: Slot, exit: Exit, why: Abandoned) {
-        let Some(worker) = self.seat_mut(slot).take_holder() else {
+        let Some(worker) = self.entry_mut(slot).take_holder() else {
             return;
         };
         self.note_service(slot, &worker);
@@ -181,71 +182,71 @@ impl Supervisor {
         }
     }
 
-    /// The slot goes on with another: a drain may take long, and nobody accepts meanwhile.
+    /// The slot gets another worker now: a drain may take long, and this worker accepts no more.
     pub(super) fn leaving(&mut self, id: WorkerId) {
-        let Some((slot, Role::Holder)) = self.locate(id) else {
+        let Some((slot, SlotRole::Holder)) = self.locate(id) else {
             return;
         };
-        if self.seat(slot).server().is_none() {
+        if self.entry(slot).server().is_none() {
             return;
         }
-        if let Some(worker) = self.seat_mut(slot).take_holder() {
+        if let Some(worker) = self.entry_mut(slot).take_holder() {
             self.note_service(slot, &worker);
             let served = worker.served(self.now);
-            self.dismiss(slot, worker);
+            self.drain_out(slot, worker);
             self.rest_if_hasty(slot, served);
         }
     }
 
     pub(super) fn hung(&mut self, id: WorkerId) {
-        let Some((slot, Role::Holder)) = self.locate(id) else {
+        let Some((slot, SlotRole::Holder)) = self.locate(id) else {
             return;
         };
         let deadline = self.now + self.policy.abort_grace;
-        let Some(worker) = self.seat_mut(slot).holder_mut() else {
+        let Some(worker) = self.entry_mut(slot).holder_mut() else {
             return;
         };
         if !worker.is_serving() {
             return;
         }
         let hung = worker.clone();
-        worker.state = State::Aborted { deadline };
+        worker.state = WorkerState::Aborted { deadline };
         self.note_service(slot, &hung);
         self.notify(Change::WorkerHung(id, slot, hung.generation));
         self.actions.push_back(Action::Abort(id));
     }
 
-    /// Acts on the slot's deadlines that have passed.
+    /// Acts on those deadlines of the slot that have passed.
     pub(super) fn slot_overdue(&mut self, slot: Slot) {
         let now = self.now;
-        for worker in &mut self.seats[usize::from(slot.0)].leaving {
+        for worker in &mut self.entries[usize::from(slot.0)].leaving {
             if worker.deadline().is_some_and(|deadline| deadline <= now) {
-                worker.state = State::Killed;
+                worker.state = WorkerState::Killed;
                 self.actions.push_back(Action::Kill(worker.id));
             }
         }
-        let unable = &mut self.seats[usize::from(slot.0)].unable;
-        if unable.again().is_some_and(|again| again <= now) {
-            *unable = Unable::Nobody;
+        let failed_adopters = &mut self.entries[usize::from(slot.0)].failed_adopters;
+        if failed_adopters.again().is_some_and(|again| again <= now) {
+            *failed_adopters = FailedAdopters::None;
         }
         let overdue = |worker: &Worker| worker.deadline().is_some_and(|deadline| deadline <= now);
-        if let Some(worker) = self.seats[usize::from(slot.0)].holder_mut()
-            && worker.is_condemned()
+        if let Some(worker) = self.entries[usize::from(slot.0)].holder_mut()
+            && worker.is_aborted_or_killed()
             && overdue(worker)
         {
-            worker.state = State::Killed;
+            worker.state = WorkerState::Killed;
             self.actions.push_back(Action::Kill(worker.id));
         }
-        match &self.seat(slot).holder {
+        match &self.entry(slot).holder {
             Holder::Backoff { until } if *until <= now => {
-                self.seat_mut(slot).holder = Holder::Vacant;
+                self.entry_mut(slot).holder = Holder::Vacant;
             }
             Holder::Held(worker) if worker.pauses_until().is_some_and(|until| until <= now) => {
                 self.set_spent(slot, Spent::Due);
             }
             Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
             Holder::Replacing { new, .. } if overdue(new) => {
-                let new = self.seat_mut(slot).take_successor();
+                let new = self.entry_mut(slot).take_successor();
                 let fails_alone = !self.is_reload_of(&new);
                 self.abandon_reload_of(&new, Abandoned::NotReadyInTime);
                 self.kill(slot, new);
@@ -258,7 +259,7 @@ impl Supervisor {
     }
 
     fn holder_overdue(&mut self, slot: Slot) {
-        let Some(mut worker) = self.seat_mut(slot).take_holder() else {
+        let Some(mut worker) = self.entry_mut(slot).take_holder() else {
             return;
         };
         if self.is_reload_of(&worker) {
@@ -267,93 +268,88 @@ impl Supervisor {
             self.kill(slot, worker);
         } else {
             self.actions.push_back(Action::Kill(worker.id));
-            worker.state = State::Killed;
-            self.seat_mut(slot).hold(worker);
+            worker.state = WorkerState::Killed;
+            self.entry_mut(slot).hold(worker);
         }
     }
 
-    /// Notes a crash in `slot`, and lets the slot rest if nobody holds it.
+    /// Counts a crash in `slot`. If the slot is vacant, it rests.
     pub(super) fn crashed(&mut self, slot: Slot) {
-        let seat = self.seat_mut(slot);
-        if seat.debut == Debut::Awaited {
-            seat.debut = Debut::Failed;
+        let entry = self.entry_mut(slot);
+        if entry.first_start == FirstStart::Pending {
+            entry.first_start = FirstStart::Failed;
         }
         let limit = self.policy.crash_limit;
         match self.crashes.note(self.now, limit) {
             Verdict::Bearable => self.rest(slot),
-            // With many slots a broken program reaches the limit before every slot has failed.
+            // A program that cannot start may reach the limit before every slot has failed.
             Verdict::TooMany { .. } if self.phase == Phase::Starting && !self.any_was_ready() => {
                 self.end(Outcome::NeverReady, Urgency::Unasked);
             }
             Verdict::TooMany { crashes } => {
-                self.end(
-                    Outcome::CrashLimit {
-                        crashes,
-                        per: limit.per,
-                    },
-                    Urgency::Unasked,
-                );
+                let per = limit.per;
+                self.end(Outcome::CrashLimit { crashes, per }, Urgency::Unasked);
             }
         }
     }
 
-    /// One strike for the slot; if it is vacant, it stays so for as long as its strikes demand.
+    /// Adds a strike. A vacant slot stays vacant for as long as its strikes demand.
     fn rest(&mut self, slot: Slot) {
         if slot.0 >= self.workers.get() {
-            // Nobody comes after the last worker of a retired slot.
+            // A retired slot gets no other worker.
             return;
         }
         let pause = self.strike(slot);
-        if let Some(pause) = pause.filter(|_| self.seat(slot).is_vacant()) {
+        if let Some(pause) = pause.filter(|_| self.entry(slot).is_vacant()) {
             let until = self.now + pause;
-            self.seat_mut(slot).holder = Holder::Backoff { until };
+            self.entry_mut(slot).holder = Holder::Backoff { until };
             self.notify(Change::BackingOff { slot, pause });
         }
     }
 
-    /// As `rest`, if the worker that is leaving of its own accord has hardly served.
+    /// As `rest`, if a worker that leaves by itself has served for less than `HASTY`.
     fn rest_if_hasty(&mut self, slot: Slot, served: Option<Duration>) {
         if served.is_some_and(|served| served < HASTY) {
             self.rest(slot);
         }
     }
 
-    /// One strike for the slot, and how long it has to pause for it.
+    /// Adds a strike, and returns how long the slot has to pause for it.
     pub(super) fn strike(&mut self, slot: Slot) -> Option<Duration> {
-        let seat = &mut self.seats[usize::from(slot.0)];
-        seat.strikes.add(&self.policy.backoff, &mut self.jitter)
+        let entry = &mut self.entries[usize::from(slot.0)];
+        entry.strikes.add(&self.policy.backoff, &mut self.jitter)
     }
 
     fn note_service(&mut self, slot: Slot, worker: &Worker) {
         if let Some(served) = worker.served(self.now) {
             let backoff = self.policy.backoff;
-            self.seat_mut(slot).strikes.served(served, &backoff);
+            self.entry_mut(slot).strikes.served(served, &backoff);
         }
     }
 
-    /// Has everyone who holds the slot leave it.
+    /// Drains the workers that hold the slot.
     pub(super) fn vacate(&mut self, slot: Slot) {
-        match std::mem::take(&mut self.seat_mut(slot).holder) {
+        match std::mem::take(&mut self.entry_mut(slot).holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
-            Holder::Held(worker) => self.dismiss(slot, worker),
+            Holder::Held(worker) => self.drain_out(slot, worker),
             Holder::Replacing { old, new } => {
-                self.dismiss(slot, old);
-                self.dismiss(slot, new);
+                self.drain_out(slot, old);
+                self.drain_out(slot, new);
             }
         }
     }
 
-    /// Drains a worker that holds its slot no more.
-    pub(super) fn dismiss(&mut self, slot: Slot, mut worker: Worker) {
-        if !worker.is_condemned() {
+    /// Drains a worker that was taken out of its slot.
+    pub(super) fn drain_out(&mut self, slot: Slot, mut worker: Worker) {
+        if !worker.is_aborted_or_killed() {
             self.drain(slot, &mut worker);
         }
-        self.seat_mut(slot).leaving.push(worker);
+        self.entry_mut(slot).leaving.push(worker);
     }
 
     pub(super) fn drain(&mut self, slot: Slot, worker: &mut Worker) {
         let deadline = self.now + self.policy.drain_timeout + self.policy.kill_grace;
-        worker.state = State::Draining { deadline };
+        worker.state = WorkerState::Draining { deadline };
         let idle = match self.is_draining() {
             true => Idle::Close,
             false => Idle::HandOver,
@@ -364,18 +360,18 @@ impl Supervisor {
 
     fn kill(&mut self, slot: Slot, mut worker: Worker) {
         self.actions.push_back(Action::Kill(worker.id));
-        worker.state = State::Killed;
-        self.seat_mut(slot).leaving.push(worker);
+        worker.state = WorkerState::Killed;
+        self.entry_mut(slot).leaving.push(worker);
     }
 
-    fn locate(&self, id: WorkerId) -> Option<(Slot, Role)> {
+    fn locate(&self, id: WorkerId) -> Option<(Slot, SlotRole)> {
         self.slots()
-            .find_map(|slot| Some((slot, self.seat(slot).role_of(id)?)))
+            .find_map(|slot| Some((slot, self.entry(slot).role_of(id)?)))
     }
 }
 
-impl Seat {
-    /// The slot's own worker, if it serves.
+impl SlotEntry {
+    /// The worker that holds the slot, if it serves.
     pub(super) fn server(&self) -> Option<&Worker> {
         match &self.holder {
             Holder::Held(worker) | Holder::Replacing { old: worker, .. } => {
@@ -403,11 +399,11 @@ impl Seat {
         self.workers()
             .filter_map(Worker::deadline)
             .chain(rest)
-            .chain(self.unable.again())
+            .chain(self.failed_adopters.again())
             .min()
     }
 
-    /// Whether few enough workers are on their way out for the holder to become one of them.
+    /// Whether few enough workers leave the slot for its holder to be replaced.
     pub(super) fn may_replace(&self) -> bool {
         let draining = self.leaving.iter().filter(|worker| worker.is_draining());
         draining.count() < DRAINING_MAX && self.leaving.len() < LEAVING_MAX
@@ -418,21 +414,21 @@ impl Seat {
     }
 
     pub(super) fn has_been_ready(&self) -> bool {
-        self.debut == Debut::Ready
+        self.first_start == FirstStart::Ready
     }
 
     pub(super) fn has_failed_first(&self) -> bool {
-        self.debut == Debut::Failed
+        self.first_start == FirstStart::Failed
     }
 
     pub(super) fn hold(&mut self, worker: Worker) {
         self.holder = Holder::Held(worker);
     }
 
-    /// As `hold`, for a worker that became ready before it came to the slot.
+    /// As `hold`, for a worker that was ready before it was given the slot.
     pub(super) fn hold_ready(&mut self, worker: Worker) {
         self.hold(worker);
-        self.debut = Debut::Ready;
+        self.first_start = FirstStart::Ready;
     }
 
     pub(super) fn holder_mut(&mut self) -> Option<&mut Worker> {
@@ -442,7 +438,7 @@ impl Seat {
         }
     }
 
-    /// Takes the holder out. A successor that is on its way holds the slot from then on.
+    /// Takes the holder out. If there is a successor, it holds the slot from then on.
     fn take_holder(&mut self) -> Option<Worker> {
         match std::mem::take(&mut self.holder) {
             Holder::Held(worker) => Some(worker),
@@ -466,8 +462,8 @@ impl Seat {
         new
     }
 
-    /// Moves everyone who holds the slot to those who leave it.
-    pub(super) fn move_out(&mut self) {
+    /// Moves the workers that hold the slot to those that leave it.
+    pub(super) fn move_to_leaving(&mut self) {
         match std::mem::take(&mut self.holder) {
             Holder::Vacant | Holder::Backoff { .. } => {}
             Holder::Held(worker) => self.leaving.push(worker),
@@ -484,16 +480,16 @@ impl Seat {
         };
     }
 
-    fn role_of(&self, id: WorkerId) -> Option<Role> {
+    fn role_of(&self, id: WorkerId) -> Option<SlotRole> {
         match &self.holder {
-            Holder::Held(worker) if worker.id == id => return Some(Role::Holder),
-            Holder::Replacing { old, .. } if old.id == id => return Some(Role::Holder),
-            Holder::Replacing { new, .. } if new.id == id => return Some(Role::Successor),
+            Holder::Held(worker) if worker.id == id => return Some(SlotRole::Holder),
+            Holder::Replacing { old, .. } if old.id == id => return Some(SlotRole::Holder),
+            Holder::Replacing { new, .. } if new.id == id => return Some(SlotRole::Successor),
             _ => {}
         }
         self.leaving
             .iter()
             .any(|worker| worker.id == id)
-            .then_some(Role::Leaving)
+            .then_some(SlotRole::Leaving)
     }
 }

@@ -1,4 +1,4 @@
-//! The way of the supervisor into the next image: what is taken along, and how it goes on.
+//! What the next image takes over of the supervisor, and how it goes on from there.
 
 use std::num::NonZeroU16;
 
@@ -8,23 +8,23 @@ use crate::supervisor::crash::{CrashWindow, Jitter};
 #[cfg(any(test, debug_assertions))]
 use crate::supervisor::invariants;
 use crate::supervisor::policy::MAX_WORKERS;
-use crate::supervisor::slot::{Debut, Holder, Seat, Unable};
-use crate::supervisor::upgrade::{CANARY_SLOT, Errand};
-use crate::supervisor::worker::{Spent, State, Worker};
+use crate::supervisor::slot::{FailedAdopters, FirstStart, Holder, SlotEntry};
+use crate::supervisor::upgrade::{CANARY_SLOT, PendingCommand};
+use crate::supervisor::worker::{Spent, Worker, WorkerState};
 use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
 
-/// A supervisor at the moment of `ExecInPlace`, without what the next image brings itself: the
-/// policy, and the phase, which can be no other.
+/// A supervisor at the moment of `ExecInPlace`. The next image has its own policy, and the phase is
+/// always `Upgrading`, so neither is part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Snapshot {
     now: Time,
-    /// How many slots the policy asked for. Another number of `workers` is somebody's decision,
-    /// which the next image's policy does not overrule.
+    /// How many slots the policy asked for. If `workers` differs, an operator has resized the
+    /// server, and the policy of the next image does not change that.
     configured: NonZeroU16,
     workers: NonZeroU16,
-    seats: Vec<Seat>,
+    entries: Vec<SlotEntry>,
     canary: Worker,
-    errands: Vec<Errand>,
+    pending: Vec<PendingCommand>,
     newest: Generation,
     proven: Generation,
     last_worker: WorkerId,
@@ -32,7 +32,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The latest time that the supervisor was told.
+    /// The latest time that an event or a timeout came with.
     pub(crate) fn now(&self) -> Time {
         self.now
     }
@@ -44,16 +44,16 @@ impl Snapshot {
 }
 
 impl Supervisor {
-    /// What the next image needs to go on. To be called for `ExecInPlace` alone.
+    /// What the next image needs to go on. Call it only for `ExecInPlace`.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let canary = self.canary.clone();
         Snapshot {
             now: self.now,
             configured: self.policy.workers.min(MAX_WORKERS),
             workers: self.workers,
-            seats: self.seats.clone(),
+            entries: self.entries.clone(),
             canary: canary.expect("`ExecInPlace` is taken back when the canary is gone"),
-            errands: self.errands.clone(),
+            pending: self.pending.clone(),
             newest: self.newest,
             proven: self.proven,
             last_worker: self.last_worker,
@@ -61,8 +61,8 @@ impl Supervisor {
         }
     }
 
-    /// Goes on where another image's supervisor stopped, with the same workers, and brings every
-    /// slot to this image. The canary, which is of it, is the first: it gets its slot at once.
+    /// Goes on where the supervisor of the image before stopped, with the same workers, and reloads
+    /// every slot to this image. The canary runs this image already, so it gets its slot at once.
     pub(crate) fn resume(snapshot: Snapshot, policy: Policy, now: Time) -> Self {
         let Snapshot {
             configured,
@@ -81,9 +81,9 @@ impl Supervisor {
             now: now.max(snapshot.now),
             phase: Phase::Serving,
             workers,
-            seats: snapshot.seats,
+            entries: snapshot.entries,
             canary: None,
-            errands: snapshot.errands,
+            pending: snapshot.pending,
             newest: snapshot.newest,
             proven: snapshot.proven.max(canary.generation),
             last_worker: snapshot.last_worker,
@@ -95,7 +95,7 @@ impl Supervisor {
         supervisor.notify(Change::UpgradeFinished);
         supervisor.resize(wanted);
         supervisor.vacate(CANARY_SLOT);
-        supervisor.seat_mut(CANARY_SLOT).hold_ready(canary);
+        supervisor.entry_mut(CANARY_SLOT).hold_ready(canary);
         supervisor.reload_to_newest();
         supervisor.settle();
         #[cfg(any(test, debug_assertions))]
@@ -109,9 +109,9 @@ impl Record for Snapshot {
         self.now.put(to);
         self.configured.put(to);
         self.workers.put(to);
-        self.seats.put(to);
+        self.entries.put(to);
         self.canary.put(to);
-        self.errands.put(to);
+        self.pending.put(to);
         self.newest.put(to);
         self.proven.put(to);
         self.last_worker.put(to);
@@ -123,29 +123,29 @@ impl Record for Snapshot {
             now: Record::take(from)?,
             configured: Record::take(from)?,
             workers: Record::take(from)?,
-            seats: Record::take(from)?,
+            entries: Record::take(from)?,
             canary: Record::take(from)?,
-            errands: Record::take(from)?,
+            pending: Record::take(from)?,
             newest: Record::take(from)?,
             proven: Record::take(from)?,
             last_worker: Record::take(from)?,
             crashes: Record::take(from)?,
         };
-        let seats = usize::from(snapshot.workers.get())..=usize::from(MAX_WORKERS.get());
-        seats
-            .contains(&snapshot.seats.len())
+        let entries = usize::from(snapshot.workers.get())..=usize::from(MAX_WORKERS.get());
+        entries
+            .contains(&snapshot.entries.len())
             .then_some(snapshot)
             .ok_or(Malformed)
     }
 }
 
-record!(Seat {
+record!(SlotEntry {
     holder,
     leaving,
     adopter,
-    unable,
+    failed_adopters,
     strikes,
-    debut
+    first_start
 });
 record!(Worker {
     id,
@@ -161,7 +161,7 @@ record!(enum Holder {
     3 = Backoff { until },
 });
 
-record!(enum State {
+record!(enum WorkerState {
     0 = Starting { deadline },
     1 = Serving { since },
     2 = Draining { deadline },
@@ -169,9 +169,9 @@ record!(enum State {
     4 = Aborted { deadline },
 });
 
-record!(enum Unable { 0 = Nobody, 1 = Until { workers, again } });
+record!(enum FailedAdopters { 0 = None, 1 = Until { workers, again } });
 record!(enum Spent { 0 = No, 1 = Due, 2 = Pausing { until } });
 
-record!(enum Debut { 0 = Awaited, 1 = Failed, 2 = Ready });
+record!(enum FirstStart { 0 = Pending, 1 = Failed, 2 = Ready });
 
-record!(enum Errand { 0 = Reload, 1 = Upgrade });
+record!(enum PendingCommand { 0 = Reload, 1 = Upgrade });

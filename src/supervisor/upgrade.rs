@@ -1,54 +1,54 @@
 //! An upgrade: a canary of the binary on disk must serve before the master becomes that binary.
 
 use crate::id::{Slot, WorkerId};
-use crate::supervisor::worker::State;
+use crate::supervisor::worker::WorkerState;
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
-/// The slot whose listeners the canary shares. It exists whatever the size.
+/// The slot whose listeners the canary shares. Every server has it.
 pub(super) const CANARY_SLOT: Slot = Slot(0);
 
 /// A command that waits until the server has time for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Errand {
+pub(super) enum PendingCommand {
     Reload,
     Upgrade,
 }
 
-// The canary is nobody's successor: it neither holds its slot nor counts as serving it, since it
-// goes again if the upgrade comes to nothing. In the new image it is given the slot, by `resume`.
+// The canary is no successor: it does not hold its slot and does not count as serving it, because
+// it drains if the upgrade is abandoned. In the new image `resume` gives it the slot.
 
 impl Supervisor {
     pub(super) fn upgrade_asked(&mut self) {
         match self.phase {
-            // An upgrade that is asked for while one runs is that upgrade.
+            // A second request while an upgrade runs changes nothing.
             Phase::Upgrading | Phase::Draining { .. } | Phase::Finished => {}
             Phase::Starting | Phase::Serving | Phase::Reloading { .. } => {
-                self.remember(Errand::Upgrade);
+                self.remember(PendingCommand::Upgrade);
             }
         }
     }
 
-    pub(super) fn remember(&mut self, errand: Errand) {
-        if !self.errands.contains(&errand) {
-            self.errands.push(errand);
+    pub(super) fn remember(&mut self, command: PendingCommand) {
+        if !self.pending.contains(&command) {
+            self.pending.push(command);
         }
     }
 
-    /// Begins what was asked for first, if nothing else is going on.
-    pub(super) fn begin_errand(&mut self) {
-        // A spent worker's replacement is finished first, so that the new image finds one worker in
-        // each slot; a reload would not mind.
+    /// Begins the command that has waited longest, if the server is not busy with another.
+    pub(super) fn begin_pending(&mut self) {
+        // The replacement of a spent worker is finished first, so that the new image finds one
+        // worker in each slot.
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }
-        match self.errands.first() {
-            Some(Errand::Reload) => {
-                self.errands.remove(0);
+        match self.pending.first() {
+            Some(PendingCommand::Reload) => {
+                self.pending.remove(0);
                 self.begin_reload();
             }
-            // The canary of an abandoned upgrade must have left: there is one at most.
-            Some(Errand::Upgrade) if self.canary.is_none() => {
-                self.errands.remove(0);
+            // The canary of an abandoned upgrade must be gone: there is one at most.
+            Some(PendingCommand::Upgrade) if self.canary.is_none() => {
+                self.pending.remove(0);
                 self.begin_upgrade();
             }
             _ => {}
@@ -76,7 +76,7 @@ impl Supervisor {
     pub(super) fn canary_ready(&mut self) {
         let since = self.now;
         if let Some(canary) = self.canary.as_mut().filter(|canary| canary.is_starting()) {
-            canary.state = State::Serving { since };
+            canary.state = WorkerState::Serving { since };
             let (id, generation) = (canary.id, canary.generation);
             self.notify(Change::WorkerReady(id, CANARY_SLOT, generation));
             self.actions.push_back(Action::ExecInPlace);
@@ -95,12 +95,12 @@ impl Supervisor {
         };
         if canary.deadline().is_some_and(|deadline| deadline <= now) {
             self.actions.push_back(Action::Kill(canary.id));
-            canary.state = State::Killed;
+            canary.state = WorkerState::Killed;
             self.abandon_upgrade(Abandoned::NotReadyInTime);
         }
     }
 
-    /// Drains the canary, though it is ready: this image goes on.
+    /// Drains a canary that is ready, because this image goes on.
     pub(super) fn give_up_canary(&mut self, why: Abandoned) {
         if self.phase == Phase::Upgrading {
             self.drain_canary();
@@ -120,7 +120,7 @@ impl Supervisor {
     fn abandon_upgrade(&mut self, why: Abandoned) {
         if self.phase == Phase::Upgrading {
             self.phase = Phase::Serving;
-            // To become an image whose canary has died is what the canary is there to prevent.
+            // The master must not become an image whose canary has failed.
             self.actions.retain(|action| *action != Action::ExecInPlace);
             self.notify(Change::UpgradeAbandoned { why });
         }

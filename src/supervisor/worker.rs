@@ -1,16 +1,16 @@
-//! A worker, as the supervisor knows it.
+//! What the supervisor knows of a worker.
 
 use std::time::Duration;
 
 use crate::id::{Generation, WorkerId};
 use crate::supervisor::time::Time;
 
-/// One worker from its `Spawn` until its `Exited`.
+/// A worker, from its `Spawn` until its `Exited`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub(super) id: WorkerId,
     pub(super) generation: Generation,
-    pub(super) state: State,
+    pub(super) state: WorkerState,
     pub(super) spent: Spent,
 }
 
@@ -18,60 +18,63 @@ pub(super) struct Worker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Spent {
     No,
-    /// It has, too soon and not for the first time in its slot: it serves on until then.
+    /// It has asked too soon, and not as the first one in its slot. It serves on until then.
     Pausing {
         until: Time,
     },
-    /// It is replaced when its turn comes.
+    /// It waits to be replaced.
     Due,
 }
 
-/// Where a worker is in its life; it only ever moves down this list. Moves are in `slot.rs`.
+/// The state of a worker. It only moves down this list. The table in `slot.rs` has the transitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum State {
-    /// Spawned, and to be ready by `deadline`.
+pub(super) enum WorkerState {
+    /// Spawned. It must be ready by `deadline`.
     Starting { deadline: Time },
     /// Ready since then.
     Serving { since: Time },
-    /// Told to drain, and to be gone by `deadline`.
+    /// Asked to drain. It must be gone by `deadline`.
     Draining { deadline: Time },
-    /// Stood still, and told to leave a core and die; killed at `deadline` if it does not.
+    /// It hung, and was sent SIGABRT so that it leaves a core. It is killed at `deadline`.
     Aborted { deadline: Time },
-    /// Killed. It has no deadline: what SIGKILL cannot end, we cannot either.
+    /// Killed. There is no deadline, because there is no stronger signal.
     Killed,
 }
 
 impl Worker {
     pub(super) fn is_starting(&self) -> bool {
-        matches!(self.state, State::Starting { .. })
+        matches!(self.state, WorkerState::Starting { .. })
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        matches!(self.state, State::Serving { .. })
+        matches!(self.state, WorkerState::Serving { .. })
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining { .. })
+        matches!(self.state, WorkerState::Draining { .. })
     }
 
-    /// Whether it was told to die, by whichever signal.
-    pub(super) fn is_condemned(&self) -> bool {
-        matches!(self.state, State::Aborted { .. } | State::Killed)
+    /// Whether it was sent SIGABRT or SIGKILL.
+    pub(super) fn is_aborted_or_killed(&self) -> bool {
+        matches!(
+            self.state,
+            WorkerState::Aborted { .. } | WorkerState::Killed
+        )
     }
 
     pub(super) fn is_killed(&self) -> bool {
-        self.state == State::Killed
+        self.state == WorkerState::Killed
     }
 
-    /// How long it has served; `None` if it does not.
+    /// How long it has served; `None` if it does not serve.
     pub(super) fn served(&self, now: Time) -> Option<Duration> {
         match self.state {
-            State::Serving { since } => Some(now.since(since)),
+            WorkerState::Serving { since } => Some(now.since(since)),
             _ => None,
         }
     }
 
-    /// Until when it serves on though it wants to be replaced.
+    /// Until when it serves on though it has asked to be replaced.
     pub(super) fn pauses_until(&self) -> Option<Time> {
         match self.spent {
             Spent::Pausing { until } if self.is_serving() => Some(until),
@@ -81,10 +84,10 @@ impl Worker {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         match self.state {
-            State::Starting { deadline }
-            | State::Draining { deadline }
-            | State::Aborted { deadline } => Some(deadline),
-            State::Serving { .. } | State::Killed => None,
+            WorkerState::Starting { deadline }
+            | WorkerState::Draining { deadline }
+            | WorkerState::Aborted { deadline } => Some(deadline),
+            WorkerState::Serving { .. } | WorkerState::Killed => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How many connections each client address has open.
+//! Counts the open connections of each client address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,14 +8,14 @@ use std::num::NonZeroUsize;
 use crate::address::Peer;
 use crate::proxy::Network;
 
-/// The network of an IPv6 client: providers give each customer at least so much (RFC 6177).
+/// The prefix of an IPv6 client: a provider gives each customer at least this network (RFC 6177).
 const IPV6_BITS: u32 = 64;
 
-/// See the module's head.
+/// The open connections of each client, and the most that a client may have.
 #[derive(Debug)]
 pub(crate) struct Clients {
     max: NonZeroUsize,
-    /// Addresses that stand for many clients.
+    /// Load balancers, each of which connects for many clients.
     balancers: Vec<Network>,
     open: HashMap<IpAddr, usize>,
 }
@@ -29,7 +29,7 @@ impl Clients {
         }
     }
 
-    /// Whether a client has as many as it may.
+    /// Whether the client has as many connections as it may.
     pub(super) fn is_full(&self, peer: Peer) -> bool {
         let client = self.client(peer);
         let open = client.and_then(|client| self.open.get(&client));
@@ -54,7 +54,7 @@ impl Clients {
         }
     }
 
-    /// `None` if a peer is not limited.
+    /// The client that a peer counts as; `None` if it is not limited.
     fn client(&self, peer: Peer) -> Option<IpAddr> {
         let Peer::Tcp(address) = peer else {
             return None;

@@ -14,38 +14,29 @@ use crate::http::{Closed, ConnectionInfo, Socket, Version};
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
+use crate::worker::source::Origin;
 use crate::worker::stream::Stream;
 
 /// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
 ///
-/// It counts toward the worker's cap until it is dropped. `TCP_NODELAY` is set.
+/// It counts toward the worker's limit until it is dropped. `TCP_NODELAY` is set.
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,
     local: Arc<Address>,
-    /// Boxed, as hardly any connection has it.
+    /// Boxed, because few connections have one.
     prefix: Option<Box<Prefix>>,
     admission: Admission,
 }
 
-/// What a connection may bring along, until it is read from.
+/// What precedes the bytes that the socket has. Dropped when all of it has been read.
 #[derive(Debug, Default)]
 struct Prefix {
     origin: Origin,
-    /// If it comes from a balancer.
+    /// The PROXY header, if the connection comes from a balancer.
     proxied: Option<Box<Proxied>>,
-    /// Read before by whoever had it then.
+    /// Bytes that were read before and are read again.
     read_ahead: Bytes,
-}
-
-/// What was before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Origin {
-    /// The client has just connected.
-    #[default]
-    None,
-    /// Another worker had it, and it was idle.
-    Elsewhere,
 }
 
 impl Connection {
@@ -58,28 +49,28 @@ impl Connection {
         }
     }
 
-    /// A PROXY header comes before anything else, unless it was read elsewhere.
+    /// Expects a PROXY header before anything else, unless another worker has read it.
     pub(crate) fn expect_header(&mut self) {
         let prefix = self.prefix();
-        if prefix.origin == Origin::None {
+        if prefix.origin == Origin::Client {
             prefix.proxied = Some(Box::default());
         }
     }
 
-    /// What a balancer has said of the client.
+    /// The addresses that the PROXY header named.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
         self.prefix.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
-    /// It comes from another worker, with what that one knew.
+    /// Marks the connection as handed over by another worker, with what that worker has read.
     pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
         let prefix = self.prefix();
-        prefix.origin = Origin::Elsewhere;
+        prefix.origin = Origin::Worker;
         prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
         self.put_back(read_ahead);
     }
 
-    /// The next reads bring these bytes, before all others.
+    /// Makes the next reads return these bytes before all others.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -92,7 +83,7 @@ impl Connection {
         self.prefix().read_ahead = bytes;
     }
 
-    /// What was put back and not read again.
+    /// Takes the bytes that were put back and not read again.
     pub(crate) fn take_read_ahead(&mut self) -> Bytes {
         match &mut self.prefix {
             Some(prefix) => std::mem::take(&mut prefix.read_ahead),
@@ -109,7 +100,7 @@ impl Connection {
         prefix.is_some_and(|prefix| !prefix.read_ahead.is_empty())
     }
 
-    /// What was put back, as far as it fits.
+    /// Reads bytes that were put back, as many as fit. Returns how many.
     fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
         let Some(prefix) = &mut self.prefix else {
             return 0;
@@ -123,13 +114,13 @@ impl Connection {
         len
     }
 
-    /// Who is at the other end.
+    /// The address of the other end.
     #[must_use]
     pub fn peer(&self) -> Peer {
         self.admission.peer
     }
 
-    /// The address of the listener it came through; for a wildcard listener the wildcard.
+    /// The address of the listener that accepted it. For a wildcard listener it is the wildcard.
     #[must_use]
     pub fn local(&self) -> &Address {
         &self.local
@@ -163,7 +154,7 @@ impl Socket for Connection {
             self.put_back(bytes);
             return Poll::Ready(());
         }
-        // An error is for the next read to find.
+        // The next read returns the error.
         self.stream.poll_read_ready(cx).map(drop)
     }
 
@@ -186,7 +177,7 @@ impl Socket for Connection {
 
     fn was_idle(&self) -> bool {
         let prefix = self.prefix.as_deref();
-        prefix.is_some_and(|prefix| prefix.origin == Origin::Elsewhere)
+        prefix.is_some_and(|prefix| prefix.origin == Origin::Worker)
     }
 
     fn is_bare(&self) -> bool {
@@ -280,8 +271,8 @@ mod tests {
         size_of::<T>()
     }
 
-    /// What a connection at rest costs is this, in a task of the runtime's, which takes multiples
-    /// of 128 bytes.
+    /// An idle connection costs the memory of its task. A task of the runtime takes a multiple of
+    /// 128 bytes.
     #[test]
     fn its_life_fits_into_a_small_task() {
         let server = Server::new(Http::new(), Row::own());
@@ -313,7 +304,7 @@ mod tests {
         let accepted = Incoming::new(queue).accept().await;
         front.serve(accepted.expect("it does not drain")).await;
         let mut answer = Vec::new();
-        // The reset is an error, behind what came before it.
+        // A reset would be an error after the bytes that have come before it.
         let _ = client.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).expect("it is ASCII");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");

@@ -1,29 +1,21 @@
-//! What reaches a worker from outside: the master's messages, signals, and what handles ask for.
-//! One small task for each source.
+//! What comes to a worker from outside: messages of the master, signals, and commands of handles.
+//! Each source has a small task.
 
-use std::cell::RefCell;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::net::UnixDatagram;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet, spawn_local};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::address::Address;
 use crate::drain::Idle;
-use crate::error::{BoxError, Error};
-use crate::handle::{Command, Handle, Stop};
-use crate::hooks::{Hooks, Notice, WorkerInfo};
+use crate::handle::Command;
+use crate::hooks::Hooks;
 use crate::id::Slot;
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
 use crate::protocol::inbox::Sender;
@@ -32,73 +24,73 @@ use crate::row::{Row, State};
 use crate::sys::fds::Spares;
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
+use crate::worker::heartbeat;
 use crate::worker::incoming::Queue;
-use crate::worker::pulse;
 use crate::worker::sharing::{Share, Shares};
 
-/// How much longer than its drain timeout a worker lives after a `TERM` that it cannot heed.
+/// How long after its drain timeout a worker ends if it cannot react to a `TERM`.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
-/// How long the master may take to answer a worker that leaves. Less than [`KILL_GRACE`], which
-/// runs from the same moment.
-const MASTERS_WORD: Duration = Duration::from_millis(500);
+/// How long a worker that got a `TERM` waits for the master to say how it drains. Less than
+/// [`KILL_GRACE`], which begins at the same moment.
+const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the tasks of a worker with a master work on.
+/// What the tasks of a worker with a master use.
 pub(crate) struct Controls {
     pub(crate) channel: Channel,
     pub(crate) queue: Arc<Queue>,
     pub(crate) switch: DrainSwitch,
-    pub(crate) asks: StdUnixDatagram,
+    pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
     pub(crate) row: Row,
     pub(crate) shares: Shares,
 }
 
-/// The tasks of a worker with a master, at work.
+/// The tasks of a worker with a master, which run.
 pub(crate) struct Started {
-    /// Tells the master once that the worker is ready.
+    /// The task that reports to the master once that the worker is ready.
     pub(crate) ready: AbortHandle,
-    /// All of them. A worker must not go on without one.
+    /// All tasks. A worker must not go on without one of them.
     pub(crate) tasks: JoinSet<()>,
 }
 
-/// Starts them, inside the worker's runtime.
+/// Starts the tasks, inside the worker's runtime.
 pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     let Controls {
         channel,
         queue,
         switch,
-        asks,
+        commands,
         hooks,
         drain_timeout,
         row,
         shares,
     } = controls;
-    // What the drain itself cannot end, because the loop does not turn.
+    // For a worker that cannot drain because its event loop does not turn.
     signals::end_after_term(drain_timeout.saturating_add(KILL_GRACE))?;
     let mut tasks = JoinSet::new();
     handle_signals(&mut tasks, &switch, &channel)?;
-    let asks = UnixDatagram::from_std(asks)?;
-    let forward = channel.clone();
+    let commands = UnixDatagram::from_std(commands)?;
+    let to_master = channel.clone();
     tasks.spawn_local(async move {
-        while let Some(command) = asked(&asks).await {
-            pass_on(command, &forward);
+        while let Some(command) = next_command(&commands).await {
+            forward(command, &to_master);
         }
     });
-    tasks.spawn_local(pulse::beat(row.clone(), Arc::clone(&queue)));
+    tasks.spawn_local(heartbeat::run(row.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
     let (accepting, accepts) = (Arc::clone(&queue), row.clone());
     let ready = tasks.spawn_local(async move {
         accepting.accepting().await;
         accepts.set_state(State::Serving);
-        pulse::stamp(&accepts);
-        tell_ready(&ready);
+        heartbeat::stamp(&accepts);
+        send_ready(&ready);
     });
     let watch = channel.watch()?;
-    // As many as an adoption has: every slot has as many listeners as this one, and an inbox.
+    // As many descriptors as an adoption has: each slot has as many listeners, and an inbox.
     let spares = Spares::new(queue.own_listeners() + 1);
-    let mut ears = Ears {
+    let mut control = ControlTask {
         queue,
         switch,
         hooks,
@@ -112,7 +104,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
                 return;
             };
             readable.clear_ready();
-            if ears.follow(&channel) == Lifeline::Cut {
+            if control.recv(&channel) == Lifeline::Cut {
                 return;
             }
         }
@@ -120,16 +112,16 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
     Ok(Started { ready, tasks })
 }
 
-pub(crate) fn tell_ready(channel: &Channel) {
-    if let Err(error) = channel.tell_master(&ToMaster::Ready(Versions::OURS)) {
-        tracing::debug!(%error, "the master did not hear that the worker is ready");
+pub(crate) fn send_ready(channel: &Channel) {
+    if let Err(error) = channel.send_to_master(&ToMaster::Ready(Versions::OURS)) {
+        tracing::debug!(%error, "could not report to the master that the worker is ready");
     }
 }
 
-/// `TERM` and `QUIT` drain, which the master is told: it knows whether somebody comes after, and
-/// says so by a drain of its own. The others mean something to the master alone, but a terminal or
-/// a `kill` of the whole group sends them to everybody: they are caught and dropped. Caught, not
-/// ignored, because a program started here would inherit being ignored.
+/// `TERM` and `QUIT` drain. The worker reports them to the master, which knows whether the slot
+/// gets another worker and answers with a drain that says so. The other signals are for the master
+/// alone, but a terminal, or a `kill` of the group, sends them to all processes. So workers catch
+/// and drop them. They do not ignore them, because programs that they start would inherit that.
 fn handle_signals(
     tasks: &mut JoinSet<()>,
     switch: &DrainSwitch,
@@ -139,14 +131,14 @@ fn handle_signals(
         let (mut arrived, switch, channel) = (signal(kind)?, switch.clone(), channel.clone());
         tasks.spawn_local(async move {
             while arrived.recv().await.is_some() {
-                match channel.tell_master(&ToMaster::Leaving) {
-                    Ok(()) => sleep(MASTERS_WORD).await,
+                match channel.send_to_master(&ToMaster::Leaving) {
+                    Ok(()) => sleep(MASTER_TIMEOUT).await,
                     Err(error) => {
-                        tracing::debug!(%error, "the master did not hear that the worker leaves");
+                        tracing::debug!(%error, "could not report to the master that it leaves");
                     }
                 }
-                if !switch.is_turned() {
-                    switch.turn(Idle::Close);
+                if !switch.is_started() {
+                    switch.start(Idle::Close);
                 }
             }
         });
@@ -160,7 +152,7 @@ fn handle_signals(
         SignalKind::from_raw(ttin),
         SignalKind::from_raw(ttou),
     ];
-    // Tokio keeps its handlers for good, so what arrives needs nobody to take it.
+    // Tokio never removes its handlers, so no task has to receive these.
     dropped
         .into_iter()
         .map(signal)
@@ -168,15 +160,15 @@ fn handle_signals(
     signals::unblock()
 }
 
-/// Whether the master still lives.
+/// Whether the master still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lifeline {
     Held,
     Cut,
 }
 
-/// What the master's messages work on.
-struct Ears {
+/// Receives the messages of the master and applies them.
+struct ControlTask {
     queue: Arc<Queue>,
     switch: DrainSwitch,
     hooks: Box<dyn Hooks>,
@@ -185,17 +177,17 @@ struct Ears {
     spares: Spares,
 }
 
-impl Ears {
-    /// Does what the master has said. Its end is a cause to drain as well.
-    fn follow(&mut self, channel: &Channel) -> Lifeline {
+impl ControlTask {
+    /// Receives all messages that have come. If the master has ended, the worker drains.
+    fn recv(&mut self, channel: &Channel) -> Lifeline {
         loop {
-            match self.spares.lend(|| channel.hear_master()) {
+            match self.spares.lend(|| channel.recv_from_master()) {
                 Ok(Received::Nothing) => return Lifeline::Held,
-                Ok(Received::Message(message)) => self.obey(message, channel),
+                Ok(Received::Message(message)) => self.apply(message, channel),
                 Ok(Received::End) => {
                     tracing::warn!("the master is gone; draining");
                     call(|| self.hooks.master_died());
-                    self.switch.turn(Idle::Close);
+                    self.switch.start(Idle::Close);
                     return Lifeline::Cut;
                 }
                 Err(error) => tracing::error!(%error, "the control channel does not work"),
@@ -203,24 +195,24 @@ impl Ears {
         }
     }
 
-    fn obey(&mut self, message: ToWorker, channel: &Channel) {
+    fn apply(&mut self, message: ToWorker, channel: &Channel) {
         match message {
-            ToWorker::Drain(idle) => self.switch.turn(idle),
+            ToWorker::Drain(idle) => self.switch.start(idle),
             ToWorker::Adopt {
                 slot,
                 inbox,
                 listeners,
             } => {
                 if let Err(error) = self.queue.adopt(slot, inbox, listeners) {
-                    tell_not_adopted(channel, slot, &error);
+                    send_not_adopted(channel, slot, &error);
                 }
             }
             ToWorker::NotReceived(slot) => {
-                tell_not_adopted(channel, slot, &Errno::EMFILE.into());
+                send_not_adopted(channel, slot, &Errno::EMFILE.into());
             }
             ToWorker::Release(slot) => self.queue.release(slot),
             ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
-            ToWorker::Beat => drop(pulse::stamp(&self.row)),
+            ToWorker::Beat => drop(heartbeat::stamp(&self.row)),
             ToWorker::Share { connections, inbox } => self.shares.ask(Share {
                 inbox: Sender::new(inbox),
                 connections,
@@ -229,135 +221,47 @@ impl Ears {
     }
 }
 
-/// The master has another worker adopt the slot.
-fn tell_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
+/// Reports to the master that the slot is not adopted. It asks another worker then.
+fn send_not_adopted(channel: &Channel, slot: Slot, error: &io::Error) {
     tracing::warn!(%slot, %error, "cannot adopt a slot");
-    if let Err(error) = channel.tell_master(&ToMaster::NotAdopted(slot)) {
-        tracing::error!(%slot, %error, "the master did not hear that a slot is not adopted");
+    if let Err(error) = channel.send_to_master(&ToMaster::NotAdopted(slot)) {
+        tracing::error!(%slot, %error, "could not report that a slot is not adopted");
     }
 }
 
-/// Calls a hook. One that panics must not take the task with it that hears the master.
-fn call(hook: impl FnOnce()) {
+/// Calls a hook. A panic in it must not end the task that receives the master's messages.
+pub(super) fn call(hook: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(hook)).is_err() {
         tracing::error!("a hook panicked");
     }
 }
 
-/// The next command that a handle in this process asks for; `None` when no handle is left.
-async fn asked(asks: &UnixDatagram) -> Option<Command> {
+/// The next command of a handle in this process; `None` when no handle is left.
+pub(super) async fn next_command(commands: &UnixDatagram) -> Option<Command> {
     let mut bytes = [0; Command::LEN];
     loop {
-        match asks.recv(&mut bytes).await {
+        match commands.recv(&mut bytes).await {
             Ok(0) | Err(_) => return None,
             Ok(len) => match Command::decode(&bytes[..len]) {
                 Some(command) => return Some(command),
-                None => tracing::error!("a handle asked for something unknown"),
+                None => tracing::error!("a handle has sent an unknown command"),
             },
         }
     }
 }
 
-/// Passes on what was asked for just before the worker's runtime ended.
-pub(crate) fn forward_rest(asks: &StdUnixDatagram, channel: &Channel) {
+/// Forwards the commands that have come just before the runtime ended.
+pub(crate) fn forward_pending(commands: &StdUnixDatagram, channel: &Channel) {
     let mut bytes = [0; Command::LEN];
-    while let Ok(len @ 1..) = asks.recv(&mut bytes) {
+    while let Ok(len @ 1..) = commands.recv(&mut bytes) {
         if let Some(command) = Command::decode(&bytes[..len]) {
-            pass_on(command, channel);
+            forward(command, channel);
         }
     }
 }
 
-fn pass_on(command: Command, channel: &Channel) {
-    if let Err(error) = channel.tell_master(&ToMaster::Asked(command)) {
-        tracing::warn!(?command, %error, "the master did not hear");
-    }
-}
-
-/// What the tasks of a worker without a master work on.
-pub(crate) struct Alone {
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) switch: DrainSwitch,
-    pub(crate) asks: StdUnixDatagram,
-    pub(crate) hooks: Box<dyn Hooks>,
-    pub(crate) handle: Handle,
-    pub(crate) addresses: Vec<Address>,
-    pub(crate) worker: WorkerInfo,
-}
-
-/// Ends the app at once when `Stop::Now` is asked for, or a hook refuses.
-#[derive(Clone, Default)]
-pub(crate) struct Stopped {
-    asked: Rc<Notify>,
-    refused: Rc<RefCell<Option<Error>>>,
-}
-
-/// Starts them, inside the runtime of the only worker.
-pub(crate) fn start_alone(alone: Alone) -> io::Result<Stopped> {
-    let Alone {
-        queue,
-        switch,
-        asks,
-        hooks,
-        handle,
-        addresses,
-        worker,
-    } = alone;
-    let stopped = Stopped::default();
-    let hooks = Rc::new(RefCell::new(hooks));
-    let asks = UnixDatagram::from_std(asks)?;
-    let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
-    spawn_local(async move {
-        while let Some(command) = asked(&asks).await {
-            match command {
-                Command::Stop(Stop::Drain) => switch.turn(Idle::Close),
-                Command::Stop(Stop::Now) => stop.asked.notify_one(),
-                Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
-                Command::Reload | Command::Upgrade | Command::Resize(_) => {
-                    tracing::warn!(?command, "needs a master; this server runs in process");
-                }
-            }
-        }
-    });
-    let stop = stopped.clone();
-    spawn_local(async move {
-        queue.accepting().await;
-        let mut hooks = hooks.borrow_mut();
-        if let Err(source) = hooks.serving(&addresses, &[worker]) {
-            *stop.refused.borrow_mut() = Some(Error::Hook {
-                hook: "serving",
-                source,
-            });
-            stop.asked.notify_one();
-            return;
-        }
-        let notice = Notice::Serving {
-            addresses,
-            workers: 1,
-            pid: worker.pid,
-        };
-        hooks.notice(&notice);
-        if let Notice::Serving { addresses, .. } = notice {
-            handle.set_serving(&addresses);
-        }
-    });
-    Ok(stopped)
-}
-
-impl Stopped {
-    /// Runs the app unless it is stopped first.
-    pub(crate) async fn unless(
-        &self,
-        app: impl Future<Output = Result<(), BoxError>>,
-    ) -> Result<(), BoxError> {
-        let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
-        poll_fn(|cx| {
-            if asked.as_mut().poll(cx).is_ready() {
-                let refused = self.refused.borrow_mut().take();
-                return Poll::Ready(refused.map_or(Ok(()), |error| Err(error.into())));
-            }
-            app.as_mut().poll(cx)
-        })
-        .await
+fn forward(command: Command, channel: &Channel) {
+    if let Err(error) = channel.send_to_master(&ToMaster::Asked(command)) {
+        tracing::warn!(?command, %error, "could not forward a command to the master");
     }
 }

@@ -1,4 +1,4 @@
-//! The one-way switch from serving to draining.
+//! The switch from serving to draining. There is no way back.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::timeout;
 
 use crate::drain::Idle;
 
-/// Turns the switch. Any number of causes may: the master, a signal, the master's death.
+/// Starts the drain. The master, a signal or the end of the master may do so, in any order.
 #[derive(Clone, Debug)]
 pub(crate) struct DrainSwitch(watch::Sender<Option<Idle>>);
 
-/// Sees the switch.
+/// Waits for the drain.
 #[derive(Clone, Debug)]
 pub(crate) struct Drain(watch::Receiver<Option<Idle>>);
 
@@ -22,8 +22,8 @@ impl DrainSwitch {
         (Self(switch), Drain(drain))
     }
 
-    /// Who is to hand connections over may be told to close them instead, and not the other way.
-    pub(crate) fn turn(&self, idle: Idle) {
+    /// A worker that hands connections over may be asked later to close them, but not the reverse.
+    pub(crate) fn start(&self, idle: Idle) {
         self.0.send_if_modified(|asked| {
             let news = asked.is_none() || (*asked == Some(Idle::HandOver) && idle == Idle::Close);
             if news {
@@ -33,7 +33,7 @@ impl DrainSwitch {
         });
     }
 
-    pub(crate) fn is_turned(&self) -> bool {
+    pub(crate) fn is_started(&self) -> bool {
         self.0.borrow().is_some()
     }
 }
@@ -47,20 +47,20 @@ impl Drain {
         *self.0.borrow() == Some(Idle::Close)
     }
 
-    /// Resolves when there is a drain, with what is to become of idle connections at that moment.
+    /// Resolves when the drain starts, with what becomes of idle connections at that moment.
     pub(crate) async fn asked(self) -> Idle {
         self.when(|_| true).await
     }
 
-    /// Resolves when idle connections are to be closed, or it turns out that they have to be.
+    /// Resolves when idle connections are to be closed.
     pub(crate) async fn closing(self) {
         self.when(|idle| idle == Idle::Close).await;
     }
 
-    /// As [`Drain::closing`], or so long after the drain began.
+    /// As [`Drain::closing`], but at the latest this long after the start of the drain.
     pub(crate) async fn closing_within(self, patience: Duration) {
         self.clone().asked().await;
-        // Either is a reason.
+        // Both results mean to close.
         let _: Result<(), Elapsed> = timeout(patience, self.closing()).await;
     }
 
@@ -68,7 +68,7 @@ impl Drain {
         let asked = self.0.wait_for(|asked| asked.is_some_and(&wanted)).await;
         match asked.ok().and_then(|asked| *asked) {
             Some(idle) => idle,
-            // The switch is gone unturned: the worker ends otherwise, and nobody drains it.
+            // The switch was dropped, so the worker ends without a drain.
             None => std::future::pending().await,
         }
     }
@@ -79,25 +79,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_to_be_closed_is_not_handed_over_after_all() {
+    async fn after_close_there_is_no_way_back_to_hand_over() {
         let (switch, drain) = DrainSwitch::new();
         assert!(!drain.is_asked());
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         assert_eq!(drain.clone().asked().await, Idle::HandOver);
-        switch.turn(Idle::Close);
+        switch.start(Idle::Close);
         drain.clone().closing().await;
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         assert_eq!(drain.asked().await, Idle::Close);
     }
 
     #[tokio::test]
-    async fn what_is_handed_over_is_closed_in_the_end() {
+    async fn a_hand_over_becomes_a_close_after_a_while() {
         let (switch, drain) = DrainSwitch::new();
         let moment = Duration::from_millis(1);
         let mut closing = Box::pin(drain.closing_within(moment));
         let early = timeout(10 * moment, &mut closing).await;
         assert!(early.is_err(), "there is no drain");
-        switch.turn(Idle::HandOver);
+        switch.start(Idle::HandOver);
         closing.await;
     }
 }

@@ -25,7 +25,7 @@ use crate::id::Slot;
 use crate::row::Row;
 use crate::worker::clients::Clients;
 use crate::worker::connection::Connection;
-use crate::worker::pulse;
+use crate::worker::heartbeat;
 use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
 
 /// How long accepting rests when the process or the system has run out of descriptors or memory.
@@ -283,7 +283,7 @@ impl Queue {
                 return Poll::Pending;
             }
             // What waits in the queue is not forgotten, be there no connection to beat for.
-            pulse::stamp(&self.row);
+            heartbeat::stamp(&self.row);
             state.pause = None;
         }
         if state.draining {
@@ -307,7 +307,7 @@ impl Queue {
         self.row.connection_begins(origin.count());
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
             // Its handler may block before the heartbeat's task has had a turn.
-            pulse::stamp(&self.row);
+            heartbeat::stamp(&self.row);
             self.first_came.notify_one();
         }
         if let Some(clients) = &mut state.clients {

@@ -1,21 +1,22 @@
-//! The life of a worker: take the inheritance, build the runtime, run the app on the incoming
-//! connections until the drain, report, leave.
+//! A worker: takes what the master has left it, builds the runtime, runs the app on incoming
+//! connections until it drains, reports to the master and exits.
 
+pub(crate) mod alone;
+pub(crate) mod background;
 pub(crate) mod clients;
 pub(crate) mod connection;
 mod control;
 pub(crate) mod drain;
+mod heartbeat;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
 mod proxied;
-mod pulse;
 pub(crate) mod recycle;
 pub(crate) mod serve;
 pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
-pub(crate) mod vital;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
@@ -38,7 +39,7 @@ use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
-use crate::protocol::inheritance::Marker;
+use crate::protocol::inheritance::{Marker, ProcessRole};
 use crate::protocol::scoreboard;
 use crate::row::{Gauge, Row, State};
 use crate::sys::{limits, spawn};
@@ -48,17 +49,17 @@ use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
 
-/// The exit code of a program that panicked, as `main` would give it.
+/// The exit code of a program whose `main` panics.
 const EXIT_PANICKED: i32 = 101;
 
-/// The share of the limit on descriptors, and the least, that is kept free for the app's own files
-/// and connections when the cap on connections is derived from the limit. The binary has half of it
-/// for the files that it sends.
+/// How many descriptors are reserved for the app's own files and connections when the cap on
+/// connections is derived from the limit on descriptors: this part of the limit, but at least so
+/// many. The binary uses half of them for the files that it sends.
 const RESERVED_SHARE: u64 = 8;
 const RESERVED_MIN: u64 = 128;
 
-/// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's own default of 512 is
-/// meant for one process a machine, not for one a core.
+/// Threads of the blocking pool (`tokio::fs`, `spawn_blocking`). Tokio's default of 512 is for one
+/// process per machine, not for one per core.
 const BLOCKING_THREADS_MAX: usize = 16;
 
 /// The worker that the app runs in. Cheap to clone.
@@ -69,9 +70,9 @@ pub struct Worker {
     workers: u16,
     drain: Drain,
     handle: Handle,
-    /// To the master, if there is one.
+    /// The channel to the master; `None` if there is no master.
     channel: Option<Channel>,
-    /// By which connections go to the slot's next worker, if there can be one.
+    /// Sends connections to the slot's next worker; `None` if there is no master.
     outbound: Option<Sender>,
     shares: Shares,
     drain_timeout: Duration,
@@ -80,31 +81,32 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The seat this worker fills, `0..workers`.
+    /// The slot of this worker, `0..workers`.
     #[must_use]
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// The round it belongs to; 1 until the first reload or upgrade.
+    /// The generation of this worker; 1 until the first reload or upgrade.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// How many slots there were when it was spawned: what a pool that all share is divided by.
+    /// Number of slots at spawn time. Divide a database connection limit by it.
     #[must_use]
     pub fn workers(&self) -> u16 {
         self.workers
     }
 
-    /// Resolves when this worker has been asked to drain: stop taking on work, finish what is
-    /// open. What is not finished within the drain timeout is cut.
+    /// Resolves when this worker has been asked to drain: to take on no more work, and to finish
+    /// what is open. The worker cuts what is not finished within the drain timeout.
     ///
-    /// The future is for any task, on any thread. What needs it are connections that were upgraded
-    /// to another protocol: HTTP answers and closes for itself, but only their task knows how to
-    /// say goodbye there. It has [`Http::upgrade_grace`](crate::Http::upgrade_grace) for that,
-    /// then its reads and writes fail.
+    /// Any task on any thread may await it. Tasks of connections that were upgraded to another
+    /// protocol need it: HTTP connections are closed by the server, but only the task of an
+    /// upgraded connection knows how its protocol ends. It has
+    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace) for that. Then its reads and writes
+    /// fail.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -120,12 +122,12 @@ impl Worker {
     ///             () = worker.drain() => {}
     ///             end = talk(&mut stream) => return end,
     ///         }
-    ///         // WebSocket: a close frame with 1001, then read until the client's.
+    ///         // WebSocket: send a close frame with 1001, then read until the client's.
     ///         say_goodbye(stream).await
     ///     });
     ///     let mut response = Response::default();
     ///     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-    ///     // With the fields `Connection` and `Upgrade`, and those of the protocol.
+    ///     // Add the headers `Connection` and `Upgrade`, and those of the protocol.
     ///     Ok(response)
     /// }
     /// # async fn talk(_stream: &mut Upgraded) -> Result<(), BoxError> { Ok(()) }
@@ -144,31 +146,31 @@ impl Worker {
         self.drain.is_asked()
     }
 
-    /// Asks for this worker to be replaced, as a worker may that leaks or has grown too large:
-    /// another is started beside it in its slot, and this one drains when that one is ready. One
-    /// slot is replaced at a time, and one whose workers ask within a second of being ready pauses
-    /// as a [`Backoff`](crate::Backoff) says. If the new worker fails, this one serves on until it
-    /// asks again; that is no crash. Without a master nothing happens.
+    /// Asks the master to replace this worker, for example because it leaks memory. The master
+    /// starts another worker in its slot, and this one drains when that one is ready. One slot is
+    /// replaced at a time. A slot whose workers ask within a second of being ready pauses as a
+    /// [`Backoff`](crate::Backoff) says. If the new worker fails, this one serves on until it asks
+    /// again; that is no crash. Without a master nothing happens.
     pub fn recycle(&self) {
         if let Some(channel) = &self.channel
-            && let Err(error) = channel.tell_master(&ToMaster::Spent)
+            && let Err(error) = channel.send_to_master(&ToMaster::Spent)
         {
-            tracing::debug!(%error, "the master did not hear that the worker is spent");
+            tracing::debug!(%error, "could not ask the master to replace the worker");
         }
     }
 
-    /// A handle on the whole server: what it asks travels to the master.
+    /// A handle on the whole server. Its commands go to the master.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// The drain with all that is told of it.
+    /// The drain, and what becomes of idle connections in it.
     pub(crate) fn drain_asked(&self) -> Drain {
         self.drain.clone()
     }
 
-    /// Where its connections go: when it drains, or has more of them than its siblings.
+    /// Where its connections go when it drains, or when it has more of them than other workers.
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
         let (drain, row) = (self.drain.clone(), self.row.clone());
@@ -176,28 +178,28 @@ impl Worker {
         Some(Outgoing::new(sender, drain, patience, row))
     }
 
-    /// As [`Drain::closing_within`], a moment before what is left would be cut.
+    /// As [`Drain::closing_within`], shortly before the drain timeout.
     pub(crate) fn closing(&self) -> impl Future<Output = ()> + use<> {
         let patience = outgoing::patience(self.drain_timeout);
         self.drain.clone().closing_within(patience)
     }
 
-    /// What it is to give to its siblings.
+    /// The connections that it is to give to other slots.
     pub(crate) fn shares(&self) -> Shares {
         self.shares.clone()
     }
 
-    /// Where it counts.
+    /// The row that it counts in.
     pub(crate) fn row(&self) -> &Row {
         &self.row
     }
 
-    /// What it has from its master to speak TLS with.
+    /// The keys and files of TLS that the master has left it.
     pub(crate) fn tls(&self) -> &tls::Inherited {
         &self.tls
     }
 
-    /// What the notices call this worker.
+    /// How notices identify this worker.
     #[must_use]
     pub fn info(&self) -> WorkerInfo {
         let pid = std::process::id();
@@ -209,24 +211,42 @@ impl Worker {
     }
 }
 
-/// What a worker needs from the builder, which ran in this process too.
+/// What a worker needs from the builder, which runs in every process.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) handle: Handle,
-    pub(crate) asks: UnixDatagram,
+    pub(crate) commands: UnixDatagram,
 }
 
 /// How the app ended.
 enum End {
-    /// By itself or at the drain; so many connections were still open.
+    /// By itself or at the drain. `open` connections were still open.
     Left { open: usize },
     /// With an error.
     Failed(BoxError),
 }
 
-/// Lives a worker's life and exits the process.
-pub(crate) fn live<A>(setup: Setup, marker: Marker, app: A) -> !
+/// Whether this process was started as a worker.
+pub(crate) fn is_worker() -> bool {
+    match ProcessRole::of_this_process() {
+        ProcessRole::Worker(_) | ProcessRole::Orphan => true,
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => false,
+    }
+}
+
+/// What the master has left to this process; `None` if this process is no worker. Exits the process
+/// if the master ended while it was started, because no master will ever send it anything.
+pub(crate) fn marker() -> Option<Marker> {
+    match ProcessRole::of_this_process() {
+        ProcessRole::Worker(marker) => Some(marker),
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => None,
+        ProcessRole::Orphan => std::process::exit(0),
+    }
+}
+
+/// Runs the app as a worker of the master, and exits the process.
+pub(crate) fn run_and_exit<A>(setup: Setup, marker: Marker, app: A) -> !
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
@@ -236,7 +256,7 @@ where
     std::process::exit(catch_unwind(life).unwrap_or(EXIT_PANICKED))
 }
 
-/// Tells the master that these settings cannot work, and exits the process.
+/// Reports to the master that the settings are wrong, and exits the process.
 pub(crate) fn refuse(marker: Marker, error: Error) -> ! {
     if let Ok(inheritance) = marker.take() {
         report(
@@ -255,18 +275,18 @@ where
         config,
         hooks,
         handle,
-        asks,
+        commands,
     } = setup;
     let inheritance = match marker.take() {
         Ok(inheritance) => inheritance,
         Err(error) => {
-            tracing::error!(%error, "the inheritance is not what the master said");
+            tracing::error!(%error, "cannot take what the master has left");
             return EXIT_NOT_READY;
         }
     };
     let row = take_row(inheritance.row);
     let (switch, drain) = DrainSwitch::new();
-    // Nobody will tell it here where the server serves.
+    // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
     let shares = Shares::default();
     let worker = Worker {
@@ -283,7 +303,7 @@ where
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
     let channel = inheritance.channel;
-    let unheard = asks.try_clone();
+    let pending = commands.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
@@ -292,7 +312,7 @@ where
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
                 switch,
-                asks,
+                commands,
                 hooks,
                 drain_timeout: config.drain_timeout,
                 row,
@@ -302,24 +322,24 @@ where
                 spawn_local(recycle::by_age(worker.clone(), age));
             }
             let end = run(app, worker, &queue, config.drain_timeout);
-            let end = vital::beside(tasks, end).await;
-            // An app may accept and leave in one go; the task has had no turn then, and what was a
-            // clean exit would pass for a failure to start.
+            let end = background::run_with(tasks, end).await;
+            // An app may accept and return before the task that reports it has run. Without the
+            // report its clean exit would count as a failure to start.
             if queue.is_accepting() && !ready.is_finished() {
-                control::tell_ready(&channel);
+                control::send_ready(&channel);
             }
             Ok(end)
         })
     });
-    if let Ok(unheard) = unheard {
-        control::forward_rest(&unheard, &channel);
+    if let Ok(pending) = pending {
+        control::forward_pending(&pending, &channel);
     }
     report(&channel, result)
 }
 
 fn take_row(row: OwnedFd) -> Row {
     let row = scoreboard::join(row).unwrap_or_else(|error| {
-        tracing::warn!(%error, "what this worker counts will not be seen");
+        tracing::warn!(%error, "the master will not see what this worker counts");
         Row::own()
     });
     row.set(Gauge::Pid, std::process::id().into());
@@ -327,7 +347,7 @@ fn take_row(row: OwnedFd) -> Row {
     row
 }
 
-/// Tells the master how it went and turns it into an exit code.
+/// Reports to the master how the worker ended, and returns its exit code.
 fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
     let (message, code) = match result {
         Ok((End::Left { open }, _)) => (
@@ -340,8 +360,8 @@ fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
         Ok((End::Failed(error), Started::Yes)) => (ToMaster::Failed(chain(&*error)), EXIT_FAILED),
         Err(error) => (ToMaster::Failed(error.to_string()), EXIT_NOT_READY),
     };
-    if let Err(error) = channel.tell_master(&message) {
-        tracing::debug!(%error, "the master did not hear the last words");
+    if let Err(error) = channel.send_to_master(&message) {
+        tracing::debug!(%error, "could not report to the master how the worker ended");
     }
     code
 }
@@ -358,14 +378,14 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     line
 }
 
-/// Whether the app has begun to accept.
+/// Whether the app has begun to accept connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Started {
     Yes,
     No,
 }
 
-/// Runs the app until it returns or the drain deadline cuts it off.
+/// Runs the app until it returns or the drain timeout is over.
 async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -> (End, Started)
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
@@ -400,63 +420,6 @@ where
     (end, started)
 }
 
-/// Serves in this very process, without a master, until the handle stops it.
-pub(crate) fn in_process<A>(
-    setup: Setup,
-    listeners: Vec<OwnedFd>,
-    addresses: &[crate::address::Address],
-    app: A,
-) -> Result<(), Error>
-where
-    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
-{
-    let Setup {
-        config,
-        hooks,
-        handle,
-        asks,
-    } = setup;
-    let (switch, drain) = DrainSwitch::new();
-    let (slot, generation) = (Slot(0), Generation::FIRST);
-    let worker = Worker {
-        slot,
-        generation,
-        workers: 1,
-        drain,
-        handle: handle.clone(),
-        channel: None,
-        outbound: None,
-        shares: Shares::default(),
-        drain_timeout: config.drain_timeout,
-        row: Row::own(),
-        tls: tls::Inherited::default(),
-    };
-    let row = worker.row.clone();
-    let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
-    let end = block_on(runtime, async {
-        let queue = queue(listeners, None, &config, row)?;
-        let stopped = control::start_alone(control::Alone {
-            queue: Arc::clone(&queue),
-            switch,
-            asks,
-            hooks,
-            handle: handle.clone(),
-            addresses: addresses.to_vec(),
-            worker: worker.info(),
-        })?;
-        let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
-        Ok::<_, io::Error>(run(app, worker, &queue, config.drain_timeout).await)
-    });
-    match end {
-        Ok((End::Left { .. }, _)) => Ok(()),
-        Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
-            Ok(refused) => Err(*refused),
-            Err(error) => Err(Error::App(error)),
-        },
-        Err(error) => Err(Error::system("epoll_ctl(2)", error)),
-    }
-}
-
 fn runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_all()
@@ -464,8 +427,8 @@ fn runtime() -> io::Result<LocalRuntime> {
         .build_local(LocalOptions::default())
 }
 
-/// Runs the future to its end and the runtime down. Blocking work that still runs must not hold
-/// the exit up: not after a panic either, or the worker would stand there and serve nobody.
+/// Runs the future to its end, then shuts the runtime down. It does not wait for blocking work that
+/// still runs, not after a panic either: otherwise the worker would neither serve nor exit.
 fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
     let end = catch_unwind(AssertUnwindSafe(|| runtime.block_on(future)));
     runtime.shutdown_background();

@@ -194,7 +194,7 @@ mod tests {
             let end = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a number");
             let (switch, drain) = DrainSwitch::new();
             let sender = Sender::new(end(inbox.sender()));
-            switch.turn(Idle::HandOver);
+            switch.start(Idle::HandOver);
             Self {
                 switch,
                 outgoing: Rc::new(Outgoing::new(sender, drain, patience(TIMEOUT), row.clone())),
@@ -254,7 +254,7 @@ mod tests {
             assert!(taken.is_ok());
             let (_, note) = bench.receiver.take().expect("no error").expect("one");
             assert_eq!(note.read_ahead, b"GET / HTTP"[..]);
-            bench.switch.turn(Idle::Close);
+            bench.switch.start(Idle::Close);
             let (_client, connection) = bench.connection().await;
             let outgoing = Rc::clone(&bench.outgoing);
             let taken = outgoing
@@ -309,7 +309,7 @@ mod tests {
             let (_client, connection) = bench.connection().await;
             let last = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
             let switch = bench.switch.clone();
-            spawn_local(async move { switch.turn(Idle::Close) });
+            spawn_local(async move { switch.start(Idle::Close) });
             assert!(last.await.is_err());
             let begun = bench.outgoing.begun.get().expect("it was tried");
             assert!(begun.elapsed() < bench.outgoing.patience);

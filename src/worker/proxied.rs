@@ -1,4 +1,4 @@
-//! The PROXY header of a connection, taken off it before anybody else reads.
+//! The PROXY header of a connection, which is read before anything else.
 
 #[cfg(test)]
 mod fuzz;
@@ -13,20 +13,20 @@ use tokio::io::Interest;
 use crate::proxy::{Forwarded, Header, parse};
 use crate::worker::stream::Stream;
 
-/// As many bytes as are looked at in one go: a header with some TLS facts fits in.
+/// How many bytes one recv(2) peeks at. A header with some TLS fields fits in.
 const GLANCE: usize = 512;
 
-/// A connection that comes from a balancer.
+/// The PROXY header of a connection that comes from a balancer.
 #[derive(Debug, Default)]
 pub(crate) struct Proxied {
-    /// The header, as far as it has come.
+    /// The bytes of the header that have come.
     taken: Vec<u8>,
     is_whole: bool,
     forwarded: Option<Forwarded>,
 }
 
 impl Proxied {
-    /// One whose header was read before.
+    /// A header that another worker has read.
     pub(crate) fn known(forwarded: Forwarded) -> Self {
         Self {
             taken: Vec::new(),
@@ -35,12 +35,12 @@ impl Proxied {
         }
     }
 
-    /// Whom the balancer speaks for, if it said so.
+    /// The addresses that the header named; `None` if it named none.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
         self.forwarded
     }
 
-    /// Takes the header, and not one byte more, from the stream.
+    /// Reads the header from the stream, and no byte more.
     pub(crate) fn poll_header(
         &mut self,
         stream: &mut Stream,
@@ -56,7 +56,7 @@ impl Proxied {
         Poll::Ready(Ok(()))
     }
 
-    /// Looks at what has come, and takes of it what belongs to the header.
+    /// Peeks at the bytes that have come, and reads those that belong to the header.
     fn advance(&mut self, stream: &Stream) -> io::Result<()> {
         let fd = stream.as_fd().as_raw_fd();
         let mut glance = [0; GLANCE];
@@ -100,7 +100,7 @@ mod tests {
 
     const LINE: &[u8] = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
 
-    /// A balancer's end, and ours.
+    /// The balancer's end of a connection, and the worker's.
     pub(super) fn pair() -> (StdUnixStream, Stream) {
         let (theirs, ours) = StdUnixStream::pair().expect("a socket pair");
         ours.set_nonblocking(true).expect("a socket");
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_may_come_in_any_two_pieces_and_takes_not_one_byte_too_many() {
+    async fn a_header_may_come_in_any_two_pieces_and_no_byte_more_is_read() {
         let whole = [LINE, b"GET /"].concat();
         for cut in 1..LINE.len() {
             let (mut theirs, mut ours) = pair();
             let mut proxied = Proxied::default();
             theirs.write_all(&whole[..cut]).expect("room");
-            // Until the piece is taken: then there is nothing to be read, and it waits.
+            // Until the piece is read. Then there is nothing more to read, and it waits.
             while proxied.taken.len() < cut {
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(proxied.poll_header(&mut ours, &mut cx).is_pending());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_none_is_an_error_and_so_is_half_of_one() {
+    async fn bytes_that_are_no_header_and_half_a_header_are_errors() {
         for bytes in [&b"GET / HTTP/1.1\r\n"[..], &LINE[..20], b""] {
             let (mut theirs, mut ours) = pair();
             theirs.write_all(bytes).expect("room");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_one_is_taken_in_several_glances() {
+    async fn a_long_header_is_read_in_several_pieces() {
         let mut header = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x0f\xf0".to_vec();
         header.resize(4096, 7);
         header.extend(b"GET /");

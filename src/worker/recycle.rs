@@ -1,4 +1,4 @@
-//! Recycling: when a worker asks to be replaced. How it is done is the master's.
+//! Recycling: when a worker asks the master to replace it.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::worker::Worker;
 
-/// How often the requests are counted.
+/// How often the number of requests is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-// Who is still there after it has asked has perhaps had a replacement that failed. Each time it
-// waits twice as long as before, so that what cannot start is not started without end.
+// If the worker still runs after it has asked, its replacement may have failed. Before each further
+// request it waits twice as long, so that the master does not start failing workers without end.
 
-/// Asks when the worker is as old as its share of `age`, and again.
+/// Asks when the worker is `age` old, or up to a quarter older, and then again.
 pub(crate) async fn by_age(worker: Worker, age: Duration) {
     let extra = extra(age.as_millis().try_into().unwrap_or(u64::MAX));
     let age = age.saturating_add(Duration::from_millis(extra));
@@ -25,7 +25,7 @@ pub(crate) async fn by_age(worker: Worker, age: Duration) {
     }
 }
 
-/// Asks when the worker has answered its share of `max` requests, and again.
+/// Asks when the worker has answered `max` requests, or up to a quarter more, and then again.
 pub(crate) async fn by_requests(worker: Worker, max: u64, answered: impl Fn() -> u64) {
     let mut wait = max.saturating_add(extra(max)).max(1);
     let mut asks_at = wait;
@@ -46,14 +46,14 @@ pub(crate) async fn by_requests(worker: Worker, max: u64, answered: impl Fn() ->
     }
 }
 
-/// Up to a quarter more, so that workers that were started together do not all ask together. Not
-/// random: the pid decides.
+/// Up to a quarter of the limit, so that workers that were started together do not ask together.
+/// The pid decides, so it is not random.
 fn extra(limit: u64) -> u64 {
     part(limit, std::process::id())
 }
 
 fn part(limit: u64, pid: u32) -> u64 {
-    // Multiplied by 2^32 over the golden ratio, neighbours are far from each other.
+    // Multiplication by 2^32 over the golden ratio puts pids that are close far from each other.
     let place = u64::from(pid.wrapping_mul(0x9e37_79b9) >> 24);
     (limit / 4).saturating_mul(place) / 256
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_spread_over_a_quarter() {
+    fn workers_with_close_pids_are_spread_over_a_quarter() {
         let mut parts: Vec<_> = (1000..1008).map(|pid| part(1000, pid)).collect();
         assert!(parts.iter().all(|&part| part < 250), "{parts:?}");
         parts.sort_unstable();

@@ -15,7 +15,7 @@ use crate::worker::connection::Connection;
 use crate::worker::incoming::{Crowd, Incoming};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
-use crate::worker::{Worker, recycle, vital};
+use crate::worker::{Worker, background, recycle};
 
 /// How soon after all connections were busy an idle one is looked for, while a new one waits.
 const ROOM_TERM: Duration = Duration::from_millis(100);
@@ -136,7 +136,7 @@ where
         }
         server.drained().await;
     };
-    vital::beside(tasks, serve).await;
+    background::run_with(tasks, serve).await;
 }
 
 /// Ends idle connections for new ones that wait at the cap.

@@ -1,5 +1,4 @@
-//! What a worker is to give to its siblings, from when the master says so until it is given or the
-//! master looks anew.
+//! The connections that a worker is to give to other slots, as the master has asked.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,14 +7,15 @@ use tokio::sync::Notify;
 
 use crate::protocol::inbox::Sender;
 
-/// So many connections are to go by this inbox.
+/// So many connections are to go to this inbox.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub(crate) inbox: Sender,
     pub(crate) connections: u16,
 }
 
-/// From whoever hears the master to whoever serves. Clones are the same.
+/// A queue from the task that receives the master's messages to the task that serves. Clones are
+/// the same queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares(Arc<Inner>);
 
@@ -31,7 +31,7 @@ impl Shares {
         self.0.came.notify_one();
     }
 
-    /// All that has been asked for since the last time, which is something.
+    /// All shares since the last call. Waits until there is one.
     pub(crate) async fn next(&self) -> Vec<Share> {
         loop {
             let asked = std::mem::take(&mut *self.asked());
@@ -47,12 +47,12 @@ impl Shares {
     }
 }
 
-/// What is left to give.
+/// The connections that are still to be given.
 #[derive(Debug, Default)]
 pub(crate) struct Siblings(RefCell<Vec<Share>>);
 
 impl Siblings {
-    /// Replaces what was left, and says how many connections there are to give now.
+    /// Replaces the shares that are left. Returns how many connections are to be given now.
     pub(crate) fn set(&self, shares: Vec<Share>) -> usize {
         let count = shares.iter().map(|share| usize::from(share.connections));
         let count = count.sum();
@@ -60,7 +60,7 @@ impl Siblings {
         count
     }
 
-    /// Where the next connection goes.
+    /// The inbox for the next connection; `None` if no more are to be given.
     pub(crate) fn next(&self) -> Option<Sender> {
         let mut shares = self.0.borrow_mut();
         loop {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_asked_for_is_given_and_no_more() {
+    async fn as_many_connections_are_given_as_were_asked_for() {
         let shares = Shares::default();
         shares.ask(share(2));
         shares.ask(share(0));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_term_that_is_over_leaves_nothing_to_give() {
+    async fn new_shares_replace_those_that_are_left() {
         let siblings = Siblings::default();
         siblings.set(vec![share(2)]);
         assert!(siblings.next().is_some());

@@ -1,4 +1,4 @@
-//! What connections come in by: a listener, or the inbox of a slot.
+//! Where connections come from: a listener, or the inbox of a slot.
 
 use std::io;
 use std::net;
@@ -20,19 +20,19 @@ use crate::row::Count;
 use crate::sys::{fds, listener};
 use crate::worker::stream::Stream;
 
-/// One source. See the module's head.
+/// A listener or an inbox, with what the worker's queue knows of it.
 #[derive(Debug)]
 pub(super) struct Source {
-    door: Door,
-    /// Whose it is, if it was adopted.
+    kind: SourceKind,
+    /// The slot that the source was adopted from; `None` if it is the worker's own.
     pub(super) adopted: Option<Slot>,
-    /// How many connections waited when the drain began and have not been taken since; more than
-    /// any number if that is not known.
+    /// Connections that waited when the drain began and have not been taken since; `usize::MAX` if
+    /// the kernel does not tell.
     pub(super) waiting: usize,
 }
 
 #[derive(Debug)]
-enum Door {
+enum SourceKind {
     Listener(AsyncFd<Arc<OwnedFd>>, Arc<Address>),
     Inbox(Receiver),
 }
@@ -43,17 +43,20 @@ pub(super) struct Accepted {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
     pub(super) local: Arc<Address>,
-    /// What was read by whoever had it before.
+    /// Bytes that the worker before this one has read and not processed.
     pub(super) read_ahead: Bytes,
-    /// What a balancer had said of the client.
+    /// The addresses in the PROXY header that the worker before this one has read.
     pub(super) forwarded: Option<Forwarded>,
     pub(super) origin: Origin,
 }
 
 /// Where a connection comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
+    /// The client has just connected.
+    #[default]
     Client,
+    /// Another worker has handed the connection over. It was idle.
     Worker,
 }
 
@@ -67,40 +70,41 @@ impl Origin {
 }
 
 impl Source {
-    /// To be called inside a runtime, as the next one.
+    /// Call inside a runtime.
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
         let address = Arc::new(listener::address(&fd)?);
         let listener = fds::watch_readable(Arc::new(fd))?;
-        Ok(Self::new(Door::Listener(listener, address), adopted))
+        Ok(Self::new(SourceKind::Listener(listener, address), adopted))
     }
 
+    /// Call inside a runtime.
     pub(super) fn inbox(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
-        Ok(Self::new(Door::Inbox(Receiver::new(fd)?), adopted))
+        Ok(Self::new(SourceKind::Inbox(Receiver::new(fd)?), adopted))
     }
 
-    fn new(door: Door, adopted: Option<Slot>) -> Self {
+    fn new(kind: SourceKind, adopted: Option<Slot>) -> Self {
         Self {
-            door,
+            kind,
             adopted,
             waiting: usize::MAX,
         }
     }
 
     pub(super) fn is_inbox(&self) -> bool {
-        matches!(self.door, Door::Inbox(_))
+        matches!(self.kind, SourceKind::Inbox(_))
     }
 
-    /// The address that is listened on.
+    /// The listener's address; `None` for an inbox.
     pub(super) fn address(&self) -> Option<&Address> {
-        match &self.door {
-            Door::Listener(_, address) => Some(address),
-            Door::Inbox(_) => None,
+        match &self.kind {
+            SourceKind::Listener(_, address) => Some(address),
+            SourceKind::Inbox(_) => None,
         }
     }
 
     /// Ready if a client waits to be accepted.
     pub(super) fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let Door::Listener(listener, _) = &self.door else {
+        let SourceKind::Listener(listener, _) = &self.kind else {
             return Poll::Pending;
         };
         loop {
@@ -116,42 +120,43 @@ impl Source {
 
     /// Whether a client waits to be accepted.
     pub(super) fn is_waiting(&self) -> bool {
-        match &self.door {
-            Door::Listener(listener, _) => fds::is_readable(listener),
-            Door::Inbox(_) => false,
+        match &self.kind {
+            SourceKind::Listener(listener, _) => fds::is_readable(listener),
+            SourceKind::Inbox(_) => false,
         }
     }
 
+    /// Asks the kernel how many connections wait now.
     pub(super) fn count(&mut self) {
-        let queued = match &self.door {
-            Door::Listener(listener, _) => listener::queued(listener),
-            Door::Inbox(_) => None,
+        let queued = match &self.kind {
+            SourceKind::Listener(listener, _) => listener::queued(listener),
+            SourceKind::Inbox(_) => None,
         };
         self.waiting = queued.unwrap_or(usize::MAX);
     }
 
     pub(super) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-        match &mut self.door {
-            Door::Listener(listener, address) => loop {
+        match &mut self.kind {
+            SourceKind::Listener(listener, address) => loop {
                 let mut readable = ready!(listener.poll_read_ready(cx))?;
                 match listener::accept(&*listener)? {
                     Some(connection) => return Accepted::direct(connection, address).into(),
                     None => readable.clear_ready(),
                 }
             },
-            Door::Inbox(inbox) => ready!(inbox.poll_take(cx))
+            SourceKind::Inbox(inbox) => ready!(inbox.poll_take(cx))
                 .and_then(|(connection, note)| Accepted::taken_over(connection, note))
                 .into(),
         }
     }
 
-    /// Asks the kernel itself; `None` if nothing waits.
+    /// Accepts without asking the runtime first; `None` if nothing waits.
     pub(super) fn accept_queued(&mut self) -> io::Result<Option<Accepted>> {
-        match &mut self.door {
-            Door::Listener(listener, address) => listener::accept(listener)?
+        match &mut self.kind {
+            SourceKind::Listener(listener, address) => listener::accept(listener)?
                 .map(|connection| Accepted::direct(connection, address))
                 .transpose(),
-            Door::Inbox(inbox) => inbox
+            SourceKind::Inbox(inbox) => inbox
                 .take()?
                 .map(|(connection, note)| Accepted::taken_over(connection, note))
                 .transpose(),
@@ -180,7 +185,7 @@ impl Accepted {
         }
     }
 
-    /// Fails if the client is gone, or the sender meant something else by a connection.
+    /// Fails if the client is gone, or if the descriptor is no socket of the family in the note.
     fn taken_over(connection: OwnedFd, note: Note) -> io::Result<Self> {
         let Note {
             local,
@@ -207,9 +212,9 @@ impl Accepted {
     }
 }
 
-/// Whether an error is about the one connection that was next, and is gone with it (accept(2),
-/// "Error handling"; getpeername(2) of one whose client has left). Any other is about this process,
-/// the system or the source, or may be: trying again at once would spin.
+/// Whether an error concerns only the next connection and is gone with it (accept(2), "Error
+/// handling"; getpeername(2) if the client has left). Any other error may concern the process, the
+/// system or the source, so trying again at once could spin.
 pub(super) fn is_of_connection(error: &io::Error) -> bool {
     let of_connection = [
         Errno::ECONNABORTED,
@@ -227,7 +232,7 @@ pub(super) fn is_of_connection(error: &io::Error) -> bool {
     is_one_of(error, &of_connection)
 }
 
-/// Whether the process or the system has run out of something that it may get back.
+/// Whether the process or the system has run out of descriptors or memory, which it may get back.
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     is_one_of(
         error,

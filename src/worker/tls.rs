@@ -1,4 +1,4 @@
-//! What a worker needs to speak TLS, and where it has it from.
+//! The keys and files that a worker needs for TLS.
 
 use std::fs::File;
 use std::io;
@@ -11,19 +11,19 @@ use crate::keyring::Keyring;
 use crate::protocol::ticket_keys::{SharedKeys, fresh_key};
 use crate::sys::{clock, memory};
 
-/// The keys of session tickets, now and later.
+/// The keys of session tickets.
 #[derive(Debug)]
 pub(crate) enum Keys {
-    /// Those of all workers; the master replaces them.
+    /// The keys that all workers share. The master replaces them.
     Masters(Arc<SharedKeys>),
-    /// Those of a server without a master, or of a worker whose master has none.
+    /// Keys of this process: there is no master, or the master has none.
     Own {
         keyring: Mutex<Keyring>,
         lifetime: Duration,
     },
 }
 
-/// What a worker has from its master to speak TLS with; nothing, if there is none.
+/// The keys and files that the master has left to this worker; nothing without a master.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited {
     keys: Option<Arc<SharedKeys>>,
@@ -31,11 +31,11 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// Without the master's keys the worker has its own.
+    /// If the keys cannot be read, the worker makes its own.
     pub(super) fn new(keys: Option<OwnedFd>, files: Option<OwnedFd>) -> Self {
         let join = |fd| {
             SharedKeys::new(&fd)
-                .inspect_err(|error| tracing::warn!(%error, "no tickets in common with others"))
+                .inspect_err(|error| tracing::warn!(%error, "session tickets are not shared"))
                 .map(Arc::new)
                 .ok()
         };
@@ -45,8 +45,8 @@ impl Inherited {
         }
     }
 
-    /// The keys of session tickets: those of all workers if the master has some, else its own,
-    /// which are replaced so often.
+    /// The keys of session tickets: the shared ones if the master has some, else own ones with this
+    /// lifetime.
     ///
     /// # Errors
     /// getrandom(2) failed.
@@ -57,7 +57,7 @@ impl Inherited {
         }
     }
 
-    /// What the master has read, if it has.
+    /// The contents of the files, if the master has read them; else nothing.
     ///
     /// # Errors
     /// pread(2) failed.
@@ -77,12 +77,12 @@ impl Keys {
         })
     }
 
-    /// As of now; `None` if there are none at the moment.
+    /// The keys as of now; `None` if there are none at the moment.
     pub(crate) fn keyring(&self) -> Option<Keyring> {
         match self {
             Self::Masters(shared) => shared.keyring(),
             Self::Own { keyring, lifetime } => {
-                // A ring is replaced whole, so it is sound whoever panicked.
+                // A keyring is replaced as a whole, so it is valid even after a panic.
                 let mut keyring = keyring.lock().unwrap_or_else(PoisonError::into_inner);
                 let now = clock::monotonic();
                 if keyring.left(now, *lifetime).is_zero() {

@@ -1,4 +1,4 @@
-//! What the service manager is told: pure, from notices to the lines of sd_notify(3).
+//! Turns notices into messages to the service manager (sd_notify(3)), without side effects.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,18 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 
-/// What the manager knows of the server.
+/// What was reported to the manager.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     stage: Stage,
     addresses: Vec<Address>,
     workers: u16,
-    /// Who serves a slot, by pid: in a reload its old worker ends after the new one is ready.
+    /// The pid of the worker that serves each slot. In a reload the old worker ends after the new
+    /// one is ready.
     serving: BTreeMap<Slot, u32>,
-    /// Why the latest reload came to nothing.
+    /// Why the latest reload was abandoned.
     abandoned: Option<String>,
-    /// The latest `STATUS=`, so that nothing is said twice.
+    /// The latest `STATUS=`, so that none is sent twice.
     status: String,
 }
 
@@ -34,8 +35,12 @@ enum Stage {
 }
 
 impl Report {
-    /// The lines that a notice is worth, if any. `now` is the time that goes with a reload.
-    pub(super) fn hear(&mut self, notice: &Notice, now: NotifyState<'static>) -> Option<String> {
+    /// The message for a notice, if there is one. `now` is the time that is sent with a reload.
+    pub(super) fn on_notice(
+        &mut self,
+        notice: &Notice,
+        now: NotifyState<'static>,
+    ) -> Option<String> {
         match notice {
             Notice::Serving {
                 addresses, workers, ..
@@ -91,7 +96,7 @@ impl Report {
         }
     }
 
-    /// What the image before this one had told of itself, when it became this one.
+    /// Goes on after an upgrade. The image before this one has reported that the server serves.
     pub(super) fn resume(
         &mut self,
         addresses: Vec<Address>,
@@ -105,12 +110,12 @@ impl Report {
         self.status = self.to_string();
     }
 
-    /// Whether the manager has been told of the start and not of the end.
+    /// Whether the start was reported, and the end was not.
     fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Serving | Stage::Reloading(_))
     }
 
-    /// The end of a reload, whatever came of it, is that the service is ready again.
+    /// The end of a reload, finished or abandoned, is reported as ready.
     fn serve_on(&mut self, abandoned: Option<String>) -> String {
         self.stage = Stage::Serving;
         self.abandoned = abandoned;
@@ -188,7 +193,7 @@ mod tests {
         }
     }
 
-    /// A report on two workers, and what was said until they served.
+    /// A report with two workers that serve, and the messages until then.
     fn serving() -> (Report, Vec<String>) {
         let mut report = Report::default();
         let notices = [
@@ -203,7 +208,7 @@ mod tests {
         ];
         let said = notices
             .iter()
-            .filter_map(|notice| report.hear(notice, NOW))
+            .filter_map(|notice| report.on_notice(notice, NOW))
             .collect();
         (report, said)
     }
@@ -216,23 +221,23 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_is_told_from_its_start_to_either_end() {
+    fn the_start_and_both_ends_of_a_reload_are_reported() {
         let (mut report, _) = serving();
         let generation = Generation(2);
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
-        let started = hear(Notice::ReloadStarted { generation });
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
+        let started = lines(Notice::ReloadStarted { generation });
         assert_eq!(
             started,
             "RELOADING=1\nMONOTONIC_USEC=5\nSTATUS=reloading to generation 2: 2 workers serving on \
              127.0.0.1:80, unix:/a\n"
         );
-        // The new worker is ready before the old one leaves: as many as before.
-        assert_eq!(hear(Notice::WorkerReady(worker(0, 20))), "");
-        assert_eq!(hear(exited(0, 10)), "");
-        assert!(hear(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
-        hear(Notice::ReloadStarted { generation });
+        // The new worker is ready before the old one leaves, so their number does not change.
+        assert_eq!(lines(Notice::WorkerReady(worker(0, 20))), "");
+        assert_eq!(lines(exited(0, 10)), "");
+        assert!(lines(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
+        lines(Notice::ReloadStarted { generation });
         let why = "no\nREADY=0".to_owned();
-        let abandoned = hear(Notice::ReloadAbandoned { generation, why });
+        let abandoned = lines(Notice::ReloadAbandoned { generation, why });
         assert!(abandoned.starts_with("READY=1\nSTATUS=2 w"), "{abandoned}");
         assert!(
             abandoned.ends_with("was abandoned: no READY=0\n"),
@@ -244,30 +249,30 @@ mod tests {
     #[test]
     fn the_status_follows_the_workers() {
         let (mut report, _) = serving();
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
         let on = "serving on 127.0.0.1:80, unix:/a\n";
-        assert_eq!(hear(exited(1, 11)), format!("STATUS=1 of 2 workers {on}"));
-        assert_eq!(hear(Notice::WorkerSpawned(worker(1, 12))), "");
+        assert_eq!(lines(exited(1, 11)), format!("STATUS=1 of 2 workers {on}"));
+        assert_eq!(lines(Notice::WorkerSpawned(worker(1, 12))), "");
         assert_eq!(
-            hear(Notice::WorkerReady(worker(1, 12))),
+            lines(Notice::WorkerReady(worker(1, 12))),
             format!("STATUS=2 workers {on}")
         );
-        let resized = hear(Notice::Resized { workers: 1 });
+        let resized = lines(Notice::Resized { workers: 1 });
         assert_eq!(resized, format!("STATUS=1 worker {on}"));
     }
 
     #[test]
-    fn the_end_is_told_and_nothing_after_it_but_how() {
+    fn after_the_end_only_its_outcome_is_reported() {
         let (mut report, _) = serving();
-        let mut hear = |notice| report.hear(&notice, NOW).unwrap_or_default();
-        assert_eq!(hear(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");
-        assert_eq!(hear(exited(1, 11)), "");
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
+        assert_eq!(lines(Notice::Draining), "STOPPING=1\nSTATUS=draining\n");
+        assert_eq!(lines(exited(1, 11)), "");
         let generation = Generation(2);
-        assert_eq!(hear(Notice::ReloadStarted { generation }), "");
-        assert_eq!(hear(Notice::ReloadFinished { generation }), "");
+        assert_eq!(lines(Notice::ReloadStarted { generation }), "");
+        assert_eq!(lines(Notice::ReloadFinished { generation }), "");
         let outcome = "drained".to_owned();
         let totals = crate::row::Totals::default();
-        let finished = hear(Notice::Finished { outcome, totals });
+        let finished = lines(Notice::Finished { outcome, totals });
         assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");
     }
 }

@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
-use crate::master::inherited::{Activated, Inherited, Seat, Stored};
+use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{access, bind_error};
 use crate::record::record;
 use crate::sys::listener::unix::{self, Access, UnixFile};
@@ -18,46 +18,46 @@ use crate::sys::listener::{self, Reuse};
 record!(Bound {
     asked,
     address,
-    seats
+    listeners
 });
 
 /// One address.
 #[derive(Debug)]
 pub(super) struct Bound {
-    /// As the user wrote it, perhaps with the port 0; `None` if it was inherited from the service
-    /// manager's own unit.
+    /// The address as the user wrote it, perhaps with port 0; `None` if the listener is of a unit
+    /// of the service manager.
     pub(super) asked: Option<Address>,
-    /// With the port that the kernel chose, if it was to choose.
+    /// The address with the port that the kernel has chosen.
     pub(super) address: Address,
-    pub(super) seats: Seats,
+    pub(super) listeners: SlotListeners,
 }
 
 #[derive(Debug)]
-pub(super) enum Seats {
+pub(super) enum SlotListeners {
     /// Slot `n` has listener `n`.
     PerSlot(Vec<OwnedFd>),
-    /// Every slot has this one.
+    /// All slots share this one.
     Shared {
         listener: OwnedFd,
         _file: Option<UnixFile>,
     },
 }
 
-/// A listener that was shut down, and what came of opening it again.
+/// A listener that was shut down, and the result of opening it again.
 #[derive(Debug)]
-pub(in crate::master) struct Reopened {
-    pub(in crate::master) address: Address,
+pub(super) struct Reopened {
+    pub(super) address: Address,
     /// `None` if all slots share it.
-    pub(in crate::master) slot: Option<Slot>,
-    pub(in crate::master) result: io::Result<Socket>,
+    pub(super) slot: Option<Slot>,
+    pub(super) result: io::Result<Socket>,
 }
 
-/// What a listener is that was opened again.
+/// Which socket listens after a listener was opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::master) enum Socket {
-    /// The one that the workers have.
+pub(super) enum Socket {
+    /// The socket that the workers have.
     Same,
-    /// Another, which they have to be given.
+    /// A new socket, which the workers need.
     New,
 }
 
@@ -85,57 +85,57 @@ impl Bound {
         Self {
             asked: None,
             address: activated.address,
-            seats: Seats::Shared {
+            listeners: SlotListeners::Shared {
                 listener: activated.listener,
                 _file: None,
             },
         }
     }
 
-    /// They stay what they were, be it that `config` asks for another way to share them now: what
-    /// waits in their queues would be lost. A slot of which none was kept is given a new one.
+    /// Stored listeners stay shared or not, even if the settings have changed, so that no
+    /// connection in their queues is lost. A slot without a stored listener gets a new one.
     fn kept(
         asked: &Address,
         real: SocketAddr,
         stored: Vec<Stored>,
         backlog: u32,
     ) -> io::Result<Self> {
-        let mut by_seat: BTreeMap<_, _> = stored
+        let mut by_scope: BTreeMap<_, _> = stored
             .into_iter()
-            .map(|stored| (stored.name.seat, stored.listener))
+            .map(|stored| (stored.name.scope, stored.listener))
             .collect();
-        let seats = if let Some(listener) = by_seat.remove(&Seat::Shared) {
-            Seats::Shared {
+        let listeners = if let Some(listener) = by_scope.remove(&ListenerScope::Shared) {
+            SlotListeners::Shared {
                 listener,
                 _file: None,
             }
         } else {
             let mut listeners = Vec::new();
             let mut slot = 0;
-            while !by_seat.is_empty() {
-                listeners.push(match by_seat.remove(&Seat::Slot(Slot(slot))) {
+            while !by_scope.is_empty() {
+                listeners.push(match by_scope.remove(&ListenerScope::Slot(Slot(slot))) {
                     Some(listener) => listener,
                     None => listener::tcp(real, Reuse::Join, backlog)?,
                 });
                 slot += 1;
             }
-            Seats::PerSlot(listeners)
+            SlotListeners::PerSlot(listeners)
         };
         Ok(Self {
             asked: Some(asked.clone()),
             address: Address::Tcp(real),
-            seats,
+            listeners,
         })
     }
 
     pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {
         let mut reopened = Vec::new();
-        for index in 0..self.seats.listeners().len() {
-            if listener::is_shut_down(&self.seats.listeners()[index]) {
+        for index in 0..self.listeners.all().len() {
+            if listener::is_shut_down(&self.listeners.all()[index]) {
                 reopened.push(Reopened {
                     address: self.address.clone(),
-                    slot: self.seats.slot(index),
-                    result: self.seats.reopen(index, &self.address, backlog, unix),
+                    slot: self.listeners.slot(index),
+                    result: self.listeners.reopen(index, &self.address, backlog, unix),
                 });
             }
         }
@@ -147,14 +147,14 @@ impl Bound {
         match address {
             Address::Unix(path) => {
                 let (listener, file) = unix::listen(path, backlog, access(config))?;
-                let seats = Seats::Shared {
+                let listeners = SlotListeners::Shared {
                     listener,
                     _file: Some(file),
                 };
                 Ok(Self {
                     asked: Some(address.clone()),
                     address: address.clone(),
-                    seats,
+                    listeners,
                 })
             }
             &Address::Tcp(tcp) => {
@@ -164,32 +164,32 @@ impl Bound {
                 };
                 let listener = listener::tcp(tcp, reuse, backlog)?;
                 let real = listener::address(&listener)?;
-                let seats = match config.listeners {
-                    Sharing::Shared => Seats::Shared {
+                let listeners = match config.listeners {
+                    Sharing::Shared => SlotListeners::Shared {
                         listener,
                         _file: None,
                     },
-                    Sharing::PerSlot => Seats::PerSlot(vec![listener]),
+                    Sharing::PerSlot => SlotListeners::PerSlot(vec![listener]),
                 };
                 Ok(Self {
                     asked: Some(address.clone()),
                     address: real,
-                    seats,
+                    listeners,
                 })
             }
         }
     }
 }
 
-impl Seats {
-    pub(super) fn listeners(&self) -> &[OwnedFd] {
+impl SlotListeners {
+    pub(super) fn all(&self) -> &[OwnedFd] {
         match self {
             Self::PerSlot(listeners) => listeners,
             Self::Shared { listener, .. } => std::slice::from_ref(listener),
         }
     }
 
-    /// Whose listener that is.
+    /// The slot of this listener; `None` if it is shared.
     fn slot(&self, index: usize) -> Option<Slot> {
         match self {
             Self::PerSlot(_) => u16::try_from(index).ok().map(Slot),
@@ -197,8 +197,8 @@ impl Seats {
         }
     }
 
-    /// A TCP listener stays the same socket. A Unix one cannot be opened again, so another takes
-    /// its path, unless the path is the service manager's.
+    /// A TCP listener stays the same socket. A Unix socket cannot listen again, so a new one is
+    /// bound to its path, unless the path is the service manager's.
     fn reopen(
         &mut self,
         index: usize,
@@ -207,8 +207,8 @@ impl Seats {
         unix: Access,
     ) -> io::Result<Socket> {
         match (address, self) {
-            (&Address::Tcp(address), seats) => {
-                listener::listen_again(&seats.listeners()[index], address, backlog)?;
+            (&Address::Tcp(address), listeners) => {
+                listener::listen_again(&listeners.all()[index], address, backlog)?;
                 Ok(Socket::Same)
             }
             (
@@ -229,7 +229,7 @@ impl Seats {
     }
 }
 
-record!(enum Seats {
+record!(enum SlotListeners {
     0 = PerSlot(listeners),
     1 = Shared { listener, _file },
 });

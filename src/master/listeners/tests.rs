@@ -1,4 +1,4 @@
-//! Which address is which, and whose.
+//! Which listeners a slot has, and which of two masters gets an address.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
@@ -8,7 +8,7 @@ use super::*;
 
 const ROUNDS: usize = 2000;
 
-/// The kernel would give a share of the connections to a listener that no worker is told of.
+/// The kernel would send connections to a listener that no worker has.
 #[test]
 fn a_slot_has_all_its_listeners_or_none() {
     let any = || "127.0.0.1:0".parse().expect("an address");
@@ -19,18 +19,18 @@ fn a_slot_has_all_its_listeners_or_none() {
     let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
     let mut listeners = opened.expect("free ports");
     assert_eq!(
-        listeners.seat(Slot(0)).expect("they are there"),
-        Seating::Kept
+        listeners.ensure(Slot(0)).expect("they are there"),
+        Ensured::Existing
     );
     let second = listeners.bound[1].address.clone();
     // RFC 5737: no machine has this address.
     listeners.bound[1].address = "192.0.2.1:80".parse().expect("an address");
     listeners
-        .seat(Slot(1))
+        .ensure(Slot(1))
         .expect_err("it is no address of this machine");
     assert_eq!(listeners.of(Slot(1)).len(), 0);
     listeners.bound[1].address = second;
-    assert_eq!(listeners.seat(Slot(1)).expect("free ports"), Seating::New);
+    assert_eq!(listeners.ensure(Slot(1)).expect("free ports"), Ensured::New);
     assert_eq!(listeners.of(Slot(1)).len(), 2);
 }
 
@@ -46,19 +46,19 @@ fn addresses_are_matched_as_they_were_asked_for_or_bound() {
     let bound = former.addresses();
     let first = former.numbers(Slot(0))[0];
     config.addresses = vec![bound[1].clone(), address("127.0.0.1:0")];
-    let (mut listeners, news) = Listeners::resume(former.leave(), &config);
+    let (mut listeners, news) = Listeners::resume(former.detach(), &config);
     assert_eq!(listeners.addresses(), [bound[1].clone(), bound[0].clone()]);
     assert_eq!(listeners.numbers(Slot(0))[1], first);
-    assert_eq!(news, News::None);
-    // One is new, and one that is asked for no more stays.
+    assert_eq!(news, NewAddresses::None);
+    // One address is new. One that is not asked for any more stays.
     config.addresses = vec![bound[0].clone(), address("127.0.0.1:0")];
-    let (listeners, news) = Listeners::resume(listeners.leave(), &config);
+    let (listeners, news) = Listeners::resume(listeners.detach(), &config);
     let served: BTreeSet<_> = listeners
         .addresses()
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!((served.len(), news), (3, News::Address));
+    assert_eq!((served.len(), news), (3, NewAddresses::Some));
     assert!(
         bound
             .iter()
@@ -66,8 +66,8 @@ fn addresses_are_matched_as_they_were_asked_for_or_bound() {
     );
 }
 
-/// How many of two masters that open `address` at the same moment get it, the most of many
-/// times and the least.
+/// How many of two masters that open `address` at the same moment get it: the most and the least in
+/// many rounds.
 fn openings_at_once(address: &Address, before: impl Fn() + Sync) -> (usize, usize) {
     let config = Config {
         addresses: vec![address.clone()],
@@ -75,14 +75,14 @@ fn openings_at_once(address: &Address, before: impl Fn() + Sync) -> (usize, usiz
     };
     let slots = NonZeroU16::new(2).expect("two");
     let at = AtomicUsize::new(0);
-    // Both go on within nanoseconds, which a `Barrier` cannot do: it puts one to sleep.
+    // Both go on within nanoseconds. A `Barrier` would put one of them to sleep.
     let meet = |round: usize| {
         at.fetch_add(1, Ordering::AcqRel);
         for spins in 0_u32.. {
             if at.load(Ordering::Acquire) >= 2 * round {
                 break;
             }
-            // With one processor for both the other needs it.
+            // If both have only one CPU, the other one needs it.
             if spins % 4096 == 0 {
                 std::thread::yield_now();
             }
@@ -123,7 +123,7 @@ fn of_two_masters_that_start_at_once_one_gets_the_tcp_address() {
 fn of_two_masters_that_start_at_once_one_gets_the_unix_address() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
-    // A file that a server has left over which was killed.
+    // The file that a killed server has left.
     let leave = || drop(UnixListener::bind(&path));
     assert_eq!(
         openings_at_once(&Address::Unix(path.clone()), leave),

@@ -9,17 +9,17 @@ fn from_masters() {
         let Some(message) = ToWorker::decode(bytes, Vec::new()) else {
             return;
         };
-        let said = match message {
-            ToWorker::Drain(idle) => Order::Drain(idle),
-            ToWorker::Release(slot) => Order::Release(slot),
-            ToWorker::ReopenLogs => Order::ReopenLogs,
-            ToWorker::Beat => Order::Beat,
+        let sent = match message {
+            ToWorker::Drain(idle) => ToWorkerRef::Drain(idle),
+            ToWorker::Release(slot) => ToWorkerRef::Release(slot),
+            ToWorker::ReopenLogs => ToWorkerRef::ReopenLogs,
+            ToWorker::Beat => ToWorkerRef::Beat,
             ToWorker::NotReceived(_) => return,
             ToWorker::Adopt { .. } | ToWorker::Share { .. } => {
                 unreachable!("it comes with descriptors")
             }
         };
-        assert_eq!(said.encode(), bytes);
+        assert_eq!(sent.encode(), bytes);
     });
 }
 
@@ -31,16 +31,16 @@ fn from_workers() {
         };
         let sent = message.encode();
         assert!(sent.len() <= LEN_MAX);
-        let heard = ToMaster::decode(&sent).expect("it is one of ours");
-        match (&heard, &message) {
+        let received = ToMaster::decode(&sent).expect("it is one of ours");
+        match (&received, &message) {
             // A reason is text, and no longer than a message.
-            (ToMaster::Failed(heard), ToMaster::Failed(why)) => {
-                assert!(why.starts_with(heard), "{why}");
-                assert!(heard.len() == why.len() || sent.len() > LEN_MAX - 4);
+            (ToMaster::Failed(received), ToMaster::Failed(why)) => {
+                assert!(why.starts_with(received), "{why}");
+                assert!(received.len() == why.len() || sent.len() > LEN_MAX - 4);
             }
-            (heard, message) => assert_eq!(heard, message),
+            (received, message) => assert_eq!(received, message),
         }
-        assert_eq!(heard.encode(), sent);
+        assert_eq!(received.encode(), sent);
     });
 }
 

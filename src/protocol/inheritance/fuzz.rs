@@ -10,8 +10,9 @@ fn markers() {
         // The number is this process's in few of them; it must not fail in any.
         let _ = state_of_this_process(&text);
         let Some(marker) = Marker::parse(&text) else {
-            let none = Seat::decide(Some(&text), Pid::from_raw(1), |_| Some(Pid::from_raw(1)));
-            assert_eq!(none, Seat::Master { nesting: 0 });
+            let none =
+                ProcessRole::decide(Some(&text), Pid::from_raw(1), |_| Some(Pid::from_raw(1)));
+            assert_eq!(none, ProcessRole::Master { nesting: 0 });
             return;
         };
         let encoded = marker.encode();
@@ -26,10 +27,10 @@ fn markers() {
         assert!(fds.all(|fd| fd > 2), "{marker:?}");
 
         let maker = marker.master;
-        let seat = Seat::decide(Some(&text), maker, |_| Some(maker));
-        assert_eq!(seat, Seat::Worker(marker.clone()));
-        let stranger = Seat::decide(Some(&text), maker, |_| None);
+        let role = ProcessRole::decide(Some(&text), maker, |_| Some(maker));
+        assert_eq!(role, ProcessRole::Worker(marker.clone()));
+        let stranger = ProcessRole::decide(Some(&text), maker, |_| None);
         let nesting = marker.nesting + 1;
-        assert_eq!(stranger, Seat::Master { nesting });
+        assert_eq!(stranger, ProcessRole::Master { nesting });
     });
 }

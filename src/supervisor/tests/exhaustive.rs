@@ -1,4 +1,4 @@
-//! All small worlds: two slots, and every order of the events that are possible at each point.
+//! All small worlds: two slots, and every order of events that is possible.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,25 +9,25 @@ use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life, Role, rule};
 use crate::supervisor::*;
 
-/// How many events long.
+/// The number of events in an order.
 #[derive(Clone, Copy)]
 pub(super) struct Depth(pub(super) u8);
 
-/// Debug builds have seconds for this, release builds a longer breath.
+/// A debug build takes seconds for this depth, and a release build can go deeper.
 const DEPTH: Depth = Depth(if cfg!(debug_assertions) { 5 } else { 6 });
 
-/// What `explore` has seen.
+/// What `explore` has explored.
 #[derive(Debug, Default)]
 pub(super) struct Explored {
     /// Different states of machine and watch.
     worlds: u64,
-    /// Events that were given.
+    /// Events that were handled.
     steps: u64,
-    /// Times that another image went on.
+    /// Upgrades.
     resumed: u64,
 }
 
-/// Two slots; few crashes end the server, so that this is in reach of a short order of events.
+/// Two slots. Few crashes end the server, so that a short order of events reaches that too.
 pub(super) fn policy() -> Policy {
     Policy {
         workers: NonZeroU16::new(2).expect("two is not zero"),
@@ -39,8 +39,8 @@ pub(super) fn policy() -> Policy {
     }
 }
 
-/// Gives `machine` every order of `depth` possible events. A world that was reached before, with as
-/// many events to come, is not explored again.
+/// Gives `machine` every order of `depth` possible events. A world that was reached before with as
+/// many events left is not explored again.
 pub(super) fn explore<M: Machine + Hash>(
     machine: M,
     policy: &Policy,
@@ -57,13 +57,13 @@ pub(super) fn explore<M: Machine + Hash>(
 
 #[derive(Default)]
 struct Explorer {
-    /// By its hash, how deep each world has been explored.
+    /// How deep each world was explored, by its hash.
     known: HashMap<u64, u8>,
     path: Vec<Move>,
     explored: Explored,
 }
 
-/// What can happen next.
+/// What may happen next.
 #[derive(Clone, Copy, Debug)]
 enum Move {
     Event(Event),
@@ -72,7 +72,7 @@ enum Move {
 }
 
 impl Explorer {
-    /// Lets the next image go on, with the same settings and with others.
+    /// Goes on in the next image, with the same settings and with others.
     fn upgrade<M: Machine + Hash>(
         &mut self,
         world: &Watched<M>,
@@ -137,7 +137,7 @@ impl Explorer {
     }
 }
 
-/// Gives every process an ordinary future, and demands that this ends with every slot served.
+/// Lets every process start and end without faults. Then every slot must be served.
 fn comes_to_rest<M: Machine>(world: &mut Watched<M>, now: Time) -> Result<(), Breach> {
     let mut now = now;
     for _ in 0..100 {
@@ -158,15 +158,16 @@ fn comes_to_rest<M: Machine>(world: &mut Watched<M>, now: Time) -> Result<(), Br
         }
     }
     let calm = world.watch.is_calm() && world.watch.is_of_one_piece();
-    // A worker that was killed before the exec may be the one crash too many.
+    // A worker that was killed before the exec may exceed the crash limit.
     rule(calm || world.watch.is_finished(), || {
         format!("no rest after an upgrade: {:#?}", world.watch)
     })
 }
 
-/// Every command, what each process can do, and one fact about a worker that never was.
+/// Every command, every event of each process, and an event of a worker that does not exist.
 fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
     let mut events = vec![
+        Event::ReloadAsked,
         Event::Reload,
         Event::Upgrade,
         Event::ResizeBy(Step::More),
@@ -229,7 +230,7 @@ fn every_order_of_events_keeps_the_rules() {
     assert!(explored.worlds > 10_000, "only {} worlds", explored.worlds);
 }
 
-/// From a server that serves on: the depth is not spent on getting there.
+/// From a server that serves, so that no event is needed to get there.
 #[test]
 fn every_order_of_events_keeps_the_rules_of_a_serving_server() {
     let mut machine = Watched::new(Supervisor::new(policy(), Time::ZERO), &policy());

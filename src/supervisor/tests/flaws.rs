@@ -1,14 +1,14 @@
-//! Machines that are broken on purpose, and the proof that the checks notice.
+//! Supervisors with deliberate mistakes, which the checks must find.
 
 use crate::drain::Idle;
 use crate::id::WorkerId;
-use crate::supervisor::slot::Seat;
+use crate::supervisor::slot::SlotEntry;
 use crate::supervisor::tests::exhaustive::{self, Depth};
 use crate::supervisor::tests::machine::Machine;
 use crate::supervisor::tests::world::{self, Hours, Seed};
 use crate::supervisor::*;
 
-/// A mistake that a change to the supervisor could bring.
+/// A mistake that a change of the supervisor could make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Flaw {
     ForgetsRespawn,
@@ -34,7 +34,7 @@ const FLAWS: [Flaw; 9] = [
     Flaw::RetiresLastServer,
 ];
 
-/// A supervisor whose actions reach the master changed.
+/// A supervisor whose actions are changed by a flaw.
 #[derive(Clone, Hash)]
 struct Flawed {
     inner: Supervisor,
@@ -54,14 +54,14 @@ impl Flawed {
         }
     }
 
-    /// The slot's worker that serves beside the one that has just been spawned.
+    /// The worker that serves in the slot of a worker that was just spawned.
     fn predecessor(&self, of: WorkerId) -> Option<WorkerId> {
-        let seat = self
+        let entry = self
             .inner
-            .seats
+            .entries
             .iter()
-            .find(|seat| seat.workers().any(|one| one.id == of))?;
-        seat.server().map(|worker| worker.id)
+            .find(|entry| entry.workers().any(|one| one.id == of))?;
+        entry.server().map(|worker| worker.id)
     }
 }
 
@@ -95,8 +95,8 @@ impl Machine for Flawed {
                 self.queued.push(Action::CloseListeners);
             }
             (Flaw::RetiresLastServer, Action::Notify(Change::Resized { workers })) => {
-                let retired = self.inner.seats.iter().skip(workers.get().into());
-                let drains = retired.filter_map(Seat::server);
+                let retired = self.inner.entries.iter().skip(workers.get().into());
+                let drains = retired.filter_map(SlotEntry::server);
                 let drains = drains.map(|worker| Action::Drain(worker.id, Idle::HandOver));
                 self.queued.extend(drains);
             }
@@ -117,18 +117,18 @@ impl Machine for Flawed {
     fn resume(&self, policy: &Policy, now: Time) -> Self {
         let mut image = self.clone();
         if self.flaw == Flaw::ForgetsWorkerInUpgrade {
-            // The first slot's is replaced in any case.
+            // The worker of the first slot is replaced in any case.
             image
                 .inner
-                .seats
+                .entries
                 .iter_mut()
                 .skip(1)
-                .for_each(Seat::move_out);
+                .for_each(SlotEntry::move_to_leaving);
             image
                 .inner
-                .seats
+                .entries
                 .iter_mut()
-                .for_each(|seat| seat.leaving.clear());
+                .for_each(|entry| entry.leaving.clear());
         }
         image.inner = Machine::resume(&image.inner, policy, now);
         image
@@ -149,7 +149,7 @@ fn all_small_worlds_notice_each_flaw() {
 
 #[test]
 fn random_worlds_notice_each_flaw() {
-    // That no slot but one to be retired serves is too rare here.
+    // Here it is too rare that only a slot serves that will be retired.
     for flaw in FLAWS
         .into_iter()
         .filter(|flaw| *flaw != Flaw::RetiresLastServer)

@@ -1,20 +1,20 @@
-//! Whatever has the supervisor's four verbs, and the watch over it.
+//! A trait with the four methods of the supervisor, and the checks around them.
 
 use crate::record::{Reader, Record, Writer};
 use crate::supervisor::tests::watch::{Breach, Watch, rule};
 use crate::supervisor::*;
 
-/// More actions than this from one event are a machine that does not come to rest.
+/// If one event gives more actions than this, the machine does not come to rest.
 const ACTIONS_MAX: usize = 10_000;
 
-/// The four verbs.
+/// The four methods of the supervisor.
 pub(super) trait Machine: Clone {
     fn handle(&mut self, event: Event, now: Time);
     fn handle_timeout(&mut self, now: Time);
     fn next_action(&mut self) -> Option<Action>;
     fn next_deadline(&self) -> Option<Time>;
 
-    /// What the next image makes of it at `ExecInPlace`.
+    /// The machine in the next image, after `ExecInPlace`.
     fn resume(&self, policy: &Policy, now: Time) -> Self;
 }
 
@@ -35,7 +35,7 @@ impl Machine for Supervisor {
         self.next_deadline()
     }
 
-    /// By way of the bytes, as in earnest.
+    /// By way of the bytes, as in a real upgrade.
     fn resume(&self, policy: &Policy, now: Time) -> Self {
         let snapshot = self.snapshot();
         let mut writer = Writer::default();
@@ -62,7 +62,7 @@ impl<M: Machine> Watched<M> {
         }
     }
 
-    /// To be called once before anything else: what `new` asked for.
+    /// Returns the actions of `new`. Call it once, first.
     pub(super) fn start(&mut self) -> Result<Vec<Action>, Breach> {
         self.drain_actions()
     }
@@ -79,7 +79,7 @@ impl<M: Machine> Watched<M> {
         self.drain_actions()
     }
 
-    /// Puts the next image in the machine's place.
+    /// Replaces the machine by that of the next image.
     pub(super) fn resume(&mut self, policy: &Policy, now: Time) -> Result<Vec<Action>, Breach> {
         self.watch.resumed(policy, now);
         self.machine = self.machine.resume(policy, now);

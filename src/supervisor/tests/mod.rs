@@ -1,8 +1,8 @@
-//! Stories, all small worlds, and long random ones; and proof that each would catch a mistake.
+//! Scenarios, all small worlds, and long random worlds; and tests that they find mistakes.
 //!
-//! Everything here drives a [`Machine`](machine::Machine) through
+//! All tests drive a [`Machine`](machine::Machine) through
 //! [`Watched`](machine::Watched), which checks from outside what `invariants` checks from inside.
-//! So a machine that is broken on purpose (`flaws`) can be put in the supervisor's place.
+//! So a machine with a deliberate mistake (`flaws`) can replace the supervisor.
 
 mod exhaustive;
 mod flaws;

@@ -1,4 +1,4 @@
-//! The outside view: what a machine may do, judged by its events and actions alone.
+//! Checks what a machine does only by its events and actions, without its state.
 
 mod events;
 mod settled;
@@ -12,10 +12,10 @@ use crate::id::{Generation, Slot, WorkerId};
 use crate::supervisor::policy::DRAINING_MAX;
 use crate::supervisor::*;
 
-/// The rule that was broken, in words.
+/// The rule that was broken, as text.
 pub(super) type Breach = String;
 
-/// What anyone can know of the server who sees its events and actions.
+/// What is known of the server by its events and actions.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Watch {
     pub(super) policy: Policy,
@@ -25,22 +25,22 @@ pub(super) struct Watch {
     seen: BTreeMap<WorkerId, Seen>,
     resting: BTreeMap<Slot, Time>,
     adopters: BTreeMap<Slot, WorkerId>,
-    /// Who could not adopt a slot, and until when they are not asked again.
-    unable: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
+    /// The workers that could not adopt a slot, and until when they are not asked again.
+    failed_adopters: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
     hung: BTreeSet<WorkerId>,
     spent: BTreeSet<WorkerId>,
-    /// Those who said that they leave.
+    /// The workers that have reported that they leave.
     leaving: BTreeSet<WorkerId>,
-    /// Those who drained already and were told of the end.
-    disinherited: BTreeSet<WorkerId>,
-    /// Until when those that were aborted may take to die.
+    /// The workers that drained already when the server ended, and got a second `Drain`.
+    drained_twice: BTreeSet<WorkerId>,
+    /// Until when workers that were aborted may take to end.
     aborted: BTreeMap<WorkerId, Time>,
     newest_worker: WorkerId,
-    /// The reload that this very event ended.
+    /// The reload that the latest event has abandoned.
     given_up: Option<Generation>,
     crashes: u32,
     stops: u32,
-    /// When the first of them came.
+    /// When the first stop came.
     first_stop: Option<Time>,
     end: End,
 }
@@ -49,7 +49,7 @@ pub(super) struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum End {
     No,
-    /// Something happened that must end the server.
+    /// An event has come that must end the server.
     Due,
     Draining,
     ListenersClosed,
@@ -79,7 +79,7 @@ pub(super) enum Life {
     Draining,
     /// Killed while it held its slot.
     Killed,
-    /// Killed while it drained, or as one of all at the end.
+    /// Killed while it drained, or at the end of the server.
     KilledLeaving,
 }
 
@@ -102,11 +102,11 @@ impl Watch {
             seen: BTreeMap::new(),
             resting: BTreeMap::new(),
             adopters: BTreeMap::new(),
-            unable: BTreeMap::new(),
+            failed_adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
             spent: BTreeSet::new(),
             leaving: BTreeSet::new(),
-            disinherited: BTreeSet::new(),
+            drained_twice: BTreeSet::new(),
             aborted: BTreeMap::new(),
             newest_worker: WorkerId(0),
             given_up: None,
@@ -136,7 +136,7 @@ impl Watch {
         matches!(self.end, End::Finished(_))
     }
 
-    /// Whether every slot is served by its own worker and nothing else is going on.
+    /// Whether every slot is served by its own worker and there are no other workers.
     pub(super) fn is_calm(&self) -> bool {
         let serving = self
             .live()
@@ -145,7 +145,7 @@ impl Watch {
         serving == usize::from(self.workers.get()) && self.seen.len() == serving
     }
 
-    /// Another image has gone on, by this policy: the canary is of it, and has the slot.
+    /// The next image has gone on, with this policy. The canary has the slot.
     pub(super) fn resumed(&mut self, policy: &Policy, now: Time) {
         self.waited(now);
         if self.workers == self.policy.workers {
@@ -160,16 +160,16 @@ impl Watch {
         }
     }
 
-    /// Whether all that serve are of one generation.
+    /// Whether all workers are of one generation.
     pub(super) fn is_of_one_piece(&self) -> bool {
         let generations: BTreeSet<_> = self.seen.values().map(|seen| seen.generation).collect();
         generations.len() == 1
     }
 
-    /// Time has passed and nothing happened.
+    /// Time has passed, and no event has come.
     pub(super) fn waited(&mut self, now: Time) {
         (self.now, self.given_up) = (now, None);
-        self.unable.retain(|_, (_, again)| *again > now);
+        self.failed_adopters.retain(|_, (_, again)| *again > now);
         self.resting.retain(|_, until| *until > now);
     }
 
@@ -177,7 +177,7 @@ impl Watch {
         self.adopters.iter().map(|(&slot, &by)| (slot, by))
     }
 
-    fn told_to_adopt(&mut self, slot: Slot, by: WorkerId) -> Result<(), Breach> {
+    fn asked_to_adopt(&mut self, slot: Slot, by: WorkerId) -> Result<(), Breach> {
         self.adopters.insert(slot, by);
         rule(!self.is_unable(slot, by), || {
             format!("{by} is to adopt slot {slot}, and has just failed to")
@@ -189,11 +189,11 @@ impl Watch {
     }
 
     fn is_unable(&self, slot: Slot, by: WorkerId) -> bool {
-        let unable = self.unable.get(&slot);
-        unable.is_some_and(|(workers, _)| workers.contains(&by))
+        let failed_adopters = self.failed_adopters.get(&slot);
+        failed_adopters.is_some_and(|(workers, _)| workers.contains(&by))
     }
 
-    /// A pause in which it was to serve on is over with that.
+    /// Ends the pause of a spent worker that does not serve any more.
     fn serves_no_more(&mut self, seen: &Seen) {
         if seen.life == Life::Serving && seen.role == Role::Slot {
             self.resting.remove(&seen.slot);
@@ -227,7 +227,7 @@ impl Watch {
                 rule(self.canary().is_none(), || "a second canary".into())?;
                 self.started(worker, slot, generation, Role::Canary)
             }
-            Action::Drain(id, idle) => self.told_to_drain(id, idle),
+            Action::Drain(id, idle) => self.asked_to_drain(id, idle),
             Action::Abort(id) => {
                 rule(self.hung.contains(&id), || format!("worker {id} aborted"))?;
                 self.killed(id)?;
@@ -235,7 +235,7 @@ impl Watch {
                 Ok(())
             }
             Action::Kill(id) => self.killed(id),
-            Action::Adopt { slot, by } => self.told_to_adopt(slot, by),
+            Action::Adopt { slot, by } => self.asked_to_adopt(slot, by),
             Action::Release { slot, by } => rule(self.adopters.remove(&slot) == Some(by), || {
                 format!("slot {slot} released by {by}, who had not adopted it")
             }),
@@ -247,6 +247,9 @@ impl Watch {
                 self.end = End::ListenersClosed;
                 Ok(())
             }
+            Action::CheckReload => rule(!self.is_ending(), || {
+                "a reload is checked at the end".into()
+            }),
             Action::ExecInPlace => {
                 let serves = self
                     .canary()
@@ -255,7 +258,7 @@ impl Watch {
                     "exec without a ready canary".into()
                 })
             }
-            Action::Notify(change) => self.told(change),
+            Action::Notify(change) => self.notified(change),
             Action::Finish(outcome) => {
                 rule(self.end == End::ListenersClosed, || {
                     "finished without an end".into()
@@ -317,7 +320,7 @@ impl Watch {
         Ok(())
     }
 
-    fn told_to_drain(&mut self, id: WorkerId, idle: Idle) -> Result<(), Breach> {
+    fn asked_to_drain(&mut self, id: WorkerId, idle: Idle) -> Result<(), Breach> {
         rule((idle == Idle::Close) == self.is_ending(), || {
             format!("worker {id} drained with {idle:?}, which is wrong at this time")
         })?;
@@ -330,15 +333,15 @@ impl Watch {
                 .any(|(other, seen)| other != id && seen.life == life)
         };
         let canary = seen.role == Role::Canary;
-        // The last worker that serves stays until a slot that is wanted is served.
+        // The last worker that serves stays until a worker of a wanted slot serves.
         let last = seen.life == Life::Serving && !self.is_served();
         let retired = slot.0 >= self.workers.get() && !last;
         let may = match seen.life {
             Life::Serving => other(Life::Serving) || self.leaving.contains(&id),
             Life::Starting => other(Life::Serving) || other(Life::Killed),
             Life::Draining => {
-                return rule(self.disinherited.insert(id), || {
-                    format!("worker {id} told twice that nobody comes after it")
+                return rule(self.drained_twice.insert(id), || {
+                    format!("worker {id} was asked a third time to drain")
                 });
             }
             Life::Killed | Life::KilledLeaving => false,
@@ -354,7 +357,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether a slot that is wanted has a worker that serves.
+    /// Whether a wanted slot has a worker that serves.
     fn is_served(&self) -> bool {
         self.live().any(|(_, seen)| {
             let serves = seen.life == Life::Serving && seen.role == Role::Slot;
@@ -384,11 +387,11 @@ impl Watch {
         rule(may, || {
             format!("worker {id} killed while {:?} without need", seen.life)
         })?;
-        // One that does not hold its slot has not to be waited for.
+        // A worker that does not hold its slot is not waited for.
         let holder = !self
             .slot_workers(seen.slot)
             .any(|(other, seen)| other != id && matches!(seen.life, Life::Serving | Life::Killed));
-        // Nor has one that was too late for its reload, be it alone in its slot.
+        // Nor is one that was too late for its reload, even if it is alone in its slot.
         let late = self.given_up.take() == Some(seen.generation);
         let retired = seen.slot.0 >= self.workers.get();
         let leaves = life == Life::Killed && (!holder || late || retired);
@@ -400,7 +403,7 @@ impl Watch {
         Ok(())
     }
 
-    fn told(&mut self, change: Change) -> Result<(), Breach> {
+    fn notified(&mut self, change: Change) -> Result<(), Breach> {
         match change {
             Change::Draining => {
                 let due = self.end == End::Due || self.crashes > 0;

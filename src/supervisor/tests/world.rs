@@ -1,4 +1,4 @@
-//! Long random worlds: an operating system that misbehaves, by chance from a seed.
+//! Long random worlds: an operating system with faults, random from a seed.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -9,11 +9,11 @@ use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life};
 use crate::supervisor::*;
 
-/// What a world is made from; it is in every breach, and gives the same world again.
+/// The seed of a world. Every breach names it, and it gives the same world again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(pub(super) u64);
 
-/// How long the operating system misbehaves.
+/// How long the operating system has faults.
 #[derive(Clone, Copy)]
 pub(super) struct Hours(pub(super) u64);
 
@@ -23,7 +23,7 @@ pub(super) struct Lived {
     hours: f64,
     events: u64,
     upgrades: u64,
-    /// Worlds that ended before the faults did, for a reason that is good.
+    /// Worlds whose server ended before the faults did, for a valid reason.
     ended_early: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn policy(Seed(seed): Seed) -> Policy {
     Policy {
         workers: number(&mut chance, 6),
         reload_batch: number(&mut chance, 3),
-        // A world that ended in its first hour would have little to tell.
+        // A server that ends in the first hour tests little.
         crash_limit: CrashLimit {
             max: 60,
             ..CrashLimit::default()
@@ -46,8 +46,8 @@ pub(super) fn policy(Seed(seed): Seed) -> Policy {
     }
 }
 
-/// Lets `machine` live through `hours` of faults, then through a time without, in which it must
-/// come to rest with every slot served, then through an orderly end.
+/// Runs `machine` for `hours` with faults, then for a time without, in which every slot must be
+/// served at last, then to an orderly end.
 pub(super) fn run<M: Machine>(
     machine: M,
     policy: &Policy,
@@ -59,7 +59,7 @@ pub(super) fn run<M: Machine>(
     lived.map_err(|breach| format!("{seed:?} at {}: {breach}", world.now))
 }
 
-/// xorshift64*, so that a seed means the same world on every machine.
+/// xorshift64*, so that a seed gives the same world on every computer.
 struct Chance(u64);
 
 impl Chance {
@@ -83,7 +83,7 @@ impl Chance {
     }
 }
 
-/// Whether the operating system, the programs and the operator do as they please.
+/// Whether there are faults of the operating system and the programs, and commands of an operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Weather {
     Rough,
@@ -95,7 +95,7 @@ struct World<M> {
     chance: Chance,
     weather: Weather,
     now: Time,
-    /// What will happen, in the order of time and then of planning.
+    /// The events that will come, ordered by time and then by when they were planned.
     plan: BTreeMap<(Time, u64), Event>,
     planned: u64,
     lived: Lived,
@@ -124,8 +124,8 @@ impl<M: Machine> World<M> {
         } else {
             self.weather = Weather::Fair;
             self.clear_up();
-            // The longest of what can still be going on: a start that is never ready, its rest, a
-            // reload through all slots, and the drain of the last worker replaced.
+            // The longest that can still happen: a worker that is never ready, the rest of its
+            // slot, a reload of all slots, and the drain of the last worker that is replaced.
             let bound = policy.ready_timeout * 4 + policy.backoff.max + policy.drain_timeout * 2;
             self.run_until(self.now + bound)?;
             if !self.watched.watch.is_calm() {
@@ -185,7 +185,7 @@ impl<M: Machine> World<M> {
         self.carry_out(&actions)?;
         match event {
             Event::Ready(id) => self.plan_life(id),
-            Event::Reload | Event::Upgrade | Event::Resize(_) | Event::ResizeBy(_) => {
+            Event::ReloadAsked | Event::Upgrade | Event::Resize(_) | Event::ResizeBy(_) => {
                 self.plan_command();
             }
             _ => {}
@@ -193,7 +193,7 @@ impl<M: Machine> World<M> {
         Ok(())
     }
 
-    /// A process that is gone does nothing more; one that drains is not said to hang.
+    /// A process that has ended causes no event, and one that drains is not checked for hangs.
     fn is_possible(&self, event: Event) -> bool {
         let life = |id: WorkerId| {
             self.watched
@@ -215,7 +215,7 @@ impl<M: Machine> World<M> {
         self.plan.insert((self.now + after, self.planned), event);
     }
 
-    /// Forgets the misfortunes that were to come, and gives each process an ordinary future.
+    /// Removes the planned faults, and lets each process start or end as it should.
     fn clear_up(&mut self) {
         let live: Vec<_> = self
             .watched
@@ -241,13 +241,13 @@ impl<M: Machine> World<M> {
                 Action::Spawn { worker, .. } => self.plan_start(worker),
                 Action::StartCanary { worker, .. } => self.plan_canary(worker),
                 Action::Drain(worker, _) => self.plan_drain(worker),
-                // One that is stopped does not hear it.
+                // A process that is stopped does not end by it.
                 Action::Abort(worker) if self.chance.percent() < 80 => {
                     let after = self.chance.millis(1, 1_500);
                     self.plan(after, Event::Exited(worker, Exit::Crash));
                 }
                 Action::Kill(worker) => {
-                    // Rarely the kernel takes its time.
+                    // Rarely the kernel takes long.
                     let most = if self.chance.percent() < 2 {
                         20_000
                     } else {
@@ -260,6 +260,7 @@ impl<M: Machine> World<M> {
                     let after = self.chance.millis(1, 20);
                     self.plan(after, Event::NotAdopted { slot, by });
                 }
+                Action::CheckReload => self.plan_check(),
                 Action::ExecInPlace if self.chance.percent() < 30 => {
                     self.plan(Duration::from_millis(5), Event::UpgradeFailed);
                 }
@@ -268,6 +269,14 @@ impl<M: Machine> World<M> {
             }
         }
         Ok(())
+    }
+
+    fn plan_check(&mut self) {
+        let event = match self.chance.percent() {
+            0..10 => Event::ReloadRefused,
+            _ => Event::Reload,
+        };
+        self.plan(Duration::from_millis(1), event);
     }
 
     fn become_next_image(&mut self) -> Result<(), Breach> {
@@ -291,17 +300,17 @@ impl<M: Machine> World<M> {
             85..90 => self.plan(soon, Event::Exited(id, Exit::Crash)),
             90..92 => self.plan(soon, Event::Exited(id, Exit::Clean)),
             92..96 => self.plan(Duration::from_millis(1), Event::SpawnFailed(id)),
-            // It says that it is ready, and was not.
+            // It reports that it is ready, and crashes.
             96..99 => {
                 self.plan(soon, Event::Ready(id));
                 self.plan(soon, Event::Exited(id, Exit::Crash));
             }
-            // It is never heard of.
+            // It never reports anything.
             _ => {}
         }
     }
 
-    /// How a worker that has become ready will end, if nobody ends it.
+    /// How a worker that is ready will end by itself.
     fn plan_life(&mut self, id: WorkerId) {
         if self.weather == Weather::Fair {
             return;
@@ -312,7 +321,7 @@ impl<M: Machine> World<M> {
             30..60 => self.plan(life, Event::Exited(id, Exit::Crash)),
             60..70 => self.plan(life, Event::Hung(id)),
             70..75 => self.plan(life, Event::Spent(id)),
-            // It falls over, perhaps again and again.
+            // It crashes soon, perhaps again and again.
             75..80 => {
                 let short = self.chance.millis(1, 3_000);
                 self.plan(short, Event::Exited(id, Exit::Crash));
@@ -345,7 +354,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// One command after another, at times in a hurry.
+    /// The next command, sometimes soon after the last.
     fn plan_command(&mut self) {
         if self.weather == Weather::Fair {
             return;
@@ -357,7 +366,7 @@ impl<M: Machine> World<M> {
         };
         let after = self.chance.millis(1, most);
         let event = match self.chance.percent() {
-            0..45 => Event::Reload,
+            0..45 => Event::ReloadAsked,
             45..60 => Event::Upgrade,
             60..75 => Event::ResizeBy(Step::More),
             75..90 => Event::ResizeBy(Step::Fewer),
@@ -398,9 +407,9 @@ fn random_worlds_keep_the_rules_and_come_to_rest() {
     assert!(hours > 2_000.0, "only {hours:.0} hours");
 }
 
-/// Whatever comes in whatever order, possible or not, the inner invariants hold and nothing panics.
+/// Any events in any order, possible or not, keep the invariants, and nothing panics.
 #[test]
-fn no_storm_of_events_is_too_much() {
+fn any_events_in_any_order_keep_the_invariants() {
     for seed in 1..=200 {
         let policy = Policy {
             crash_limit: CrashLimit {
@@ -421,7 +430,7 @@ fn no_storm_of_events_is_too_much() {
                 machine.handle_timeout(now);
             }
             machine.handle(any_event(&mut chance), now);
-            // The master may be late in carrying out.
+            // The master may carry out actions late.
             while chance.percent() < 90 && machine.next_action().is_some() {}
         }
     }
@@ -436,13 +445,15 @@ fn any_event(chance: &mut Chance) -> Event {
         60..65 => Event::SpawnFailed(id),
         65..68 => Event::Hung(id),
         68..70 => Event::Spent(id),
-        70..78 => Event::Reload,
+        70..72 => Event::ReloadAsked,
+        72..78 => Event::Reload,
         78..82 => Event::Upgrade,
         82..86 => Event::ResizeBy(Step::More),
         86..90 => Event::ResizeBy(Step::Fewer),
         90..94 => Event::CanaryIncompatible,
         94..96 => Event::UpgradeFailed,
-        96..98 => Event::Spawned(id),
+        96 => Event::Spawned(id),
+        97 => Event::ReloadRefused,
         98 => Event::Resize(NonZeroU16::new(12).expect("twelve is not zero")),
         _ if chance.percent() < 10 => Event::Stop(Stop::Drain),
         _ if chance.percent() < 5 => Event::HookRefused,

@@ -1,4 +1,4 @@
-//! New connections where there are as many as may be, of all clients or of theirs.
+//! New connections beyond a limit: that of the worker, or that of their client.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use super::{Queue, State};
 use crate::worker::source::{Accepted, Origin, Source};
 
-/// Tells that a new connection waits although there are as many as may be.
+/// Reports that a new connection waits while the worker holds as many as it may.
 pub(crate) struct Crowd(pub(super) Arc<Queue>);
 
 impl Crowd {
-    /// Resolves when one has come to wait.
+    /// Resolves when a connection begins to wait.
     pub(crate) async fn waits(&self) {
         self.0.room_asked.notified().await;
     }
 
-    /// Whether any does.
+    /// Whether a connection waits.
     pub(crate) fn is_waiting(&self) -> bool {
         let Queue {
             max_connections, ..
@@ -28,8 +28,8 @@ impl Crowd {
 }
 
 impl State {
-    /// Whether a new connection is one too many of its client. One that another worker has handed
-    /// over is not new.
+    /// Whether a new connection exceeds the limit of its client. A connection that another worker
+    /// has handed over is not new.
     pub(super) fn refuses(&self, accepted: &Accepted) -> bool {
         let clients = self.clients.as_ref();
         accepted.origin == Origin::Client

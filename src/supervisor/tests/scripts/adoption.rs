@@ -2,24 +2,24 @@ use super::*;
 use crate::supervisor::policy::ADOPT_AGAIN;
 
 #[test]
-fn a_slot_that_lost_its_worker_is_adopted_until_its_next_is_ready() {
+fn a_slot_without_a_worker_is_adopted_until_its_next_is_ready() {
     let mut world = World::serving(2);
     world
         .exited(2, Exit::Crash)
         .expect([adopt(1, 1), spawn(3, 1, 1)]);
-    world.told([Change::Adopted {
+    world.expect_changes([Change::Adopted {
         slot: Slot(1),
         by: WorkerId(1),
     }]);
     world.ready(3).expect([release(1, 1)]);
-    world.told([Change::Released {
+    world.expect_changes([Change::Released {
         slot: Slot(1),
         by: WorkerId(1),
     }]);
 }
 
 #[test]
-fn the_sibling_with_the_fewest_adopted_slots_adopts() {
+fn the_worker_with_the_fewest_adopted_slots_adopts() {
     let mut world = World::serving(4);
     world
         .exited(4, Exit::Clean)
@@ -34,7 +34,7 @@ fn the_sibling_with_the_fewest_adopted_slots_adopts() {
 }
 
 #[test]
-fn an_adopter_that_dies_is_followed_by_another() {
+fn when_an_adopter_ends_another_worker_adopts() {
     let mut world = World::serving(3);
     world
         .exited(3, Exit::Clean)
@@ -45,7 +45,7 @@ fn an_adopter_that_dies_is_followed_by_another() {
 }
 
 #[test]
-fn an_adopter_that_is_reloaded_hands_on_what_it_adopted() {
+fn when_an_adopter_is_replaced_another_worker_adopts() {
     let mut world = World::serving(2);
     world
         .event(Event::Resize(slots(1)))
@@ -57,7 +57,7 @@ fn an_adopter_that_is_reloaded_hands_on_what_it_adopted() {
 }
 
 #[test]
-fn with_nobody_serving_a_slot_waits_for_the_first_who_does() {
+fn a_slot_is_adopted_as_soon_as_a_worker_serves() {
     let mut world = World::serving(2);
     world.exited(1, Exit::Clean).exited(2, Exit::Clean);
     world.expect([adopt(0, 2), spawn(3, 0, 1), spawn(4, 1, 1)]);
@@ -69,7 +69,7 @@ fn a_slot_in_backoff_is_attended() {
     let mut world = World::serving(2);
     world.exited(2, Exit::Crash).exited(3, Exit::Crash);
     world.expect([adopt(1, 1), spawn(3, 1, 1)]);
-    world.told([Change::BackingOff {
+    world.expect_changes([Change::BackingOff {
         slot: Slot(1),
         pause: world.rest(),
     }]);
@@ -79,11 +79,14 @@ fn a_slot_in_backoff_is_attended() {
 fn at_the_end_nothing_is_adopted() {
     let mut world = World::serving(2);
     world.event(Event::Stop(Stop::Drain)).forget();
-    world.exited(2, Exit::Crash).expect([]).not_told(|_| true);
+    world
+        .exited(2, Exit::Crash)
+        .expect([])
+        .expect_no_change(|_| true);
 }
 
 #[test]
-fn a_worker_that_cannot_adopt_is_followed_by_another_and_all_are_told_again_later() {
+fn when_a_worker_cannot_adopt_another_is_asked_and_later_all_again() {
     let mut world = World::serving(3);
     world
         .event(Event::Resize(slots(2)))
@@ -97,8 +100,8 @@ fn a_worker_that_cannot_adopt_is_followed_by_another_and_all_are_told_again_late
         .event(not_adopted(1))
         .expect([release(2, 1), adopt(2, 2)]);
     let by = WorkerId(1);
-    world.told([Change::NotAdopted { slot, by }]);
-    // It is told no more to that one, and what it says again is of no account.
+    world.expect_changes([Change::NotAdopted { slot, by }]);
+    // That worker gets no more messages for it, and a repeated report changes nothing.
     world.event(not_adopted(1)).expect([]);
     world.event(not_adopted(2)).expect([release(2, 2)]);
     let again = Time::ZERO + ADOPT_AGAIN;
@@ -107,7 +110,7 @@ fn a_worker_that_cannot_adopt_is_followed_by_another_and_all_are_told_again_late
         .event(not_adopted(1))
         .expect([release(2, 1), adopt(2, 2)]);
     world.event(not_adopted(2)).expect([release(2, 2)]);
-    // Its own worker comes and goes; its siblings have still just failed.
+    // Its own worker starts and ends; the other workers have still just failed.
     world
         .event(Event::Resize(slots(3)))
         .ready(4)

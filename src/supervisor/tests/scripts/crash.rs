@@ -7,7 +7,7 @@ fn a_crashed_worker_is_respawned_at_once_the_first_time() {
         .at(2)
         .exited(1, Exit::Crash)
         .expect([spawn(2, 0, 1)])
-        .not_told(is_backing_off);
+        .expect_no_change(is_backing_off);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn further_crashes_make_the_slot_rest() {
 }
 
 #[test]
-fn a_minute_of_service_is_forgiveness() {
+fn after_a_minute_of_service_earlier_crashes_do_not_count() {
     let mut world = World::serving(1);
     world.exited(1, Exit::Crash).ready(2).forget();
     world.at(60).exited(2, Exit::Crash).expect([spawn(3, 0, 1)]);
@@ -44,13 +44,16 @@ fn exit_code_0_recycles_a_worker_and_is_never_counted() {
             .at(worker)
             .exited(worker, Exit::Clean)
             .expect([spawn(worker + 1, 0, 1)]);
-        world.ready(worker + 1).expect([]).not_told(is_backing_off);
+        world
+            .ready(worker + 1)
+            .expect([])
+            .expect_no_change(is_backing_off);
     }
 }
 
-/// A worker that has served for a second is followed at once, see above.
+/// A worker that has served for a second is replaced at once, see above.
 #[test]
-fn workers_that_hardly_serve_are_followed_ever_more_slowly() {
+fn workers_that_exit_soon_after_ready_are_replaced_more_and_more_slowly() {
     let exits: [fn(&mut World, u64); 2] = [
         |world, worker| {
             world.exited(worker, Exit::Clean);
@@ -63,23 +66,23 @@ fn workers_that_hardly_serve_are_followed_ever_more_slowly() {
     for exit in exits {
         let mut world = World::serving(1);
         exit(&mut world, 1);
-        world.not_told(is_backing_off).ready(2).forget();
+        world.expect_no_change(is_backing_off).ready(2).forget();
         for (worker, millis) in (2..).zip([100, 200, 400, 800, 1600, 3200, 6400]) {
             exit(&mut world, worker);
             let (pause, most) = (world.rest(), Duration::from_millis(millis));
             assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
             let slot = Slot(0);
-            world.told([Change::BackingOff { slot, pause }]);
+            world.expect_changes([Change::BackingOff { slot, pause }]);
             world.at_time(world.now + pause).ready(worker + 1).forget();
         }
-        // Neither crashes nor the end of the server came of it.
+        // It does not count as a crash, and the server does not end.
         assert_eq!(world.phase(), Phase::Serving);
         assert_eq!(world.watched.machine.crashes.len(), 0);
     }
 }
 
 #[test]
-fn a_worker_that_leaves_by_itself_is_followed_before_it_is_gone() {
+fn a_worker_that_leaves_by_itself_is_replaced_before_it_is_gone() {
     let mut world = World::serving(1);
     world
         .event(Event::Leaving(WorkerId(1)))
@@ -89,7 +92,7 @@ fn a_worker_that_leaves_by_itself_is_followed_before_it_is_gone() {
 }
 
 #[test]
-fn crashes_up_to_the_limit_are_borne_and_one_more_is_not() {
+fn only_crashes_beyond_the_limit_end_the_server() {
     let mut world = World::serving(16);
     for worker in 1..=10 {
         world.exited(worker, Exit::Crash);
@@ -97,7 +100,7 @@ fn crashes_up_to_the_limit_are_borne_and_one_more_is_not() {
     assert_eq!(world.phase(), Phase::Serving);
     world.forget().exited(11, Exit::Crash);
     assert!(world.watched.machine.is_draining());
-    world.told([Change::Draining]);
+    world.expect_changes([Change::Draining]);
     for worker in (12..=16).chain(17..=26) {
         world.exited(worker, Exit::Clean);
     }
@@ -105,11 +108,11 @@ fn crashes_up_to_the_limit_are_borne_and_one_more_is_not() {
         crashes: 11,
         per: Duration::from_secs(60),
     };
-    assert_eq!(world.deeds.last(), Some(&finish(outcome)));
+    assert_eq!(world.actions.last(), Some(&finish(outcome)));
 }
 
 #[test]
-fn crashes_outside_the_window_are_forgotten() {
+fn crashes_outside_the_window_do_not_count() {
     let mut world = World::serving(1);
     for minute in 1..100 {
         let worker = minute;
@@ -134,7 +137,7 @@ fn a_hung_worker_is_aborted_and_its_exit_is_a_crash() {
     };
     let mut world = World::with_serving(policy);
     world.at(5).hung(2).expect([abort(2), adopt(1, 1)]);
-    world.told([Change::WorkerHung(WorkerId(2), Slot(1), Generation(1))]);
+    world.expect_changes([Change::WorkerHung(WorkerId(2), Slot(1), Generation(1))]);
     world.hung(2).ready(2).expect([]);
     world
         .exited(2, Exit::Crash)
@@ -161,7 +164,7 @@ fn a_hung_worker_whose_successor_is_ready_before_it_is_gone_is_a_crash_too() {
 }
 
 #[test]
-fn a_hung_worker_that_does_not_die_is_killed() {
+fn a_hung_worker_that_does_not_end_is_killed() {
     let mut world = World::serving(1);
     world.at(5).hung(1).expect([abort(1)]);
     world.at(6).expect([kill(1)]);
@@ -170,10 +173,10 @@ fn a_hung_worker_that_does_not_die_is_killed() {
 }
 
 #[test]
-fn a_hung_worker_is_killed_though_it_holds_its_slot_no_more() {
+fn a_hung_worker_that_has_left_its_slot_is_killed() {
     let mut world = World::serving(1);
     world.event(Event::Reload).hung(1).forget();
-    // It leaves the slot to its successor, and its time runs on.
+    // Its successor gets the slot, and its deadline stays.
     world.ready(2).at(1).expect([kill(1)]);
     world.exited(1, Exit::Crash).expect([]);
 }
@@ -197,7 +200,7 @@ fn a_starting_or_draining_worker_does_not_hang() {
 }
 
 #[test]
-fn strangers_are_ignored() {
+fn events_of_unknown_workers_are_ignored() {
     let mut world = World::serving(1);
     world
         .ready(0)
@@ -210,7 +213,7 @@ fn strangers_are_ignored() {
         .event(Event::CanaryIncompatible)
         .event(Event::UpgradeFailed)
         .expect([]);
-    world.not_told(|_| true);
+    world.expect_no_change(|_| true);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn stop_drains_everyone_then_closes_the_listeners_and_waits() {
+fn stop_drains_all_workers_then_closes_the_listeners_and_waits() {
     let mut world = World::new(2);
     world.ready(1).forget();
     world.event(Event::Stop(Stop::Drain)).expect([
@@ -9,7 +9,7 @@ fn stop_drains_everyone_then_closes_the_listeners_and_waits() {
         drain_last(2),
         Action::CloseListeners,
     ]);
-    world.told([Change::Draining]);
+    world.expect_changes([Change::Draining]);
     world.ready(2).exited(2, Exit::Crash).expect([]);
     world
         .exited(1, Exit::Clean)
@@ -23,7 +23,7 @@ fn stop_drains_everyone_then_closes_the_listeners_and_waits() {
 }
 
 #[test]
-fn a_worker_that_does_not_drain_is_killed_and_the_server_has_drained_all_the_same() {
+fn a_worker_that_does_not_drain_is_killed_and_the_outcome_is_still_drained() {
     let mut world = World::serving(1);
     world.at(10).event(Event::Stop(Stop::Drain)).forget();
     world.at(40).expect([]);
@@ -55,14 +55,14 @@ fn a_second_stop_kills() {
 }
 
 #[test]
-fn a_second_drain_within_a_second_of_the_first_ask_is_the_same() {
+fn a_second_drain_within_a_second_repeats_the_first() {
     for first in [Stop::Drain, Stop::Interrupt] {
         let mut world = World::serving(1);
         world.at(7).event(Event::Stop(first)).forget();
         world.event(Event::Stop(Stop::Drain)).expect([]);
         world.at_time(world.now + Duration::from_millis(999));
         world.event(Event::Stop(Stop::Drain)).expect([]);
-        // It is the first that counts: one after the other does not put it off.
+        // The time runs from the first one: further ones do not extend it.
         world
             .at(8)
             .event(Event::Stop(Stop::Drain))
@@ -84,12 +84,12 @@ fn stop_now_kills_at_once() {
 }
 
 #[test]
-fn a_server_that_ends_of_its_own_accord_keeps_its_reason_when_hastened() {
+fn a_server_that_ends_because_of_an_error_keeps_its_outcome_when_stopped() {
     let mut world = World::serving(1);
     world
         .event(Event::HookRefused)
         .expect([drain_last(1), Action::CloseListeners]);
-    // It drains already: being asked to is nothing new. Being asked once more is impatience.
+    // It drains already, so the first request changes nothing. The second one kills.
     world
         .event(Event::Stop(Stop::Drain))
         .event(Event::HookRefused)
@@ -105,7 +105,7 @@ fn a_server_that_ends_of_its_own_accord_keeps_its_reason_when_hastened() {
 }
 
 #[test]
-fn the_first_reason_to_end_stays_the_reason() {
+fn the_first_reason_to_end_decides_the_outcome() {
     let mut world = World::serving(2);
     world
         .event(Event::Stop(Stop::Drain))
@@ -135,7 +135,7 @@ fn a_reload_ends_with_the_server_and_both_its_workers_drain() {
         Action::CloseListeners,
     ]);
     let (generation, why) = (Generation(2), Abandoned::Stopping);
-    world.told([
+    world.expect_changes([
         Change::ReloadAbandoned { generation, why },
         Change::Draining,
     ]);
@@ -161,7 +161,7 @@ fn the_end_lets_more_workers_drain_than_a_reload_would() {
 }
 
 #[test]
-fn a_spawn_that_the_master_has_not_begun_is_taken_back() {
+fn a_spawn_that_is_still_queued_is_removed_at_the_end() {
     let mut machine = Supervisor::new(Policy::default(), Time::ZERO);
     machine.handle(Event::Stop(Stop::Drain), Time::ZERO);
     let actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
@@ -180,5 +180,5 @@ fn nothing_is_resized_or_upgraded_at_the_end() {
         .event(Event::ResizeBy(Step::More))
         .event(Event::Upgrade)
         .event(Event::Reload);
-    world.hung(1).expect([]).not_told(|_| true);
+    world.hung(1).expect([]).expect_no_change(|_| true);
 }

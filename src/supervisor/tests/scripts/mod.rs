@@ -1,4 +1,4 @@
-//! One story per test, as an operator would tell it.
+//! One scenario per test: events, and the actions that they must give.
 
 mod adoption;
 mod crash;
@@ -17,16 +17,16 @@ use crate::id::{Generation, Slot, WorkerId};
 use crate::supervisor::tests::machine::Watched;
 use crate::supervisor::*;
 
-/// A server in a story: the clock, and what has been asked for since the last `expect`.
+/// A server in a scenario: the clock, and the actions since the last `expect`.
 struct World {
     watched: Watched<Supervisor>,
     now: Time,
-    deeds: Vec<Action>,
+    actions: Vec<Action>,
     changes: Vec<Change>,
 }
 
 impl World {
-    /// A server of `workers` slots that has just begun.
+    /// A server of `workers` slots that has just started.
     fn new(workers: u16) -> Self {
         Self::with(Policy {
             workers: slots(workers),
@@ -40,7 +40,7 @@ impl World {
         let mut world = Self {
             watched,
             now: Time::ZERO,
-            deeds: Vec::new(),
+            actions: Vec::new(),
             changes: Vec::new(),
         };
         let actions = world.watched.start();
@@ -66,7 +66,7 @@ impl World {
         world
     }
 
-    /// Lets time pass until `seconds` after the start, acting on each deadline on the way.
+    /// Advances the time to `seconds` after the start, and handles each deadline on the way.
     fn at(&mut self, seconds: u64) -> &mut Self {
         self.at_time(Time::ZERO + Duration::from_secs(seconds))
     }
@@ -112,7 +112,7 @@ impl World {
         self
     }
 
-    /// The next image goes on, whose policy has that many workers.
+    /// Goes on in the next image, whose policy has this many workers.
     fn resume(&mut self, workers: u16) -> &mut Self {
         let policy = Policy {
             workers: slots(workers),
@@ -127,34 +127,34 @@ impl World {
         for action in actions.unwrap_or_else(|breach| panic!("at {}: {breach}", self.now)) {
             match action {
                 Action::Notify(change) => self.changes.push(change),
-                deed => self.deeds.push(deed),
+                action => self.actions.push(action),
             }
         }
     }
 
     fn forget(&mut self) -> &mut Self {
-        self.deeds.clear();
+        self.actions.clear();
         self.changes.clear();
         self
     }
 
-    /// What was to be done since the last `expect`.
+    /// Asserts the actions since the last `expect`.
     #[track_caller]
-    fn expect<const N: usize>(&mut self, deeds: [Action; N]) -> &mut Self {
-        assert_eq!(self.deeds, deeds, "at {}", self.now);
-        self.deeds.clear();
+    fn expect<const N: usize>(&mut self, actions: [Action; N]) -> &mut Self {
+        assert_eq!(self.actions, actions, "at {}", self.now);
+        self.actions.clear();
         self
     }
 
-    /// That this was told since the last `forget`, in this order, among other things.
+    /// Asserts that the notices since the last `forget` contain these, in this order.
     #[track_caller]
-    fn told<const N: usize>(&mut self, changes: [Change; N]) -> &mut Self {
-        let mut told = self.changes.iter();
+    fn expect_changes<const N: usize>(&mut self, changes: [Change; N]) -> &mut Self {
+        let mut notified = self.changes.iter();
         for change in changes {
-            let found = told.any(|one| *one == change);
+            let found = notified.any(|one| *one == change);
             assert!(
                 found,
-                "{change:?} was not told at {}: {:?}",
+                "{change:?} was not notified at {}: {:?}",
                 self.now, self.changes
             );
         }
@@ -163,7 +163,7 @@ impl World {
     }
 
     #[track_caller]
-    fn not_told(&mut self, what: impl Fn(&Change) -> bool) -> &mut Self {
+    fn expect_no_change(&mut self, what: impl Fn(&Change) -> bool) -> &mut Self {
         assert!(
             !self.changes.iter().any(what),
             "at {}: {:?}",
@@ -173,7 +173,7 @@ impl World {
         self
     }
 
-    /// How long it is until the next deadline, which is the end of a slot's pause.
+    /// How long until the next deadline, which is the end of a slot's pause.
     fn rest(&self) -> Duration {
         let deadline = self.watched.machine.next_deadline();
         deadline.expect("a slot rests").since(self.now)
@@ -185,7 +185,7 @@ impl World {
 }
 
 fn slots(number: u16) -> NonZeroU16 {
-    NonZeroU16::new(number).expect("a story has slots")
+    NonZeroU16::new(number).expect("a scenario has slots")
 }
 
 fn spawn(worker: u64, slot: u16, generation: u32) -> Action {
@@ -201,7 +201,7 @@ fn drain(worker: u64) -> Action {
     Action::Drain(WorkerId(worker), Idle::HandOver)
 }
 
-/// As the server ends, or has been told to.
+/// As [`drain`], when the server ends.
 fn drain_last(worker: u64) -> Action {
     Action::Drain(WorkerId(worker), Idle::Close)
 }

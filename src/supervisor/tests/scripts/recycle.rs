@@ -1,4 +1,4 @@
-//! Workers that have served their share.
+//! Workers that have served their share, and are replaced.
 
 use super::*;
 
@@ -8,11 +8,11 @@ fn a_spent_worker_serves_until_its_replacement_is_ready() {
     world.spent(1).expect([spawn(3, 0, 1)]);
     world.ready(3).expect([drain(1)]);
     world.exited(1, Exit::Clean).expect([]);
-    world.not_told(is_backing_off);
+    world.expect_no_change(is_backing_off);
 }
 
 #[test]
-fn they_are_replaced_one_after_the_other() {
+fn spent_workers_are_replaced_one_after_the_other() {
     let mut world = World::serving(3);
     world.spent(2).spent(1).spent(3).expect([spawn(4, 1, 1)]);
     world.ready(4).expect([drain(2), spawn(5, 0, 1)]);
@@ -20,7 +20,7 @@ fn they_are_replaced_one_after_the_other() {
     world.ready(6).expect([drain(3)]);
 }
 
-/// Its cause may be there for the next one too.
+/// The next replacement may fail for the same reason.
 #[test]
 fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
     let mut world = World::serving(1);
@@ -36,19 +36,19 @@ fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
 }
 
 #[test]
-fn replacements_that_always_fail_end_no_server_that_serves() {
+fn replacements_that_always_fail_do_not_end_the_server() {
     let mut world = World::serving(1);
     for new in 2..=30 {
         world.at(new).spent(1).expect([spawn(new, 0, 1)]);
         world.exited(new, Exit::Crash).expect([]);
     }
-    world.not_told(is_backing_off);
-    // Nor does the slot pay for it when the spent worker falls.
+    world.expect_no_change(is_backing_off);
+    // If the spent worker crashes later, its slot does not rest for the failed replacement.
     world.exited(1, Exit::Crash).expect([spawn(31, 0, 1)]);
 }
 
 #[test]
-fn workers_that_are_spent_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
+fn workers_that_are_spent_soon_after_ready_are_replaced_more_and_more_slowly() {
     let mut world = World::serving(1);
     world.spent(1).expect([spawn(2, 0, 1)]);
     world.ready(2).exited(1, Exit::Clean).forget();
@@ -57,7 +57,7 @@ fn workers_that_are_spent_as_soon_as_they_serve_are_replaced_ever_more_slowly() 
         let (pause, most) = (world.rest(), Duration::from_millis(millis));
         assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
         let slot = Slot(0);
-        world.told([Change::BackingOff { slot, pause }]);
+        world.expect_changes([Change::BackingOff { slot, pause }]);
         // It serves on until then.
         world
             .at_time(world.now + pause)
@@ -73,7 +73,7 @@ fn a_spent_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
     let pausing = || {
         let mut world = World::serving(1);
         world.spent(1).ready(2).exited(1, Exit::Clean).spent(2);
-        world.told([Change::BackingOff {
+        world.expect_changes([Change::BackingOff {
             slot: Slot(0),
             pause: world.rest(),
         }]);
@@ -97,28 +97,28 @@ fn a_spent_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
 fn a_reload_comes_first() {
     let mut world = World::serving(2);
     world.spent(2).expect([spawn(3, 1, 1)]);
-    // The replacement on its way is let be, and takes its turn in the reload.
+    // The replacement that starts stays, and is replaced by the reload in its turn.
     world.event(Event::Reload).expect([]);
     world.ready(3).expect([drain(2), spawn(4, 0, 2)]);
     world.spent(1).expect([]);
     world.ready(4).expect([drain(1), spawn(5, 1, 2)]);
     world.ready(5).expect([drain(3)]);
-    world.told([Change::ReloadFinished {
+    world.expect_changes([Change::ReloadFinished {
         generation: Generation(2),
     }]);
 }
 
 #[test]
-fn an_upgrade_waits_for_a_replacement_on_its_way() {
+fn an_upgrade_waits_for_a_replacement_that_starts() {
     let mut world = World::serving(1);
     world.spent(1).expect([spawn(2, 0, 1)]);
     world.event(Event::Upgrade).expect([]);
     world.ready(2);
-    world.told([Change::UpgradeStarted]);
+    world.expect_changes([Change::UpgradeStarted]);
 }
 
 #[test]
-fn one_that_does_not_serve_is_not_replaced_twice() {
+fn a_spent_worker_that_does_not_serve_is_not_replaced_twice() {
     let mut world = World::serving(1);
     world.spent(1).expect([spawn(2, 0, 1)]);
     world.spent(1).spent(2).spent(9).expect([]);

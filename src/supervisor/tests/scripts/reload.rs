@@ -1,13 +1,61 @@
 use super::*;
 
 #[test]
+fn a_reload_is_checked_before_a_worker_is_touched() {
+    let mut world = World::serving(2);
+    world
+        .event(Event::ReloadAsked)
+        .expect([Action::CheckReload]);
+    world.event(Event::Reload).expect([spawn(3, 0, 2)]);
+}
+
+#[test]
+fn a_refused_reload_changes_nothing_and_is_notified() {
+    let mut world = World::serving(1);
+    world
+        .event(Event::ReloadAsked)
+        .event(Event::ReloadRefused)
+        .expect([Action::CheckReload]);
+    let (generation, why) = (Generation(2), Abandoned::Refused);
+    world.expect_changes([
+        Change::ReloadStarted { generation },
+        Change::ReloadAbandoned { generation, why },
+    ]);
+    assert_eq!(world.phase(), Phase::Serving);
+    world.event(Event::Reload).expect([spawn(2, 0, 2)]);
+}
+
+#[test]
+fn a_refused_reload_does_not_end_the_one_that_runs() {
+    let mut world = World::serving(1);
+    world.event(Event::Reload).expect([spawn(2, 0, 2)]);
+    world
+        .event(Event::ReloadRefused)
+        .ready(2)
+        .expect([drain(1)]);
+    let generation = Generation(2);
+    world.expect_changes([Change::ReloadFinished { generation }]);
+}
+
+#[test]
+fn a_server_that_ends_checks_no_reload() {
+    let mut world = World::serving(1);
+    world.event(Event::Stop(Stop::Drain)).forget();
+    world
+        .event(Event::ReloadAsked)
+        .event(Event::ReloadRefused)
+        .expect([]);
+    world.expect_no_change(|_| true);
+}
+
+#[test]
 fn slot_by_slot_the_new_worker_is_ready_before_the_old_one_drains() {
     let mut world = World::serving(2);
     world.event(Event::Reload).expect([spawn(3, 0, 2)]);
     world.ready(3).expect([drain(1), spawn(4, 1, 2)]);
     world.ready(4).expect([drain(2)]);
     let generation = Generation(2);
-    world.told([
+    world.expect_changes([
         Change::ReloadStarted { generation },
         Change::ReloadFinished { generation },
     ]);
@@ -67,7 +115,7 @@ fn a_reload_that_waits_goes_on_at_the_drain_deadline() {
 }
 
 #[test]
-fn a_new_worker_that_dies_leaves_the_old_one_serving_and_is_no_crash() {
+fn a_new_worker_that_ends_leaves_the_old_one_serving_and_is_no_crash() {
     let policy = Policy {
         workers: slots(2),
         crash_limit: CrashLimit {
@@ -88,11 +136,11 @@ fn a_new_worker_that_dies_leaves_the_old_one_serving_and_is_no_crash() {
     ] {
         let mut world = World::with_serving(policy.clone());
         world.event(Event::Reload).ready(3).forget();
-        // The first slot keeps what has replaced its worker.
+        // The first slot keeps its new worker.
         world
             .event(exit)
             .expect([])
-            .told([Change::ReloadAbandoned { generation, why }]);
+            .expect_changes([Change::ReloadAbandoned { generation, why }]);
         assert_eq!(world.phase(), Phase::Serving);
         world.event(Event::Reload).expect([spawn(5, 0, 3)]);
     }
@@ -106,7 +154,7 @@ fn a_new_worker_that_is_late_is_killed_and_the_old_one_stays() {
     world
         .at(60)
         .expect([kill(2)])
-        .told([Change::ReloadAbandoned { generation, why }]);
+        .expect_changes([Change::ReloadAbandoned { generation, why }]);
     world.exited(2, Exit::Crash).ready(1).expect([]);
 }
 
@@ -122,7 +170,7 @@ fn an_abandoned_reload_drains_the_other_new_workers() {
 }
 
 #[test]
-fn a_reload_during_a_reload_raises_what_it_is_to_reach() {
+fn a_reload_during_a_reload_raises_its_target() {
     let mut world = World::serving(2);
     world
         .event(Event::Reload)
@@ -133,17 +181,17 @@ fn a_reload_during_a_reload_raises_what_it_is_to_reach() {
         .ready(4)
         .ready(5)
         .expect([drain(3), spawn(5, 1, 3), drain(2)]);
-    world.told([Change::ReloadFinished {
+    world.expect_changes([Change::ReloadFinished {
         generation: Generation(3),
     }]);
 }
 
 #[test]
-fn a_failure_that_a_later_reload_has_overtaken_does_not_abandon_it() {
+fn a_failure_of_an_earlier_target_does_not_abandon_the_reload() {
     let mut world = World::serving(1);
     world.event(Event::Reload).event(Event::Reload).forget();
     world.exited(2, Exit::Crash).expect([spawn(3, 0, 3)]);
-    world.ready(3).told([Change::ReloadFinished {
+    world.ready(3).expect_changes([Change::ReloadFinished {
         generation: Generation(3),
     }]);
 }
@@ -155,7 +203,7 @@ fn a_slot_in_backoff_is_reloaded_at_once() {
     world
         .event(Event::Reload)
         .expect([spawn(4, 1, 2), spawn(5, 0, 2)]);
-    // Were the new generation no better, the slot would rest and try the old one again.
+    // If the new generation fails too, the slot rests and starts the old one again.
     world.exited(4, Exit::Crash).expect([drain(5)]);
     world.at(1).expect([spawn(6, 1, 1)]);
 }
@@ -171,8 +219,8 @@ fn alone_in_its_slot_a_new_worker_that_is_late_abandons_the_reload_too() {
         .forget();
     world.at(60).expect([kill(4)]);
     let (generation, why) = (Generation(2), Abandoned::NotReadyInTime);
-    world.told([Change::ReloadAbandoned { generation, why }]);
-    // The first slot has proven the generation.
+    world.expect_changes([Change::ReloadAbandoned { generation, why }]);
+    // A worker of the generation was ready in the first slot.
     world.at(62).expect([spawn(6, 1, 2)]);
 }
 

@@ -6,12 +6,12 @@ fn growth_spawns_and_shrinking_drains_and_adopts() {
     world
         .event(Event::ResizeBy(Step::More))
         .expect([adopt(1, 1), spawn(2, 1, 1)]);
-    world.told([Change::Resized { workers: slots(2) }]);
+    world.expect_changes([Change::Resized { workers: slots(2) }]);
     world.ready(2).expect([release(1, 1)]);
     world
         .event(Event::ResizeBy(Step::Fewer))
         .expect([drain(2), adopt(1, 1)]);
-    world.told([Change::Resized { workers: slots(1) }]);
+    world.expect_changes([Change::Resized { workers: slots(1) }]);
     world.exited(2, Exit::Clean).expect([]);
     world
         .event(Event::Resize(slots(2)))
@@ -20,23 +20,23 @@ fn growth_spawns_and_shrinking_drains_and_adopts() {
 }
 
 #[test]
-fn there_is_a_least_and_a_most() {
+fn the_number_of_slots_has_a_minimum_and_a_maximum() {
     let mut world = World::serving(1);
     world
         .event(Event::ResizeBy(Step::Fewer))
         .event(Event::Resize(slots(1)))
         .expect([]);
-    world.not_told(|_| true);
+    world.expect_no_change(|_| true);
     world
         .event(Event::Resize(NonZeroU16::MAX))
-        .told([Change::Resized {
+        .expect_changes([Change::Resized {
             workers: MAX_WORKERS,
         }]);
     world
         .forget()
         .event(Event::ResizeBy(Step::More))
         .expect([])
-        .not_told(|_| true);
+        .expect_no_change(|_| true);
     assert_eq!(world.watched.machine.workers, MAX_WORKERS);
     let policy = Policy {
         workers: NonZeroU16::MAX,
@@ -67,7 +67,7 @@ fn a_slot_that_is_retired_in_mid_reload_loses_both_workers() {
     world
         .event(Event::ResizeBy(Step::Fewer))
         .expect([drain(2), drain(4), adopt(1, 3)]);
-    world.told([Change::ReloadFinished {
+    world.expect_changes([Change::ReloadFinished {
         generation: Generation(2),
     }]);
 }
@@ -82,7 +82,7 @@ fn a_slot_that_comes_in_mid_reload_gets_the_new_generation() {
 }
 
 #[test]
-fn processes_the_kernel_does_not_let_go_of_keep_a_slot_from_growing_more() {
+fn a_slot_with_many_killed_processes_spawns_no_worker() {
     let mut world = World::serving(2);
     for _ in 0..20 {
         world
@@ -99,7 +99,7 @@ fn processes_the_kernel_does_not_let_go_of_keep_a_slot_from_growing_more() {
 fn the_last_worker_that_serves_is_retired_when_another_slot_serves() {
     let mut world = World::serving(2);
     world.exited(1, Exit::Crash).exited(3, Exit::Crash).forget();
-    // Slot 0 rests; it is started at once, and worker 2 serves until then.
+    // Slot 0 rests. It is respawned at once, and worker 2 serves until then.
     world
         .event(Event::ResizeBy(Step::Fewer))
         .expect([spawn(4, 0, 1)]);
@@ -113,26 +113,29 @@ fn the_last_worker_that_serves_stays_through_the_pauses_of_the_slot_that_remains
     world.exited(1, Exit::Crash).exited(3, Exit::Crash);
     world.event(Event::ResizeBy(Step::Fewer)).forget();
     world.exited(4, Exit::Crash).expect([]);
-    world.told([Change::BackingOff {
+    world.expect_changes([Change::BackingOff {
         slot: Slot(0),
         pause: world.rest(),
     }]);
     world.at(1).expect([spawn(5, 0, 1)]);
-    // It is wanted again, and has been serving all the time.
+    // The slot is wanted again, and its worker has served all the time.
     world.event(Event::ResizeBy(Step::More)).expect([]);
     world.ready(5).expect([release(0, 2)]);
 }
 
 #[test]
-fn nobody_comes_after_the_last_worker_of_a_retired_slot() {
+fn a_retired_slot_gets_no_other_worker() {
     for exit in [Exit::Clean, Exit::Crash] {
         let mut world = World::serving(2);
         world.exited(1, Exit::Crash).exited(3, Exit::Crash);
         world.event(Event::ResizeBy(Step::Fewer)).forget();
-        world.exited(2, exit).expect([]).not_told(is_backing_off);
+        world
+            .exited(2, exit)
+            .expect([])
+            .expect_no_change(is_backing_off);
         world.ready(4).expect([adopt(1, 4)]);
     }
-    // Nor beside it.
+    // And none beside it.
     let mut world = World::serving(2);
     world.exited(1, Exit::Crash).event(Event::Reload).forget();
     world.event(Event::ResizeBy(Step::Fewer)).expect([drain(4)]);

@@ -1,27 +1,31 @@
 use super::*;
 
 #[test]
-fn each_slot_gets_a_worker_and_serving_is_told_once_all_are_ready() {
+fn each_slot_gets_a_worker_and_serving_is_notified_when_all_are_ready() {
     let mut world = World::new(2);
     world.expect([spawn(1, 0, 1), spawn(2, 1, 1)]);
     world.event(Event::Spawned(WorkerId(1))).expect([]);
     world.at(1).ready(2).expect([adopt(0, 2)]);
-    world.not_told(|change| *change == Change::Serving);
+    world.expect_no_change(|change| *change == Change::Serving);
     world.at(2).ready(1).expect([release(0, 2)]);
-    world.told([
+    world.expect_changes([
         Change::WorkerReady(WorkerId(1), Slot(0), Generation(1)),
         Change::Serving,
     ]);
-    world.ready(1).ready(2).expect([]).not_told(|_| true);
+    world
+        .ready(1)
+        .ready(2)
+        .expect([])
+        .expect_no_change(|_| true);
     assert_eq!(world.phase(), Phase::Serving);
 }
 
 #[test]
-fn a_server_none_of_whose_slots_becomes_ready_ends_at_once() {
+fn a_server_ends_at_once_if_no_slot_becomes_ready() {
     let mut world = World::new(2);
     world.at(1).exited(1, Exit::Crash).forget();
     world.spawn_failed(2);
-    // The first slot's second worker is on its way and has to leave first.
+    // The second worker of the first slot starts, and has to leave first.
     world.expect([drain_last(3), Action::CloseListeners]);
     world
         .exited(3, Exit::Clean)
@@ -36,7 +40,7 @@ fn exit_code_0_before_ready_is_a_failure_too() {
 }
 
 #[test]
-fn many_slots_that_all_fail_end_as_never_ready_though_the_crash_limit_comes_first() {
+fn many_slots_that_all_fail_end_as_never_ready_even_at_the_crash_limit() {
     let mut world = World::new(32);
     for worker in 1..=11 {
         world.exited(worker, Exit::Crash);
@@ -56,7 +60,7 @@ fn with_one_slot_ready_a_failing_one_backs_off_and_is_tried_again() {
     world.exited(2, Exit::Crash).expect([spawn(3, 1, 1)]);
     world.exited(3, Exit::Crash).expect([]);
     world.at(1).expect([spawn(4, 1, 1)]);
-    world.ready(4).told([Change::Serving]);
+    world.ready(4).expect_changes([Change::Serving]);
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn a_worker_that_is_not_ready_in_time_is_killed_and_counts_once() {
     world.at(60).expect([kill(2)]);
     world.ready(2).hung(2).expect([]);
     world.exited(2, Exit::Crash).expect([spawn(3, 1, 1)]);
-    world.ready(3).told([Change::Serving]);
+    world.ready(3).expect_changes([Change::Serving]);
 }
 
 #[test]
@@ -91,7 +95,7 @@ fn a_worker_that_says_its_configuration_is_wrong_ends_the_server() {
 }
 
 #[test]
-fn what_is_asked_during_the_start_waits_for_its_end() {
+fn commands_during_the_start_wait_for_its_end() {
     let mut world = World::new(1);
     world
         .event(Event::Upgrade)
@@ -99,9 +103,9 @@ fn what_is_asked_during_the_start_waits_for_its_end() {
         .event(Event::Reload)
         .forget();
     world.expect([]).ready(1);
-    world.told([Change::Serving, Change::UpgradeStarted]);
+    world.expect_changes([Change::Serving, Change::UpgradeStarted]);
     world.exited(2, Exit::Crash);
-    world.told([Change::ReloadStarted {
+    world.expect_changes([Change::ReloadStarted {
         generation: Generation(3),
     }]);
 }

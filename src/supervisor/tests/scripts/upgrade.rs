@@ -19,7 +19,7 @@ fn the_master_becomes_the_new_image_once_its_canary_is_ready() {
     world
         .event(Event::Upgrade)
         .expect([canary(2, 2)])
-        .told([Change::UpgradeStarted]);
+        .expect_changes([Change::UpgradeStarted]);
     world.event(Event::Upgrade).expect([]);
     world
         .ready(2)
@@ -40,13 +40,16 @@ fn a_canary_that_fails_changes_nothing() {
     ] {
         let mut world = World::serving(1);
         world.event(Event::Upgrade).forget();
-        world.event(fails).expect([]).told([abandoned(why)]);
+        world
+            .event(fails)
+            .expect([])
+            .expect_changes([abandoned(why)]);
         world
             .spawn_failed(2)
             .ready(2)
             .exited(2, Exit::Crash)
             .expect([])
-            .not_told(|_| true);
+            .expect_no_change(|_| true);
         assert_eq!(world.phase(), Phase::Serving);
     }
 }
@@ -58,7 +61,7 @@ fn a_canary_that_is_late_is_killed_and_the_next_waits_until_it_is_gone() {
     world
         .at(60)
         .expect([kill(2)])
-        .told([abandoned(Abandoned::NotReadyInTime)]);
+        .expect_changes([abandoned(Abandoned::NotReadyInTime)]);
     world.ready(2).event(Event::Upgrade).expect([]);
     world.exited(2, Exit::Crash).expect([canary(3, 3)]);
 }
@@ -71,14 +74,17 @@ fn an_upgrade_that_cannot_be_executed_drains_its_canary() {
     ] {
         let mut world = World::serving(1);
         world.event(Event::Upgrade).ready(2).forget();
-        world.event(event).expect([drain(2)]).told([abandoned(why)]);
+        world
+            .event(event)
+            .expect([drain(2)])
+            .expect_changes([abandoned(why)]);
         world.at(31).expect([kill(2)]);
         world.exited(2, Exit::Crash).expect([]);
     }
 }
 
 #[test]
-fn what_else_was_decided_is_done_before_the_exec() {
+fn other_actions_come_before_the_exec() {
     let mut world = World::serving(2);
     world.event(Event::Upgrade).forget();
     let machine = &mut world.watched.machine;
@@ -92,7 +98,7 @@ fn what_else_was_decided_is_done_before_the_exec() {
 /// A server whose canary, worker `canary`, is ready: the master is about to exec.
 fn upgrading(world: &mut World, canary: u64) {
     world.event(Event::Upgrade).ready(canary);
-    assert_eq!(world.deeds.last(), Some(&Action::ExecInPlace));
+    assert_eq!(world.actions.last(), Some(&Action::ExecInPlace));
     world.forget();
 }
 
@@ -102,13 +108,13 @@ fn the_next_image_goes_on_with_the_canary_and_reloads_the_other_slots() {
     upgrading(&mut world, 3);
     world.resume(2).expect([drain(1), spawn(4, 1, 2)]);
     let generation = Generation(2);
-    world.told([
+    world.expect_changes([
         Change::UpgradeFinished,
         Change::WorkerDraining(WorkerId(1), Slot(0), Generation::FIRST),
         Change::ReloadStarted { generation },
     ]);
     world.ready(4).expect([drain(2)]);
-    world.told([Change::ReloadFinished { generation }]);
+    world.expect_changes([Change::ReloadFinished { generation }]);
     world
         .exited(3, Exit::Crash)
         .expect([adopt(0, 4), spawn(5, 0, 2)]);
@@ -125,7 +131,7 @@ fn the_next_images_upgrade_is_an_upgrade_like_the_first() {
 }
 
 #[test]
-fn deadlines_crashes_and_errands_go_along() {
+fn deadlines_crashes_and_pending_commands_cross_an_upgrade() {
     let limit = CrashLimit {
         max: 1,
         ..CrashLimit::default()
@@ -140,7 +146,7 @@ fn deadlines_crashes_and_errands_go_along() {
     upgrading(&mut world, 6);
     world.event(Event::Reload);
     world.resume(2).forget().ready(7);
-    world.told([
+    world.expect_changes([
         Change::ReloadFinished {
             generation: Generation(3),
         },
@@ -149,7 +155,7 @@ fn deadlines_crashes_and_errands_go_along() {
         },
     ]);
     world.at(30).forget().at(31);
-    assert!(world.deeds.contains(&kill(1)), "its drain began long ago");
+    assert!(world.actions.contains(&kill(1)), "its drain began long ago");
     world.exited(6, Exit::Crash);
     let crashes = 2;
     let outcome = Outcome::CrashLimit {
@@ -164,17 +170,17 @@ fn the_next_images_policy_sizes_a_server_that_was_not_resized() {
     let mut world = World::serving(2);
     upgrading(&mut world, 3);
     world.resume(1).expect([drain(1), drain(2), adopt(1, 3)]);
-    world.told([Change::Resized { workers: slots(1) }]);
+    world.expect_changes([Change::Resized { workers: slots(1) }]);
 
     let mut world = World::serving(1);
     world.event(Event::ResizeBy(Step::More)).ready(2);
     upgrading(&mut world, 3);
     world.resume(1).expect([drain(1), spawn(4, 1, 2)]);
-    world.not_told(|change| matches!(change, Change::Resized { .. }));
+    world.expect_no_change(|change| matches!(change, Change::Resized { .. }));
 }
 
 #[test]
-fn a_slot_that_lost_its_worker_is_the_canarys_in_the_next_image() {
+fn a_vacant_slot_gets_the_canary_in_the_next_image() {
     let mut world = World::serving(2);
     world.exited(1, Exit::Crash).exited(3, Exit::Crash);
     assert_eq!(world.phase(), Phase::Serving);
@@ -183,7 +189,7 @@ fn a_slot_that_lost_its_worker_is_the_canarys_in_the_next_image() {
 }
 
 #[test]
-fn a_canary_that_dies_in_its_last_moment_takes_the_upgrade_with_it() {
+fn a_canary_that_ends_before_the_exec_abandons_the_upgrade() {
     let mut world = World::serving(1);
     world.event(Event::Upgrade).forget();
     let machine = &mut world.watched.machine;
@@ -226,7 +232,7 @@ fn the_end_of_the_server_drains_the_canary_and_abandons_the_upgrade() {
         drain_last(2),
         Action::CloseListeners,
     ]);
-    world.told([abandoned(Abandoned::Stopping), Change::Draining]);
+    world.expect_changes([abandoned(Abandoned::Stopping), Change::Draining]);
     world.exited(1, Exit::Clean).ready(2).expect([]);
     world
         .exited(2, Exit::Clean)

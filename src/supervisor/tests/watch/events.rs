@@ -1,4 +1,4 @@
-//! What has happened outside of a machine.
+//! What the events mean for the checks.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -28,8 +28,11 @@ impl Watch {
             }
             Event::NotAdopted { slot, by } if self.has_adopted(slot, by) => {
                 let again = self.now + ADOPT_AGAIN;
-                let unable = self.unable.entry(slot);
-                unable.or_insert((BTreeSet::new(), again)).0.insert(by);
+                let failed_adopters = self.failed_adopters.entry(slot);
+                failed_adopters
+                    .or_insert((BTreeSet::new(), again))
+                    .0
+                    .insert(by);
             }
             Event::Resize(workers) if !self.is_ending() => self.resized(workers),
             Event::ResizeBy(Step::More) if !self.is_ending() => {
@@ -65,7 +68,7 @@ impl Watch {
         self.killed_leave(|slot| slot.0 >= workers.get());
     }
 
-    /// Killed workers are no longer waited for in slots that were retired or have a successor.
+    /// In slots that were retired or have a successor, killed workers are not waited for any more.
     pub(super) fn killed_leave(&mut self, slots: impl Fn(Slot) -> bool) {
         for seen in self.seen.values_mut() {
             if seen.life == Life::Killed && slots(seen.slot) {
@@ -97,7 +100,7 @@ impl Watch {
         self.hung.remove(&id);
         self.spent.remove(&id);
         self.leaving.remove(&id);
-        self.disinherited.remove(&id);
+        self.drained_twice.remove(&id);
         self.aborted.remove(&id);
         if exit != Exit::Clean || seen.life != Life::Serving {
             self.crashes += 1;

@@ -1,4 +1,4 @@
-//! What must be true when a machine has said all that it has to say to an event.
+//! What must be true after all actions of an event.
 
 use super::{Breach, End, Life, Role, Seen, Watch, rule};
 use crate::id::{Slot, WorkerId};
@@ -6,7 +6,7 @@ use crate::supervisor::Time;
 use crate::supervisor::policy::LEAVING_MAX;
 
 impl Watch {
-    /// Judges the state after all actions of an event.
+    /// Checks the state after all actions of an event.
     pub(in crate::supervisor::tests) fn settled(
         &self,
         next_deadline: Option<Time>,
@@ -21,7 +21,7 @@ impl Watch {
                 "listeners are kept".into()
             })?;
             let done = !self.seen.is_empty() || self.is_finished();
-            rule(done, || "nobody is left and it has not finished".into())?;
+            rule(done, || "no worker is left and it has not finished".into())?;
         } else {
             rule(self.end == End::No, || "the end was not begun".into())?;
             self.slots_are_held()?;
@@ -32,7 +32,7 @@ impl Watch {
             .live()
             .filter_map(|(_, seen)| self.deadline(seen))
             .chain(resting)
-            .chain(self.unable.values().map(|&(_, again)| again))
+            .chain(self.failed_adopters.values().map(|&(_, again)| again))
             .chain(self.aborted.values().copied());
         let least = all.min();
         rule(next_deadline == least, || {
@@ -60,7 +60,7 @@ impl Watch {
                     .is_some_and(|&until| until > self.now);
                 let stuck = self.slot_workers(slot).count() >= LEAVING_MAX;
                 rule(held || rests || stuck, || {
-                    format!("nobody will come to slot {slot}")
+                    format!("slot {slot} gets no worker")
                 })?;
             }
         }
@@ -79,7 +79,7 @@ impl Watch {
             let able = |id: &WorkerId| serves(id) && !self.is_unable(slot, *id);
             let anybody = self.seen.keys().any(able);
             rule(own || adopted || !anybody, || {
-                format!("nobody attends to slot {slot}")
+                format!("no worker attends to slot {slot}")
             })?;
             rule(!(own && adopted), || {
                 format!("slot {slot} is attended twice")

@@ -1,33 +1,32 @@
-//! Who gives connections to whom, so that no worker has much more to do than another. No clock here
-//! and no system call; `shares.rs` has both.
+//! Decides which worker gives connections to which slot, so that no worker has much more to do than
+//! another. It reads no clock and makes no system call; `collect.rs` does both.
 //!
-//! The kernel picks a connection's worker by a hash, before anybody knows what will come on it.
-//! With few connections that is a lottery: four of them are one worker's in one case of eight, and
-//! the other CPUs do nothing. What counts are the connections that are served, being not at rest:
-//! a thousand idle ones are no work.
+//! The kernel chooses the worker of a new connection by a hash. With few connections that is
+//! uneven: of two workers one gets all of four connections in one case of eight, and the other CPU
+//! does nothing. Only connections that are served count; a thousand idle ones are no work.
 
 use crate::id::{Slot, WorkerId};
 
-/// As many connections go from one worker to another in a round, at the most: what was seen is not
-/// quite of now, and a few rounds come to the same.
+/// The most connections that go from one worker to a slot in a round: the counts are a little old,
+/// and a few rounds have the same effect.
 const SHARE_MAX: u64 = 64;
 
-/// A difference of less than this part of the mean is left alone. Clients come and go, and a
-/// connection's way is a request's worth of work.
+/// A difference of up to the mean divided by this is left as it is. Clients come and go, and moving
+/// a connection costs as much as a request.
 const TOLERANCE: u64 = 4;
 
-/// What a worker has to do.
+/// The load of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) worker: WorkerId,
     pub(crate) slot: Slot,
     /// Connections that are served.
     pub(crate) served: u64,
-    /// How many connections more it may hold.
+    /// How many more connections it may hold.
     pub(crate) room: u64,
 }
 
-/// So many connections of a worker are to go to a slot.
+/// A worker is to give so many connections to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) from: WorkerId,
@@ -35,7 +34,7 @@ pub(crate) struct Share {
     pub(crate) connections: u64,
 }
 
-/// What makes the loads even, if they are not nearly so.
+/// What each worker is to give so that the loads become even. Nothing, if they nearly are.
 pub(crate) fn shares(mut loads: Vec<Load>) -> Vec<Share> {
     loads.sort_by_key(|load| load.served);
     let (Some(least), Some(most)) = (loads.first(), loads.last()) else {
@@ -48,7 +47,7 @@ pub(crate) fn shares(mut loads: Vec<Load>) -> Vec<Share> {
     if difference < 2 || difference * TOLERANCE <= mean {
         return Vec::new();
     }
-    // What does not divide is left where it is: with those that have most.
+    // The remainder of the division stays with the workers that have most.
     let goals = (0..count).map(|at| mean + u64::from(at >= count - total % count));
     let (mut lacking, mut having) = (Vec::new(), Vec::new());
     for (load, goal) in loads.iter().zip(goals) {
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_are_spread_to_the_last() {
+    fn few_connections_are_spread_exactly() {
         assert_eq!(after(&loads([4, 0])), [2, 2]);
         assert_eq!(after(&loads([1, 3])), [2, 2]);
         assert_eq!(after(&loads([2, 0])), [1, 1]);
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_better_stays() {
+    fn loads_that_cannot_be_more_even_stay() {
         for served in [[0, 0], [1, 0], [2, 1], [3, 2]] {
             assert_eq!(shares(loads(served)), [], "{served:?}");
         }
@@ -141,7 +140,7 @@ mod tests {
 
     /// Nothing is made worse, and a round after a round changes nothing, however they are spread.
     #[test]
-    fn every_spread_of_a_few_becomes_even_at_once() {
+    fn few_connections_become_even_in_one_round() {
         for number in 0..5u64.pow(4) {
             let served = [1, 5, 25, 125].map(|place| number / place % 5);
             let before = loads(served);

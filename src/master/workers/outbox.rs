@@ -1,9 +1,9 @@
-//! What a worker is to be told, until its channel has room for it.
+//! Messages to a worker that wait until its channel has room.
 //!
-//! A channel takes a few hundred messages (unix(7), `SO_SNDBUF`), and a worker may be long in
-//! reading them: its loop is blocked, or it is stopped. Nothing may be lost meanwhile: one that
-//! never hears `Drain` is killed with its requests, a retired slot whose adopter never hears of it
-//! is attended by nobody.
+//! A channel holds a few hundred messages (unix(7), `SO_SNDBUF`). A worker may take long to read
+//! them, because its loop is blocked or it is stopped. No message may be lost meanwhile: a worker
+//! that never gets `Drain` is killed with its requests, and a retired slot whose adopter never gets
+//! `Adopt` is unattended.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use std::io;
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
-use crate::protocol::channel::{Channel, Order};
+use crate::protocol::channel::{Channel, ToWorkerRef};
 use crate::record::record;
 
 record!(Outbox { messages });
@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
     messages: VecDeque<Message>,
 }
 
-/// An [`Order`] without its descriptors.
+/// A [`ToWorkerRef`] without its descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Drain(Idle),
@@ -33,9 +33,9 @@ pub(crate) enum Message {
     Share { to: Slot, connections: u16 },
 }
 
-/// A message that was given up.
+/// A message that could not be sent, and will not be sent again.
 #[derive(Debug)]
-pub(crate) struct Unheard {
+pub(crate) struct SendFailed {
     pub(crate) message: Message,
     pub(crate) error: io::Error,
 }
@@ -44,7 +44,7 @@ impl Outbox {
     /// Adds a message, unless it would undo or repeat one that still waits.
     pub(crate) fn add(&mut self, message: Message) {
         if let Message::Share { to, .. } = message {
-            // What was seen later counts.
+            // The latest one counts.
             self.messages.retain(
                 |waiting| !matches!(waiting, Message::Share { to: other, .. } if *other == to),
             );
@@ -66,14 +66,19 @@ impl Outbox {
         self.messages.is_empty()
     }
 
-    /// Sends what there is room for; the rest waits. A message that fails otherwise is given up.
-    pub(crate) fn send(&mut self, channel: &Channel, listeners: &Listeners) -> Result<(), Unheard> {
+    /// Sends as many messages as there is room for; the rest waits. Stops at a message that fails
+    /// for another reason, and drops it.
+    pub(crate) fn send(
+        &mut self,
+        channel: &Channel,
+        listeners: &Listeners,
+    ) -> Result<(), SendFailed> {
         while let Some(&message) = self.messages.front() {
             match message.send(channel, listeners) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 result => {
                     self.messages.pop_front();
-                    result.map_err(|error| Unheard { message, error })?;
+                    result.map_err(|error| SendFailed { message, error })?;
                 }
             }
         }
@@ -92,26 +97,26 @@ record!(enum Message {
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
-        channel.tell_worker(match self {
-            Self::Drain(idle) => Order::Drain(idle),
-            Self::Release(slot) => Order::Release(slot),
-            Self::ReopenLogs => Order::ReopenLogs,
-            Self::Beat => Order::Beat,
+        channel.send_to_worker(match self {
+            Self::Drain(idle) => ToWorkerRef::Drain(idle),
+            Self::Release(slot) => ToWorkerRef::Release(slot),
+            Self::ReopenLogs => ToWorkerRef::ReopenLogs,
+            Self::Beat => ToWorkerRef::Beat,
             Self::Share { to, connections } => {
                 let Some(inbox) = listeners.inbox(to) else {
                     return Ok(());
                 };
-                Order::Share {
+                ToWorkerRef::Share {
                     connections,
                     inbox: inbox.sender(),
                 }
             }
             Self::Adopt(slot) => {
                 let Some(inbox) = listeners.inbox(slot) else {
-                    // It has never had a worker, so there is nothing to attend to.
+                    // The slot has never had a worker, so it has no connections.
                     return Ok(());
                 };
-                Order::Adopt {
+                ToWorkerRef::Adopt {
                     slot,
                     inbox: inbox.receiver(),
                     listeners: listeners.of_alone(slot),
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_before_it_was_told_is_not_told() {
+    fn a_message_and_its_opposite_are_not_sent_if_both_wait() {
         let mut outbox = Outbox::default();
         for message in [
             Message::Adopt(Slot(1)),

@@ -1,7 +1,9 @@
-//! What workers ask of the master, and what the master refuses them.
+//! The commands that handles and workers give, and which of them the master refuses.
 
-use crate::config::WorkerRequests;
-use crate::handle::Command;
+use std::os::unix::net::UnixDatagram;
+
+use crate::config::{Config, WorkerRequests};
+use crate::handle::{Command, Handle};
 use crate::id::WorkerId;
 use crate::master::Master;
 use crate::sys::credentials::Credentials;
@@ -13,44 +15,55 @@ enum User {
     Another,
 }
 
-/// What is done with a request.
+/// Whether a worker may give a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judgement {
     Granted,
     Refused,
 }
 
-/// The rule, and how often it was needed.
+/// Where commands come from, and which of them workers may give.
 #[derive(Debug)]
-pub(super) struct Requests {
+pub(super) struct Commands {
+    /// The handle on this server in this process.
+    pub(super) handle: Handle,
+    /// What handles in this process send.
+    pub(super) socket: UnixDatagram,
     allowed: Option<WorkerRequests>,
+    /// How many commands of workers were refused.
     refused: u64,
 }
 
-impl Requests {
-    pub(super) fn new(allowed: Option<WorkerRequests>) -> Self {
+impl Commands {
+    pub(super) fn new(handle: Handle, socket: UnixDatagram, config: &Config) -> Self {
         Self {
-            allowed,
+            handle,
+            socket,
+            allowed: config.worker_requests,
             refused: 0,
         }
     }
 }
 
 impl Master {
-    /// Does what a worker asks for, or logs that it is refused.
-    pub(super) fn heed_request(&mut self, worker: WorkerId, command: Command) {
-        let user = match self.credentials.is_some_and(Credentials::is_another_user) {
+    /// Carries out the command of a worker, or logs that it is refused.
+    pub(super) fn on_request(&mut self, worker: WorkerId, command: Command) {
+        let user = match self
+            .spawner
+            .credentials
+            .is_some_and(Credentials::is_another_user)
+        {
             true => User::Another,
             false => User::Masters,
         };
-        if judge(command, self.requests.allowed, user) == Judgement::Granted {
-            return self.obey(command);
+        if judge(command, self.commands.allowed, user) == Judgement::Granted {
+            return self.apply_command(command);
         }
-        self.requests.refused += 1;
-        let refused = self.requests.refused;
-        // At 1, 2, 4, 8, ... refused ones: a worker may ask without end.
+        self.commands.refused += 1;
+        let refused = self.commands.refused;
+        // At 1, 2, 4, 8, ... refused ones, because a worker may ask without end.
         if refused.is_power_of_two()
-            && let Some(process) = self.processes.get(&worker)
+            && let Some(process) = self.workers.processes.get(&worker)
         {
             let (slot, pid) = (process.slot, process.pid);
             tracing::warn!(

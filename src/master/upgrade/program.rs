@@ -1,4 +1,4 @@
-//! The file that this program was started from, where an upgrade looks for the next one.
+//! The file that this program was started from. An upgrade executes the file that is there then.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,32 +13,32 @@ use nix::unistd::{AccessFlags, access};
 use crate::record::record;
 use crate::sys::credentials::Credentials;
 
-/// Links on the way to a program, as path_resolution(7) counts them.
+/// The most symbolic links in a path, as in path_resolution(7).
 const LINKS_MAX: u32 = 40;
 
-/// Where it is, found once at the start: the working directory and `PATH` may change, and what
-/// /proc/self/exe leads to is the old file, replaced or not.
+/// The path of the program, found once at the start, because the working directory and `PATH` may
+/// change. /proc/self/exe always leads to the old file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(in crate::master) struct Program {
     path: PathBuf,
 }
 
 record!(Program { path });
 
-/// Tells a file from another that came to be at the same path while the first one runs: so long
-/// nobody can write to it, and its inode is not used again.
+/// Distinguishes a file from another one that was put at the same path while the first one runs. A
+/// file that runs cannot be written to, and its inode is not used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(in crate::master) struct Identity {
     device: u64,
     inode: u64,
 }
 
 impl Program {
-    /// By its name on the command line, as execvp(3) found it. A name that leads nowhere (a
-    /// starter may give any) stands for the file that runs.
-    pub(super) fn of_this_process() -> Self {
+    /// Found by the name on the command line, as execvp(3) does. If that name leads to no program
+    /// (it may be anything), the path of the running file.
+    pub(in crate::master) fn of_this_process() -> Self {
         let name = env::args_os().next().unwrap_or_default();
-        // Without one, names that are relative to it lead nowhere, and absolute ones need none.
+        // Only relative names need it.
         let directory = env::current_dir().unwrap_or_default();
         let path = find(&name, &directory, env::var_os("PATH").as_deref())
             .or_else(|| env::current_exe().ok())
@@ -46,12 +46,12 @@ impl Program {
         Self { path }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(in crate::master) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Which file is there now.
-    pub(super) fn identity(&self) -> io::Result<Identity> {
+    /// The identity of the file that is there now.
+    pub(in crate::master) fn identity(&self) -> io::Result<Identity> {
         let metadata = fs::metadata(&self.path)?;
         Ok(Identity {
             device: metadata.dev(),
@@ -59,10 +59,13 @@ impl Program {
         })
     }
 
-    /// The first file or directory by which `user` could change what is executed here: the program
-    /// itself, if the user may write to it, or one in a directory on the way to it, links included,
-    /// if the user may put another in its place. `None` if there is none.
-    pub(super) fn changeable_by(&self, user: Credentials) -> io::Result<Option<PathBuf>> {
+    /// The first file or directory by which `user` could change what is executed: the program, if
+    /// the user may write to it, or an entry on the path to it, links included, if the user may
+    /// replace it. `None` if there is none.
+    pub(in crate::master) fn changeable_by(
+        &self,
+        user: Credentials,
+    ) -> io::Result<Option<PathBuf>> {
         let path = path::absolute(&self.path)?;
         let mut rest: Vec<_> = names(&path);
         let (mut here, mut links) = (PathBuf::from("/"), 0);

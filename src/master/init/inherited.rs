@@ -1,5 +1,5 @@
-//! Listeners that the service manager hands in (sd_listen_fds(3)): those of its own units, and
-//! those that an earlier master gave it to keep, known by their names.
+//! Listeners that the service manager passes to the master (sd_listen_fds(3)): those of its own
+//! units, and those that an earlier master has stored, which are known by their names.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,15 +16,15 @@ use crate::sys::listener;
 /// The first inherited descriptor (sd_listen_fds(3), `SD_LISTEN_FDS_START`).
 const FIRST: RawFd = 3;
 
-/// How the names of what we let the manager keep begin.
+/// How the names of stored listeners begin.
 const OURS: &str = "prefork-server/";
 
-/// All that was handed in. It is close-on-exec and non-blocking.
+/// All listeners that were passed in. They are close-on-exec and non-blocking.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
-    /// From `.socket` units: what to listen on is decided there, not by us.
+    /// From `.socket` units. If there are any, the server listens on them and on nothing else.
     pub(crate) activated: Vec<Activated>,
-    /// From an earlier master of ours. Used for the addresses it was made for.
+    /// From an earlier master. Each is used if its address is still wanted.
     pub(crate) stored: Vec<Stored>,
 }
 
@@ -41,23 +41,24 @@ pub(crate) struct Stored {
     pub(crate) listener: OwnedFd,
 }
 
-/// What the manager calls a listener that it keeps for us.
+/// The name of a stored listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
-    /// As the user wrote it: with port 0, if that is what was asked for.
+    /// The address as the user wrote it, perhaps with port 0.
     pub(crate) asked: SocketAddr,
-    pub(crate) seat: Seat,
+    pub(crate) scope: ListenerScope,
 }
 
-/// Who accepts from a listener.
+/// Which workers accept from a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Seat {
+pub(crate) enum ListenerScope {
     Slot(Slot),
     Shared,
 }
 
 impl Inherited {
-    /// Takes what was meant for this process. To be called once, before anything else is opened.
+    /// Takes the listeners that were passed to this process. Call it once, before anything is
+    /// opened.
     pub(crate) fn take() -> Result<Self, Error> {
         let variable = |name| std::env::var(name).ok();
         let pid = variable("LISTEN_PID");
@@ -87,8 +88,8 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Lets go of what is kept for addresses that are not wanted any more, or for any if there are
-    /// activated ones, and gives the names that the manager should forget.
+    /// Drops stored listeners whose addresses are not wanted any more, or all if there are
+    /// activated ones. Returns the names that the manager should forget.
     pub(crate) fn give_up_all_but(&mut self, wanted: &[Address]) -> Vec<String> {
         let activated = !self.activated.is_empty();
         self.stored
@@ -99,8 +100,8 @@ impl Inherited {
             .collect()
     }
 
-    /// What is kept for this address, with the one it is really bound to. What was asked for twice,
-    /// each time with port 0, has one name for two addresses: the first is taken.
+    /// The stored listeners for this address, with the address that they are bound to. If the user
+    /// asks twice for port 0, two addresses have one name; then those of the first are returned.
     pub(crate) fn take_stored(&mut self, asked: SocketAddr) -> Option<(SocketAddr, Vec<Stored>)> {
         let first = self
             .stored
@@ -117,8 +118,8 @@ impl Inherited {
     }
 }
 
-/// A program that was started by the one that was meant has its environment and not its
-/// descriptors.
+/// Whether the variables are for this process. A program that the right process has started has the
+/// variables too, but not the descriptors.
 fn is_ours(pid: Option<&str>, this: Pid) -> bool {
     pid.is_some_and(|pid| pid.parse() == Ok(this.as_raw()))
 }
@@ -133,18 +134,18 @@ fn parse(count: &str, names: Option<&str>) -> Result<Vec<(RawFd, String)>, Strin
         .collect())
 }
 
-/// The address's colons, which a name must not have, become commas.
+/// Commas replace the colons of the address, because a name must have none.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = self.asked.to_string().replace(':', ",");
-        match self.seat {
-            Seat::Slot(slot) => write!(f, "{OURS}slot-{slot}/{address}"),
-            Seat::Shared => write!(f, "{OURS}shared/{address}"),
+        match self.scope {
+            ListenerScope::Slot(slot) => write!(f, "{OURS}slot-{slot}/{address}"),
+            ListenerScope::Shared => write!(f, "{OURS}shared/{address}"),
         }
     }
 }
 
-/// A name that somebody else gave.
+/// The name was not given by a master.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotOurs;
 
@@ -152,21 +153,21 @@ impl FromStr for Name {
     type Err = NotOurs;
 
     fn from_str(name: &str) -> Result<Self, NotOurs> {
-        let (seat, address) = name
+        let (scope, address) = name
             .strip_prefix(OURS)
             .and_then(|name| name.split_once('/'))
             .ok_or(NotOurs)?;
-        let seat = match seat.strip_prefix("slot-") {
-            Some(slot) => Seat::Slot(slot_number(slot).ok_or(NotOurs)?),
-            None if seat == "shared" => Seat::Shared,
+        let scope = match scope.strip_prefix("slot-") {
+            Some(slot) => ListenerScope::Slot(slot_number(slot).ok_or(NotOurs)?),
+            None if scope == "shared" => ListenerScope::Shared,
             None => return Err(NotOurs),
         };
         let asked = address.replace(',', ":").parse().map_err(|_| NotOurs)?;
-        Ok(Self { asked, seat })
+        Ok(Self { asked, scope })
     }
 }
 
-/// Bounded, since the slots below it will be made too.
+/// Limited, because the master makes all slots below it too.
 fn slot_number(text: &str) -> Option<Slot> {
     let slot = text.parse().ok()?;
     (usize::from(slot) < MAX_WORKERS).then_some(Slot(slot))
@@ -183,12 +184,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_survives_the_way_through_the_manager() {
+    fn a_name_is_read_as_it_was_written() {
         let longest = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
         for asked in ["127.0.0.1:0", "0.0.0.0:80", "[::]:80", longest] {
-            for seat in [Seat::Shared, Seat::Slot(Slot(0)), Seat::Slot(Slot(1023))] {
+            for scope in [
+                ListenerScope::Shared,
+                ListenerScope::Slot(Slot(0)),
+                ListenerScope::Slot(Slot(1023)),
+            ] {
                 let asked = asked.parse().expect("an address");
-                let name = Name { asked, seat };
+                let name = Name { asked, scope };
                 let text = name.to_string();
                 assert!(may_be_a_name(&text), "{text}");
                 assert_eq!(text.parse(), Ok(name), "{text}");
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_others_gave_is_not_ours() {
+    fn other_names_are_refused() {
         for name in [
             "unknown",
             "app.socket",
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_for_another_process_is_left_alone() {
+    fn variables_for_another_process_are_ignored() {
         let this = Pid::from_raw(7);
         assert!(is_ours(Some("7"), this));
         for pid in [None, Some("8"), Some(""), Some("7 ")] {
@@ -239,7 +244,7 @@ mod tests {
         Stored {
             name: Name {
                 asked: asked.parse().expect("an address"),
-                seat: Seat::Slot(Slot(slot)),
+                scope: ListenerScope::Slot(Slot(slot)),
             },
             address: any.local_addr().expect("bound"),
             listener: any.into(),
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_any_more_is_given_up() {
+    fn listeners_of_addresses_that_are_not_wanted_are_dropped() {
         let mut inherited = Inherited {
             activated: Vec::new(),
             stored: vec![stored("0.0.0.0:80", 0), stored("0.0.0.0:81", 0)],
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn two_listeners_kept_under_one_name_are_two_addresses() {
+    fn two_listeners_stored_under_one_name_are_two_addresses() {
         let asked = "127.0.0.1:0";
         let mut inherited = Inherited {
             activated: Vec::new(),

@@ -1,28 +1,32 @@
-//! Keeps the workers' loads even: reads their rows and tells those that have too many connections
-//! to whom to give some. `balance.rs` decides.
+//! Keeps the loads of the workers even: reads what they count, and tells workers with many
+//! connections how many to give to which slot. `policy.rs` decides.
 
 use std::time::Duration;
 
 use crate::config::{Balance, Config};
 use crate::id::WorkerId;
 use crate::master::Master;
-use crate::master::balance::{self, Load};
-use crate::master::outbox::Message;
-use crate::master::process::Process;
+use crate::master::balance::policy::{self, Load};
 use crate::master::tls::Secrets;
+use crate::master::workers::outbox::Message;
+use crate::master::workers::process::Process;
 use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
 
-/// How often is looked while no connection is served; else, once a [`SHARE_TERM`].
+/// How often loads are compared while no connection is served. Otherwise once in a [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// A worker that has connections and has not gone round for so long is busy with one request, or
-/// stands still: whoever was given to it would wait.
+/// A worker that has connections and an older heartbeat is blocked in a request, or hangs. A
+/// connection that is given to it would wait.
 const STALE: Duration = Duration::from_secs(1);
 
-/// When to look first, on the monotonic clock; `None` if never. Connections over TLS cannot move.
-pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
+/// When to compare loads first, on the monotonic clock; `None` if never. TLS connections cannot
+/// move.
+pub(in crate::master) fn first_look(
+    config: &Config,
+    secrets: Option<&Secrets>,
+) -> Option<Duration> {
     match (config.balance, secrets) {
         (Balance::Even, None) => Some(clock::monotonic() + SHARE_TERM),
         (Balance::Even, Some(_)) | (Balance::Off, _) => None,
@@ -30,28 +34,23 @@ pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<D
 }
 
 impl Master {
-    /// How long the master may sleep before it has to look; `None` if nobody could give or take.
-    pub(super) fn until_shares(&self) -> Option<Duration> {
-        let next = self.next_shares?;
-        let several = self.processes.len() > 1;
-        several.then(|| next.saturating_sub(clock::monotonic()))
+    /// When to compare the loads next; `None` if there is only one worker, or never.
+    pub(in crate::master) fn next_balance(&self) -> Option<Duration> {
+        let several = self.workers.processes.len() > 1;
+        self.next_balance.filter(|_| several)
     }
 
-    /// Has the workers share, if it is time to.
-    pub(super) fn share_out(&mut self) {
-        let now = clock::monotonic();
-        if self.next_shares.is_none_or(|next| now < next) {
-            return;
-        }
-        let loads = self.processes.iter();
+    /// Has workers with more connections give some to workers with fewer.
+    pub(in crate::master) fn balance(&mut self, now: Duration) {
+        let loads = self.workers.processes.iter();
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();
         let idle = loads.iter().all(|load| load.served == 0);
-        self.next_shares = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
-        for share in balance::shares(loads) {
+        self.next_balance = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
+        for share in policy::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
-                // It has not even taken what it was given before.
+                // It has not yet taken what it was given before.
                 continue;
             }
             tracing::debug!(?share, "loads differ");
@@ -60,11 +59,11 @@ impl Master {
                 to: share.to,
                 connections,
             };
-            self.tell(share.from, message);
+            self.send(share.from, message);
         }
     }
 
-    /// `None` for one that is on its way in or out, or late.
+    /// `None` for a worker that starts, was asked to end, or is late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
         let standing = process.row.standing(now).filter(|_| stays)?;
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_it_is_off_nobody_looks() {
+    fn without_balance_loads_are_never_compared() {
         let mut config = Config::default();
         assert!(first_look(&config, None).is_some(), "the default");
         config.balance = Balance::Off;

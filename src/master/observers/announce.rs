@@ -1,4 +1,4 @@
-//! The announce stream: one JSON object a line for each notice.
+//! The announce stream: a JSON object on a line of its own for each notice.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::sys::fds;
 
-/// Where the notices go.
+/// The descriptor that notices are written to.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     fd: OwnedFd,
@@ -24,7 +24,8 @@ impl Announcer {
         })
     }
 
-    /// Writes one line. A reader that does not read loses notices; it never stops the master.
+    /// Writes one line. If the reader does not read, notices are lost; the master never waits for
+    /// it.
     pub(crate) fn announce(&mut self, notice: &Notice) {
         let mut line = object(notice).to_string();
         line.push('\n');
@@ -32,9 +33,12 @@ impl Announcer {
             return;
         }
         self.lost += 1;
-        // At 1, 2, 4, 8, ... lost ones.
+        // At 1, 2, 4, 8, ... lost notices.
         if self.lost.is_power_of_two() {
-            tracing::warn!(lost = self.lost, "nobody reads the announce stream");
+            tracing::warn!(
+                lost = self.lost,
+                "the announce stream is full: notices are lost"
+            );
         }
     }
 }

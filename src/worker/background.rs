@@ -1,5 +1,5 @@
-//! Tasks without which a worker would serve on and be of no use: nobody would be timed out, nobody
-//! would hear the master.
+//! Background tasks that a worker must not go on without: the timeouts, and the messages of the
+//! master.
 
 use std::future::{Future, poll_fn};
 use std::panic::resume_unwind;
@@ -8,9 +8,9 @@ use std::task::Poll;
 
 use tokio::task::JoinSet;
 
-/// Does `work` while `tasks` run on this thread, and drops what is left of them at its end. If one
-/// of them panics, so does this.
-pub(crate) async fn beside<T>(mut tasks: JoinSet<()>, work: impl Future<Output = T>) -> T {
+/// Runs `work` while `tasks` run on this thread. At its end it drops the tasks that still run. If
+/// one of them panics, this panics too.
+pub(crate) async fn run_with<T>(mut tasks: JoinSet<()>, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|cx| {
         while let Poll::Ready(Some(ended)) = tasks.poll_join_next(cx) {
@@ -49,7 +49,7 @@ mod tests {
                     yield_now().await;
                     panic!("out of ticks");
                 });
-                beside(tasks, pending::<()>()).await;
+                run_with(tasks, pending::<()>()).await;
             });
         }));
         let panic = end.expect_err("the work has no end of its own");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_has_done_its_part_does_not_end_it() {
+    fn a_task_that_ends_does_not_end_the_work() {
         let done = run(async {
             let mut tasks = JoinSet::new();
             tasks.spawn_local(async {});
@@ -67,7 +67,7 @@ mod tests {
                 yield_now().await;
                 "done"
             };
-            beside(tasks, work).await
+            run_with(tasks, work).await
         });
         assert_eq!(done, "done");
     }

@@ -1,7 +1,6 @@
-//! The heartbeat: a stamp in the worker's row whenever its event loop goes round, about ten times a
-//! second while a connection is open. Without one there is nothing that could be late, and an idle
-//! worker sleeps; an old stamp alone is never held against it. Should there be doubt all the same,
-//! the master asks for a stamp.
+//! The heartbeat: the worker's event loop writes the time into the worker's row, about ten times a
+//! second while a connection is open. Without a connection the worker sleeps, so an old heartbeat
+//! alone means nothing. If the master is in doubt, it asks for a heartbeat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +11,11 @@ use crate::row::{Gauge, Row};
 use crate::sys::clock;
 use crate::worker::incoming::Queue;
 
-/// How often. A tenth of the shortest hang timeout.
+/// The time between two heartbeats: a tenth of the shortest hang timeout.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Stamps for as long as the worker lives, and notes by how much a stamp was late at the most.
-pub(crate) async fn beat(row: Row, queue: Arc<Queue>) {
+/// Writes heartbeats as long as the worker runs, and the longest delay of one.
+pub(crate) async fn run(row: Row, queue: Arc<Queue>) {
     loop {
         queue.occupied().await;
         let mut last = stamp(&row);
@@ -29,7 +28,7 @@ pub(crate) async fn beat(row: Row, queue: Arc<Queue>) {
     }
 }
 
-/// Stamps once, and tells the time.
+/// Writes one heartbeat, and returns its time.
 pub(crate) fn stamp(row: &Row) -> Duration {
     let now = clock::monotonic();
     row.set(Gauge::HeartbeatMillis, millis(now));
@@ -69,7 +68,7 @@ mod tests {
         };
         let row = Row::own();
         let queue = Queue::new(vec![listener], None, 8, None, row.clone()).expect("a listener");
-        spawn_local(beat(row.clone(), Arc::clone(&queue)));
+        spawn_local(run(row.clone(), Arc::clone(&queue)));
         yield_now().await;
         assert_eq!(row.gauge(Gauge::HeartbeatMillis), 0, "nothing to beat for");
         let _client = std::net::TcpStream::connect(address).expect("it listens");
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn it_beats_for_connections_and_notes_a_stall() {
+    fn it_beats_while_a_connection_is_open_and_counts_a_stall() {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build_local(LocalOptions::default())

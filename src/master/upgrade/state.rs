@@ -1,4 +1,4 @@
-//! What crosses from a master into its next image by name, and both directions of writing it down.
+//! The state that a master leaves to its next image, and how it is written and read.
 
 #[cfg(test)]
 mod fuzz;
@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use crate::handle::Command;
 use crate::hooks::{Core, ExitStatus, WorkerInfo};
 use crate::id::{Slot, WorkerId};
-use crate::master::listeners::Left;
+use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
-use crate::master::process::Process;
-use crate::master::program::Program;
-use crate::protocol::inheritance::Seat;
+use crate::master::upgrade::program::Program;
+use crate::master::workers::process::Process;
+use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
 use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::supervisor::Snapshot;
@@ -25,30 +25,30 @@ use crate::sys::credentials::Credentials;
 use crate::sys::exec;
 use crate::sys::signals::Before;
 
-/// What a master leaves to its next image. A descriptor in here stays open in that image; whoever
-/// adds a field raises [`state::VERSION`].
+/// What a master leaves to its next image. Its descriptors stay open in that image. A change of a
+/// field needs a new [`state::VERSION`].
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct MasterState {
     pub(super) program: Program,
     pub(super) nesting: u8,
-    /// Whom its workers run as.
+    /// The user and group of the workers.
     pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
-    pub(super) listeners: Left,
+    pub(super) listeners: Detached,
     pub(super) scoreboard: OwnedFd,
-    /// If it speaks TLS: the keys of session tickets, and the files as they were read.
+    /// The keys of session tickets and the files as they were read, if the server speaks TLS.
     pub(super) ticket_keys: Option<OwnedFd>,
     pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
-    pub(super) deaths: VecDeque<String>,
+    pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
-    /// What handles of the former image have asked for and nobody has read.
-    pub(super) asked: Vec<Command>,
+    /// Commands of handles in the image before, which it has not carried out.
+    pub(super) commands: Vec<Command>,
 }
 
-record!(State {
+record!(MasterState {
     program,
     nesting,
     credentials,
@@ -60,24 +60,24 @@ record!(State {
     tls_files,
     processes,
     respawning,
-    deaths,
+    failures,
     pid_file,
-    asked,
+    commands,
 });
 
-impl State {
-    /// Makes this process the image on disk, which finds the state; returns only if it fails.
+impl MasterState {
+    /// Makes this process the image on disk, which takes this state. Returns only if that fails.
     pub(super) fn exec(&self) -> io::Result<Infallible> {
         let mut writer = Writer::default();
         self.put(&mut writer);
         let (bytes, mut crossing) = writer.finish();
         let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
         crossing.push(memory.as_raw_fd());
-        let (name, value) = Seat::upgraded(&memory);
+        let (name, value) = ProcessRole::upgraded(&memory);
         exec::exec(self.program.path(), (name, &value), &crossing)
     }
 
-    /// The state that this process has left, from the bytes of its envelope.
+    /// Reads the state that this process has left.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
         let mut reader = Reader::new(bytes);
@@ -148,9 +148,9 @@ mod tests {
     use crate::handle::Stop;
     use crate::id::Generation;
     use crate::keyring::Keyring;
-    use crate::master::inherited::Inherited;
+    use crate::master::init::inherited::Inherited;
     use crate::master::listeners::Listeners;
-    use crate::master::process::{Asked, Ours};
+    use crate::master::workers::process::{EndRequest, MasterSide};
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::{Page, Scoreboard};
     use crate::protocol::state::Versions;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// A state with something in each of its fields, and its worker's side of the channel.
-    fn state() -> (State, Channel) {
+    fn state() -> (MasterState, Channel) {
         let config = Config {
             addresses: vec!["127.0.0.1:0".parse().expect("an address")],
             ..Config::default()
@@ -185,35 +185,35 @@ mod tests {
         let keys = TicketKeys::new(keyring).expect("a memfd");
         let row = Page::new().expect("a memfd");
         let (ours, theirs) = Channel::pair().expect("a pair");
-        let ours = Ours { channel: ours, row };
+        let ours = MasterSide { channel: ours, row };
         let mut process = Process::new(Pid::from_raw(7), Slot(0), Generation::FIRST, ours);
-        process.asked = Asked::ToDie;
+        process.end_request = EndRequest::Abort;
         let worker = process.info();
         let status = ExitStatus::Signal {
             signal: 9,
             core: Core::Dumped,
         };
         let signals = Signals::block().expect("a signalfd");
-        let state = State {
+        let state = MasterState {
             program: Program::of_this_process(),
             nesting: 1,
             credentials: None,
             signals: signals.before(),
             supervisor: snapshot(),
-            listeners: listeners.leave(),
+            listeners: listeners.detach(),
             scoreboard: scoreboard.share().expect("a descriptor"),
             ticket_keys: Some(keys.share().expect("a descriptor")),
             tls_files: Some(memory::sealed(c"files", b"what was read").expect("a memfd")),
             processes: [(WorkerId(1), process)].into(),
             respawning: [(Slot(1), (worker, status))].into(),
-            deaths: ["it fell".to_owned()].into(),
+            failures: ["it fell".to_owned()].into(),
             pid_file: None,
-            asked: vec![Command::Upgrade, Command::Stop(Stop::Now)],
+            commands: vec![Command::Upgrade, Command::Stop(Stop::Now)],
         };
         (state, theirs)
     }
 
-    fn written(state: &State) -> (Vec<u8>, Vec<RawFd>) {
+    fn written(state: &MasterState) -> (Vec<u8>, Vec<RawFd>) {
         let mut writer = Writer::default();
         state.put(&mut writer);
         writer.finish()
@@ -232,10 +232,10 @@ mod tests {
             "{:?}",
             (&state.supervisor, &state.listeners, &state.respawning)
         );
-        let asked = state.asked.clone();
-        // As an exec would: the numbers stay open, who had them is gone.
+        let commands = state.commands.clone();
+        // As after an exec: the descriptors stay open, and their owners are gone.
         std::mem::forget(state);
-        let read = State::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
+        let read = MasterState::read(&state::seal(&bytes, Pid::this())).expect("it is whole");
         assert_eq!(
             format!(
                 "{:?}",
@@ -244,15 +244,17 @@ mod tests {
             shown
         );
         assert_eq!(
-            (read.asked.clone(), read.deaths[0].as_str()),
-            (asked, "it fell")
+            (read.commands.clone(), read.failures[0].as_str()),
+            (commands, "it fell")
         );
         let process = &read.processes[&WorkerId(1)];
-        assert_eq!(process.asked, Asked::ToDie);
+        assert_eq!(process.end_request, EndRequest::Abort);
         let channel = process.channel().expect("it is open");
         let ready = ToMaster::Ready(Versions::OURS);
-        worker.tell_master(&ready).expect("the other side is open");
-        assert!(channel.hear_worker().is_ok());
+        worker
+            .send_to_master(&ready)
+            .expect("the other side is open");
+        assert!(channel.recv_from_worker().is_ok());
         let (_, again) = written(&read);
         assert_eq!(again, crossing);
     }
@@ -264,14 +266,14 @@ mod tests {
             let (bytes, _) = written(&state);
             std::mem::forget(state);
             let part = &bytes[..bytes.len().saturating_sub(cut)];
-            let error = State::read(&state::seal(part, Pid::this())).expect_err("a piece");
+            let error = MasterState::read(&state::seal(part, Pid::this())).expect_err("a piece");
             assert!(error.contains("another form"), "{cut} bytes less: {error}");
         }
         let (state, _worker) = state();
         let (mut bytes, _) = written(&state);
         std::mem::forget(state);
         bytes.push(0);
-        State::read(&state::seal(&bytes, Pid::this())).expect_err("a byte too many");
+        MasterState::read(&state::seal(&bytes, Pid::this())).expect_err("a byte too many");
     }
 
     #[test]
@@ -279,14 +281,14 @@ mod tests {
         let (state, _worker) = state();
         let (bytes, _) = written(&state);
         let others = state::seal(&bytes, Pid::from_raw(1));
-        let error = State::read(&others).expect_err("another has left it");
+        let error = MasterState::read(&others).expect_err("another has left it");
         assert!(error.contains("process 1"), "{error}");
         let mut later = state::seal(&bytes, Pid::this());
         later[8] += 1;
-        let error = State::read(&later).expect_err("nobody reads that yet");
+        let error = MasterState::read(&later).expect_err("nobody reads that yet");
         let next = format!("is of version {}", state::VERSION + 1);
         assert!(error.contains(&next), "{error}");
-        // Closing a descriptor twice would end the test here.
+        // If a descriptor was closed twice, the test ends here.
         drop(state);
     }
 }

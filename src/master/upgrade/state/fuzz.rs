@@ -5,7 +5,7 @@ use super::*;
 use crate::fuzz;
 use crate::protocol::state::Unreadable;
 
-/// The fields of [`State`] in its order.
+/// The fields of [`MasterState`] in its order.
 type Parts = (
     ((Program, u8), (Option<Credentials>, Snapshot)),
     (
@@ -16,7 +16,7 @@ type Parts = (
 
 #[test]
 fn parts() {
-    fuzz::check("master-state-parts", |bytes| {
+    fuzz::check("master-upgrade-state-parts", |bytes| {
         let mut reader = Reader::new(bytes);
         let Ok(parts) = Parts::take(&mut reader) else {
             return;
@@ -39,7 +39,7 @@ fn written(parts: &Parts) -> Vec<u8> {
 
 #[test]
 fn envelopes() {
-    fuzz::check("master-state-envelopes", |bytes| {
+    fuzz::check("master-upgrade-state-envelopes", |bytes| {
         let owner = Pid::from_raw(100);
         let sealed = state::seal(bytes, owner);
         assert_eq!(state::open(&sealed, owner), Ok(bytes));

@@ -1,0 +1,100 @@
+//! Checks workers that may hang: reads what they count and asks the kernel about their queues, and
+//! reports to the supervisor. `policy.rs` decides.
+
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::id::{Slot, WorkerId};
+use crate::master::Master;
+use crate::master::hang::policy::{HangPolicy, PendingWork, Round, Sample, Verdict};
+use crate::master::workers::outbox::Message;
+use crate::master::workers::process::{EndRequest, Process};
+use crate::protocol::inbox::Inbox;
+use crate::supervisor::Event;
+use crate::sys::{clock, listener};
+
+/// The policy by these settings; `None` if there is no hang timeout.
+pub(in crate::master) fn from_config(config: &Config) -> Option<HangPolicy> {
+    let now = clock::monotonic();
+    config
+        .hang_timeout
+        .map(|timeout| HangPolicy::new(timeout, now))
+}
+
+impl Master {
+    /// When to check the workers next; `None` if there are none, or no hang timeout.
+    pub(in crate::master) fn next_hang_check(&self) -> Option<Duration> {
+        let hang = self.hang.as_ref()?;
+        (!self.workers.processes.is_empty()).then(|| hang.next())
+    }
+
+    /// Checks each worker. Asks doubtful ones for a heartbeat, and reports those that hang.
+    pub(in crate::master) fn check_hangs(&mut self, now: Duration) {
+        let round = self.hang.as_mut().map(|hang| hang.round(now));
+        if round == Some(Round::Skipped) {
+            tracing::info!("the master was stopped for a while; it checks the workers later");
+            return;
+        }
+        for (worker, verdict) in self.judge_workers(now) {
+            match verdict {
+                Verdict::Well => {}
+                Verdict::Doubtful => self.send(worker, Message::Beat),
+                Verdict::Hung => self.handle_event(Event::Hung(worker)),
+            }
+        }
+    }
+
+    fn judge_workers(&mut self, now: Duration) -> Vec<(WorkerId, Verdict)> {
+        let Some(mut watch) = self.hang.take() else {
+            return Vec::new();
+        };
+        let mut verdicts = Vec::new();
+        for (&worker, process) in &self.workers.processes {
+            // The supervisor has a deadline for a worker that was asked to end.
+            if process.end_request != EndRequest::None {
+                continue;
+            }
+            let sample = self.sample(worker, process, &watch, now);
+            let verdict = watch.judge(worker, sample, now);
+            if verdict == Verdict::Hung {
+                let stale = now.saturating_sub(sample.heartbeat);
+                let (slot, pid, work) = (process.slot, process.pid, sample.work);
+                tracing::warn!(%slot, %pid, ?work, "a worker has hung for {stale:.1?}");
+            }
+            verdicts.push((worker, verdict));
+        }
+        self.hang = Some(watch);
+        verdicts
+    }
+
+    /// Asks the kernel only if the heartbeat is old and the worker has no requests.
+    fn sample(
+        &self,
+        worker: WorkerId,
+        process: &Process,
+        watch: &HangPolicy,
+        now: Duration,
+    ) -> Sample {
+        let vitals = process.row.vitals(now);
+        let heartbeat = vitals.heartbeat;
+        let work = if vitals.requests > 0 {
+            PendingWork::Begun
+        } else if watch.is_stale(heartbeat, now) && self.is_queued(worker, process.slot) {
+            PendingWork::Queued
+        } else {
+            PendingWork::None
+        };
+        Sample { heartbeat, work }
+    }
+
+    /// Whether connections wait in a queue or an inbox that only this worker attends to, its own or
+    /// an adopted one. A shared listener does not show which worker should accept, and for Unix
+    /// listeners the kernel does not report the queue.
+    fn is_queued(&self, worker: WorkerId, own: Slot) -> bool {
+        let waits = |one| listener::queued(one).is_some_and(|connections| connections > 0);
+        self.supervisor.adopted_by(worker).chain([own]).any(|slot| {
+            self.listeners.of_alone(slot).into_iter().any(waits)
+                || self.listeners.inbox(slot).is_some_and(Inbox::is_waited_in)
+        })
+    }
+}

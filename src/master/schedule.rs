@@ -1,0 +1,65 @@
+//! What the master does at times of its own, and when. The only place that says when the loop wakes
+//! though nothing has happened. All times are of the monotonic clock.
+
+use std::time::Duration;
+
+use crate::master::Master;
+use crate::sys::clock;
+
+/// What is done when its time has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// Reports to the service manager's watchdog.
+    Watchdog,
+    /// Looks for listeners that were shut down, after a pause.
+    Listeners,
+    /// Looks for workers that hang.
+    Hangs,
+    /// Compares the loads of the workers.
+    Balance,
+    /// Replaces the key of session tickets.
+    TicketKeys,
+    /// Acts on the deadlines of the supervisor.
+    Deadlines,
+}
+
+impl Master {
+    /// When each task is due, in the order in which they are done; `None` if it is not.
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 6] {
+        let deadline = self.supervisor.next_deadline();
+        let deadline = deadline.map(|deadline| self.clock.monotonic_at(deadline));
+        [
+            (Task::Watchdog, self.observers.init.next_report()),
+            (Task::Listeners, self.listener_watch.paused_until()),
+            (Task::Hangs, self.next_hang_check()),
+            (Task::Balance, self.next_balance()),
+            (Task::TicketKeys, self.next_rotation(now)),
+            (Task::Deadlines, deadline),
+        ]
+    }
+
+    /// How long the loop may sleep; `None` if no task waits.
+    pub(super) fn until_next_task(&self) -> Option<Duration> {
+        let now = clock::monotonic();
+        let due = self.schedule(now).into_iter().filter_map(|(_, due)| due);
+        due.min().map(|due| due.saturating_sub(now))
+    }
+
+    /// Does each task that is due.
+    pub(super) fn run_due_tasks(&mut self) {
+        let now = clock::monotonic();
+        for (task, due) in self.schedule(now) {
+            if due.is_none_or(|due| due > now) {
+                continue;
+            }
+            match task {
+                Task::Watchdog => self.observers.init.report_alive(now),
+                Task::Listeners => self.watch_listeners_again(),
+                Task::Hangs => self.check_hangs(now),
+                Task::Balance => self.balance(now),
+                Task::TicketKeys => self.rotate_ticket_keys(now),
+                Task::Deadlines => self.supervisor.handle_timeout(self.clock.now()),
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The worker processes, and what they have counted: how they start ([`spawn`]), what the master
+//! knows of one ([`process`]), the messages that wait for one ([`outbox`]), and how they end
+//! (`exit`).
+
+mod exit;
+pub(super) mod outbox;
+pub(super) mod process;
+pub(super) mod spawn;
+
+use std::collections::BTreeMap;
+
+use nix::unistd::Pid;
+
+use crate::hooks::{ExitStatus, WorkerInfo};
+use crate::id::{Slot, WorkerId};
+use crate::master::workers::process::Process;
+use crate::protocol::scoreboard::Scoreboard;
+
+#[derive(Debug)]
+pub(super) struct Workers {
+    /// How many slots the server has.
+    pub(super) count: u16,
+    /// The processes that were spawned and are not reaped yet.
+    pub(super) processes: BTreeMap<WorkerId, Process>,
+    /// Workers that ended unasked, until another is spawned in their slot.
+    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
+    pub(super) scoreboard: Scoreboard,
+}
+
+impl Workers {
+    pub(super) fn new(count: u16, scoreboard: Scoreboard) -> Self {
+        Self {
+            count,
+            processes: BTreeMap::new(),
+            respawning: BTreeMap::new(),
+            scoreboard,
+        }
+    }
+
+    pub(super) fn by_pid(&self, pid: Pid) -> Option<WorkerId> {
+        let mut processes = self.processes.iter();
+        let found = processes.find(|(_, process)| process.pid == pid);
+        found.map(|(&worker, _)| worker)
+    }
+
+    /// The workers that were not asked to end.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = WorkerInfo> {
+        let wanted = self
+            .processes
+            .values()
+            .filter(|process| process.is_wanted());
+        wanted.map(Process::info)
+    }
+}

@@ -1,0 +1,97 @@
+//! What happens when a worker's process ends.
+
+use crate::error::EXIT_MISCONFIGURED;
+use crate::hooks::{ExitStatus, Notice};
+use crate::id::{Slot, WorkerId};
+use crate::master::Master;
+use crate::master::workers::process::{EndRequest, Process};
+use crate::supervisor::{Event, Exit};
+use crate::sys::reap;
+
+impl Master {
+    /// The next worker whose process has ended and is not reaped yet. Processes that are no workers
+    /// are reaped here: as PID 1 the master is the parent of orphans.
+    pub(in crate::master) fn next_ended(&mut self) -> Option<WorkerId> {
+        while let Some(pid) = reap::ended() {
+            if let Some(worker) = self.workers.by_pid(pid) {
+                return Some(worker);
+            }
+            match reap::take(pid) {
+                Some(status) => {
+                    tracing::debug!(%pid, %status, "reaped a process that is no worker");
+                }
+                None => tracing::warn!(%pid, "a process was reaped by another thread"),
+            }
+        }
+        None
+    }
+
+    /// Reaps a worker whose process has ended.
+    pub(in crate::master) fn reap(&mut self, worker: WorkerId) {
+        let pid = self.workers.processes[&worker].pid;
+        match reap::take(pid) {
+            Some(status) => self.on_exit(worker, status),
+            // How it ended is not known.
+            None => tracing::warn!(%pid, "a process was reaped by another thread"),
+        }
+    }
+
+    fn on_exit(&mut self, worker: WorkerId, status: ExitStatus) {
+        let mut process = self
+            .workers
+            .processes
+            .remove(&worker)
+            .expect("the worker was found a moment ago");
+        process.close_channel();
+        // A worker that was killed has sent nothing, but its row says how many were open.
+        let cut = process.cut().unwrap_or_else(|| process.row.connections());
+        self.workers.scoreboard.keep(&process.row);
+        if let Some(watch) = &mut self.hang {
+            watch.forget(worker);
+        }
+        let exit_report = process.exit_report(status);
+        let exit = match status {
+            ExitStatus::Code(0) => Exit::Clean,
+            ExitStatus::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
+            _ => Exit::Crash,
+        };
+        let info = process.info();
+        match (process.end_request, exit) {
+            (EndRequest::None, Exit::Clean) => tracing::info!("{exit_report}"),
+            (EndRequest::None | EndRequest::Abort, _) => tracing::warn!("{exit_report}"),
+            (EndRequest::Drain | EndRequest::Kill, _) => tracing::debug!("{exit_report}"),
+        }
+        if cut > 0 {
+            tracing::warn!(slot = %info.slot, cut, "connections were cut");
+        }
+        self.failures.last = Some((info.generation, exit_report.clone()));
+        if self.is_canary(worker) {
+            self.canary_failed(exit_report);
+        } else {
+            let unasked = matches!(process.end_request, EndRequest::None | EndRequest::Abort);
+            if unasked && !self.has_another(info.slot) {
+                self.workers.respawning.insert(info.slot, (info, status));
+            }
+            if exit != Exit::Clean {
+                self.failures.keep(exit_report);
+            }
+        }
+        self.observers.notify(&Notice::WorkerExited {
+            worker: info,
+            status,
+            cut,
+        });
+        self.handle_event(Event::Exited(worker, exit));
+    }
+
+    /// Whether the slot has another worker that stays.
+    fn has_another(&self, slot: Slot) -> bool {
+        let mut processes = self.workers.processes.iter();
+        processes.any(|(&worker, process)| process.slot == slot && self.stays(worker, process))
+    }
+
+    /// Whether the worker was not asked to end and is no canary.
+    pub(in crate::master) fn stays(&self, worker: WorkerId, process: &Process) -> bool {
+        process.is_wanted() && !self.is_canary(worker)
+    }
+}

@@ -1,0 +1,225 @@
+//! Starts worker processes: the first one of a slot, every later one, and the canary of an upgrade.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+use crate::error::{BoxError, Error};
+use crate::hooks::{Notice, WorkerCommand};
+use crate::id::{Generation, Slot, WorkerId};
+use crate::master::listeners::Ensured;
+use crate::master::tls::Secrets;
+use crate::master::workers::outbox::Message;
+use crate::master::workers::process::{MasterSide, Process};
+use crate::master::{Master, init};
+use crate::protocol::channel::Channel;
+use crate::protocol::inheritance::{MARKER, Marker, ProcessRole};
+use crate::protocol::scoreboard::Page;
+use crate::supervisor::{Change, Event};
+use crate::sys::credentials::Credentials;
+use crate::sys::spawn::{Inherit, spawn};
+
+/// The running program, even if its file was replaced or removed (proc(5)).
+const RUNNING_IMAGE: &str = "/proc/self/exe";
+
+/// What every spawn needs of the master.
+#[derive(Debug)]
+pub(in crate::master) struct Spawner {
+    /// 0 if the master was not started by a worker of another server.
+    pub(in crate::master) nesting: u8,
+    /// The user and group of the workers; `None` if they are the master's own.
+    pub(in crate::master) credentials: Option<Credentials>,
+}
+
+/// What a new worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::master) enum Image {
+    /// The image that the master runs.
+    Running,
+    /// The program on disk, for the canary of an upgrade.
+    OnDisk,
+}
+
+/// Why a worker was not spawned.
+enum NotSpawned {
+    Failed(Error),
+    Refused(&'static str, BoxError),
+}
+
+impl Master {
+    pub(in crate::master) fn spawn(
+        &mut self,
+        worker: WorkerId,
+        slot: Slot,
+        generation: Generation,
+        image: Image,
+    ) {
+        match self.start(slot, generation, image) {
+            Ok(process) => {
+                let info = process.info();
+                self.workers.processes.insert(worker, process);
+                self.handle_event(Event::Spawned(worker));
+                if let Err(source) = self.observers.hooks.worker_spawned(&info) {
+                    self.on_hook_refused("worker_spawned", source);
+                }
+                if image == Image::Running
+                    && let Some((old, status)) = self.workers.respawning.remove(&slot)
+                {
+                    self.observers.hooks.worker_respawned(&old, status, &info);
+                }
+                self.observers.notify(&Notice::WorkerSpawned(info));
+            }
+            Err(NotSpawned::Failed(error)) => {
+                let why = format!(
+                    "worker {slot} could not be spawned: {}",
+                    with_causes(&error)
+                );
+                tracing::warn!("{why}");
+                self.failures.last = Some((generation, why.clone()));
+                match image {
+                    Image::Running => self.failures.keep(why),
+                    Image::OnDisk => self.canary_failed(why),
+                }
+                self.handle_event(Event::SpawnFailed(worker));
+            }
+            Err(NotSpawned::Refused(hook, source)) => {
+                self.handle_event(Event::SpawnFailed(worker));
+                self.on_hook_refused(hook, source);
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        slot: Slot,
+        generation: Generation,
+        image: Image,
+    ) -> Result<Process, NotSpawned> {
+        self.ensure_listeners_of_worker(slot)
+            .map_err(NotSpawned::Failed)?;
+        let row = Page::new()
+            .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
+        let (ours, theirs) = Channel::pair()
+            .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
+        let inbox = self.listeners.inbox(slot).expect("the slot has listeners");
+        let marker = Marker {
+            master: Pid::this(),
+            slot,
+            generation,
+            workers: self.workers.count,
+            nesting: self.spawner.nesting,
+            channel: theirs.as_raw_fd(),
+            row: row.number(),
+            inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
+            ticket_keys: self.secrets.as_ref().and_then(Secrets::keys_number),
+            tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
+            listeners: self.listeners.numbers(slot),
+        };
+        let mut command = WorkerCommand {
+            arguments: std::env::args_os().skip(1).collect(),
+            ..WorkerCommand::default()
+        };
+        self.observers
+            .hooks
+            .worker_command(slot, generation, &mut command)
+            .map_err(|source| NotSpawned::Refused("worker_command", source))?;
+        let WorkerCommand {
+            arguments,
+            environment,
+            limits,
+        } = command;
+        let program = match image {
+            Image::Running => Path::new(RUNNING_IMAGE),
+            Image::OnDisk => self.upgrade.program.path(),
+        };
+        let mut command = Command::new(program);
+        command.arg0(title(slot, generation)).args(arguments);
+        for name in init::VARIABLES {
+            command.env_remove(name);
+        }
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        ProcessRole::hide_upgrade(&mut command);
+        command.env(MARKER, marker.encode());
+        let inherit = Inherit {
+            fds: marker.descriptors().collect(),
+            limits,
+            credentials: self.spawner.credentials,
+        };
+        let pid = spawn(&mut command, inherit).map_err(|error| {
+            NotSpawned::Failed(spawn_error(error, program, self.spawner.credentials))
+        })?;
+        let ours = MasterSide { channel: ours, row };
+        Ok(Process::new(pid, slot, generation, ours))
+    }
+
+    /// Makes the listeners of a slot, if it is new.
+    pub(in crate::master) fn ensure_listeners(&mut self, slot: Slot) -> Result<Ensured, Error> {
+        let ensured = self.listeners.ensure(slot)?;
+        self.observers.init.store(&self.listeners);
+        Ok(ensured)
+    }
+
+    /// As [`ensure_listeners`](Self::ensure_listeners). If the listeners could not be made when the
+    /// slot was adopted, its adopter gets them now.
+    fn ensure_listeners_of_worker(&mut self, slot: Slot) -> Result<(), Error> {
+        if self.ensure_listeners(slot)? == Ensured::New
+            && let Some(by) = self.supervisor.adopter_of(slot)
+        {
+            self.send(by, Message::Adopt(slot));
+            self.on_change(Change::Adopted { slot, by });
+        }
+        Ok(())
+    }
+}
+
+/// What ps(1) shows as the name of the worker: the program's name, the slot and the generation.
+fn title(slot: Slot, generation: Generation) -> OsString {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let mut title = Path::new(&program)
+        .file_name()
+        .unwrap_or(OsStr::new("prefork"))
+        .to_owned();
+    title.push(format!(": worker slot={slot} generation={generation}"));
+    title
+}
+
+/// The error of a spawn, with the file or the right that the worker's user lacks.
+fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials>) -> Error {
+    let Some(credentials) = credentials else {
+        return Error::system("execve(2)", error);
+    };
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES) => {
+            let program = std::env::current_exe()
+                .ok()
+                .filter(|_| program == Path::new(RUNNING_IMAGE))
+                .unwrap_or_else(|| program.into());
+            let why = format!("{credentials} may not execute {}", program.display());
+            Error::system("execve(2)", io::Error::new(error.kind(), why))
+        }
+        // In a user namespace root may lack the right, or the id may not be mapped.
+        Some(Errno::EPERM | Errno::EINVAL) => {
+            let why = format!("the kernel does not allow the master to become {credentials}");
+            Error::system("setuid(2)", io::Error::new(error.kind(), why))
+        }
+        _ => Error::system("execve(2)", error),
+    }
+}
+
+pub(in crate::master) fn with_causes(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,169 @@
+//! A server without a master: one worker in the process of the program, for tests and debuggers.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram as StdUnixDatagram;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::net::UnixDatagram;
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+
+use crate::address::Address;
+use crate::drain::Idle;
+use crate::error::{BoxError, Error};
+use crate::handle::{Command, Handle, Stop};
+use crate::hooks::{Hooks, Notice, WorkerInfo};
+use crate::id::{Generation, Slot};
+use crate::row::Row;
+use crate::worker::control::{call, next_command};
+use crate::worker::drain::DrainSwitch;
+use crate::worker::incoming::{Incoming, Queue};
+use crate::worker::sharing::Shares;
+use crate::worker::{End, Setup, Worker, block_on, queue, runtime, tls};
+
+/// Runs the app in this process until the app returns or a handle stops it.
+pub(crate) fn run<A>(
+    setup: Setup,
+    listeners: Vec<OwnedFd>,
+    addresses: Vec<Address>,
+    app: A,
+) -> Result<(), Error>
+where
+    A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
+{
+    let Setup {
+        config,
+        hooks,
+        handle,
+        commands,
+    } = setup;
+    let (switch, drain) = DrainSwitch::new();
+    let worker = Worker {
+        slot: Slot(0),
+        generation: Generation::FIRST,
+        workers: 1,
+        drain,
+        handle: handle.clone(),
+        channel: None,
+        outbound: None,
+        shares: Shares::default(),
+        drain_timeout: config.drain_timeout,
+        row: Row::own(),
+        tls: tls::Inherited::default(),
+    };
+    let row = worker.row.clone();
+    let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
+    let end = block_on(runtime, async {
+        let queue = queue(listeners, None, &config, row)?;
+        let stopped = start(Controls {
+            queue: Arc::clone(&queue),
+            switch,
+            commands,
+            hooks,
+            handle,
+            addresses,
+            worker: worker.info(),
+        })?;
+        let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
+        Ok::<_, io::Error>(super::run(app, worker, &queue, config.drain_timeout).await)
+    });
+    match end {
+        Ok((End::Left { .. }, _)) => Ok(()),
+        Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
+            Ok(refused) => Err(*refused),
+            Err(error) => Err(Error::App(error)),
+        },
+        Err(error) => Err(Error::system("epoll_ctl(2)", error)),
+    }
+}
+
+/// What the tasks of the only worker use.
+struct Controls {
+    queue: Arc<Queue>,
+    switch: DrainSwitch,
+    commands: StdUnixDatagram,
+    hooks: Box<dyn Hooks>,
+    handle: Handle,
+    addresses: Vec<Address>,
+    worker: WorkerInfo,
+}
+
+/// Ends the app when a handle asks for `Stop::Now`, or when a hook refuses.
+#[derive(Clone, Default)]
+struct Stopped {
+    asked: Rc<Notify>,
+    refused: Rc<RefCell<Option<Error>>>,
+}
+
+/// Starts the tasks, inside the runtime.
+fn start(controls: Controls) -> io::Result<Stopped> {
+    let Controls {
+        queue,
+        switch,
+        commands,
+        hooks,
+        handle,
+        addresses,
+        worker,
+    } = controls;
+    let stopped = Stopped::default();
+    let hooks = Rc::new(RefCell::new(hooks));
+    let commands = UnixDatagram::from_std(commands)?;
+    let (stop, reopen) = (stopped.clone(), Rc::clone(&hooks));
+    spawn_local(async move {
+        while let Some(command) = next_command(&commands).await {
+            match command {
+                Command::Stop(Stop::Drain) => switch.start(Idle::Close),
+                Command::Stop(Stop::Now) => stop.asked.notify_one(),
+                Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
+                Command::Reload | Command::Upgrade | Command::Resize(_) => {
+                    tracing::warn!(?command, "needs a master; this server runs in process");
+                }
+            }
+        }
+    });
+    let stop = stopped.clone();
+    spawn_local(async move {
+        queue.accepting().await;
+        let mut hooks = hooks.borrow_mut();
+        if let Err(source) = hooks.serving(&addresses, &[worker]) {
+            *stop.refused.borrow_mut() = Some(Error::Hook {
+                hook: "serving",
+                source,
+            });
+            stop.asked.notify_one();
+            return;
+        }
+        hooks.notice(&Notice::Serving {
+            addresses: addresses.clone(),
+            workers: 1,
+            pid: worker.pid,
+        });
+        handle.set_serving(&addresses);
+    });
+    Ok(stopped)
+}
+
+impl Stopped {
+    /// Runs the app unless it is stopped first.
+    async fn unless(
+        &self,
+        app: impl Future<Output = Result<(), BoxError>>,
+    ) -> Result<(), BoxError> {
+        let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
+        poll_fn(|cx| {
+            if asked.as_mut().poll(cx).is_ready() {
+                let refused = self.refused.borrow_mut().take();
+                return Poll::Ready(refused.map_or(Ok(()), |error| Err(error.into())));
+            }
+            app.as_mut().poll(cx)
+        })
+        .await
+    }
+}
