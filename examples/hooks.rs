@@ -5,8 +5,8 @@
 use std::convert::Infallible;
 
 use prefork_server::{
-    Address, BoxError, ExitStatus, Generation, Hooks, Notice, Prefork, Request, Response, Slot,
-    WorkerCommand, WorkerInfo, service_fn,
+    Address, BoxError, Generation, Hooks, Notice, Prefork, Request, Response, Slot, WorkerCommand,
+    WorkerExit, WorkerInfo, service_fn,
 };
 
 struct Narrator;
@@ -27,7 +27,7 @@ impl Hooks for Narrator {
         Ok(())
     }
 
-    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, new: &WorkerInfo) {
         println!(
             "slot {}: {} ended with {status}, {} follows",
             old.slot, old.pid, new.pid

@@ -26,9 +26,9 @@ pub struct WorkerInfo {
     pub pid: u32,
 }
 
-/// How a process ended (wait(2)).
+/// How the process of a worker ended (wait(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitStatus {
+pub enum WorkerExit {
     /// It called exit(3) with this code.
     Code(i32),
     /// This signal ended it.
@@ -77,7 +77,7 @@ pub enum Notice {
         /// Which.
         worker: WorkerInfo,
         /// How.
-        status: ExitStatus,
+        status: WorkerExit,
         /// Connections that were cut: open at the drain deadline, or when a signal ended it.
         cut: u32,
     },
@@ -224,7 +224,7 @@ pub trait Hooks {
     /// and another was spawned in its slot. One that hung is such a worker; one that was killed for
     /// not being ready in time is none. It cannot refuse. It must not signal `old.pid`, which may
     /// by now be another process.
-    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, new: &WorkerInfo) {
         let _ = (old, status, new);
     }
 
@@ -303,7 +303,7 @@ impl WorkerCommand {
     }
 }
 
-impl fmt::Display for ExitStatus {
+impl fmt::Display for WorkerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit {code}"),

@@ -176,7 +176,7 @@ pub use crate::config::{
 };
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::handle::{Handle, Stop};
-pub use crate::hooks::{Core, ExitStatus, Hooks, Limit, Notice, WorkerCommand, WorkerInfo};
+pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, WorkerInfo};
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
 pub use crate::http::{

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ExitStatus, Hooks, Notice, WorkerCommand, WorkerInfo};
+use super::{Hooks, Notice, WorkerCommand, WorkerExit, WorkerInfo};
 use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
@@ -64,7 +64,7 @@ impl Hooks for Timed {
         self.time("serving", |hooks| hooks.serving(addresses, workers))
     }
 
-    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, new: &WorkerInfo) {
         self.time("worker_respawned", |hooks| {
             hooks.worker_respawned(old, status, new)
         });
@@ -110,7 +110,7 @@ mod tests {
         assert!(hooks.worker_command(slot, generation, &mut command).is_ok());
         assert!(hooks.worker_spawned(&worker).is_ok());
         assert!(hooks.serving(&[], &[]).is_ok());
-        hooks.worker_respawned(&worker, ExitStatus::Code(0), &worker);
+        hooks.worker_respawned(&worker, WorkerExit::Code(0), &worker);
         hooks.notice(&Notice::Draining);
         hooks.reopen_logs();
         hooks.master_died();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use nix::unistd::Pid;
 
-use crate::hooks::{ExitStatus, WorkerInfo};
+use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::workers::process::Process;
 use crate::protocol::scoreboard::Scoreboard;
@@ -23,7 +23,7 @@ pub(super) struct Workers {
     /// The processes that were spawned and are not reaped yet.
     pub(super) processes: BTreeMap<WorkerId, Process>,
     /// Workers that ended unasked, until another is spawned in their slot.
-    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
+    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, WorkerExit)>,
     pub(super) scoreboard: Scoreboard,
 }
 

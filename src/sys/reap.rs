@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 
-use crate::hooks::{Core, ExitStatus};
+use crate::hooks::{Core, WorkerExit};
 
 /// A process that has ended, whoever it was: as PID 1 strangers become ours too. `None` if none
 /// has. Until it is [taken](take) its pid means nobody else, and it is what this tells of.
@@ -31,7 +31,7 @@ pub(crate) fn ended() -> Option<Pid> {
 ///
 /// Not by nix's `waitpid`: it reaps a process that a real-time signal ended and then returns an
 /// error, so that nobody learns how it ended.
-pub(crate) fn take(pid: Pid) -> Option<ExitStatus> {
+pub(crate) fn take(pid: Pid) -> Option<WorkerExit> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is an integer for the kernel to write to.
@@ -44,9 +44,9 @@ pub(crate) fn take(pid: Pid) -> Option<ExitStatus> {
     }
 }
 
-fn parse(status: libc::c_int) -> Option<ExitStatus> {
+fn parse(status: libc::c_int) -> Option<WorkerExit> {
     if libc::WIFEXITED(status) {
-        return Some(ExitStatus::Code(libc::WEXITSTATUS(status)));
+        return Some(WorkerExit::Code(libc::WEXITSTATUS(status)));
     }
     let core = if libc::WCOREDUMP(status) {
         Core::Dumped
@@ -54,5 +54,5 @@ fn parse(status: libc::c_int) -> Option<ExitStatus> {
         Core::None
     };
     let signal = libc::WTERMSIG(status);
-    libc::WIFSIGNALED(status).then_some(ExitStatus::Signal { signal, core })
+    libc::WIFSIGNALED(status).then_some(WorkerExit::Signal { signal, core })
 }

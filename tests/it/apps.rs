@@ -14,8 +14,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, ExitStatus, Generation, Hooks, Limit, Notice, Prefork,
-    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerInfo, role, service_fn,
+    Address, BoxError, CrashLimit, Error, Generation, Hooks, Limit, Notice, Prefork, Request,
+    Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerExit, WorkerInfo, role, service_fn,
 };
 use serde_json::json;
 
@@ -216,7 +216,7 @@ impl Hooks for Told {
         Ok(())
     }
 
-    fn worker_respawned(&mut self, old: &WorkerInfo, status: ExitStatus, new: &WorkerInfo) {
+    fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, new: &WorkerInfo) {
         Self::tell(
             "worker_respawned",
             json!([old.pid, status.to_string(), new.pid]),

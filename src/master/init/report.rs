@@ -188,7 +188,7 @@ mod tests {
     fn exited(slot: u16, pid: u32) -> Notice {
         Notice::WorkerExited {
             worker: worker(slot, pid),
-            status: crate::ExitStatus::Code(1),
+            status: crate::WorkerExit::Code(1),
             cut: 0,
         }
     }

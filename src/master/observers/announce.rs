@@ -119,7 +119,7 @@ fn identity(worker: &WorkerInfo) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hooks::{Core, ExitStatus};
+    use crate::hooks::{Core, WorkerExit};
     use crate::id::{Generation, Slot};
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
             generation: Generation(2),
             pid: 3,
         };
-        let status = ExitStatus::Signal {
+        let status = WorkerExit::Signal {
             signal: 9,
             core: Core::None,
         };

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::unistd::Pid;
 
 use crate::handle::Command;
-use crate::hooks::{Core, ExitStatus, WorkerInfo};
+use crate::hooks::{Core, WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
 use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
@@ -41,7 +41,7 @@ pub(super) struct MasterState {
     pub(super) ticket_keys: Option<OwnedFd>,
     pub(super) tls_files: Option<OwnedFd>,
     pub(super) processes: BTreeMap<WorkerId, Process>,
-    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, ExitStatus)>,
+    pub(super) respawning: BTreeMap<Slot, (WorkerInfo, WorkerExit)>,
     pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
     /// Commands of handles in the image before, which it has not carried out.
@@ -95,7 +95,7 @@ record!(WorkerInfo {
     pid
 });
 
-impl Record for ExitStatus {
+impl Record for WorkerExit {
     fn put(&self, to: &mut Writer) {
         let (tag, number): (u8, i32) = match *self {
             Self::Code(code) => (0, code),
@@ -189,7 +189,7 @@ mod tests {
         let mut process = Process::new(Pid::from_raw(7), Slot(0), Generation::FIRST, ours);
         process.end_request = EndRequest::Abort;
         let worker = process.info();
-        let status = ExitStatus::Signal {
+        let status = WorkerExit::Signal {
             signal: 9,
             core: Core::Dumped,
         };

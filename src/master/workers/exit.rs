@@ -1,7 +1,7 @@
 //! What happens when a worker's process ends.
 
 use crate::error::EXIT_MISCONFIGURED;
-use crate::hooks::{ExitStatus, Notice};
+use crate::hooks::{Notice, WorkerExit};
 use crate::id::{Slot, WorkerId};
 use crate::master::Master;
 use crate::master::workers::process::{EndRequest, Process};
@@ -36,7 +36,7 @@ impl Master {
         }
     }
 
-    fn on_exit(&mut self, worker: WorkerId, status: ExitStatus) {
+    fn on_exit(&mut self, worker: WorkerId, status: WorkerExit) {
         let mut process = self
             .workers
             .processes
@@ -51,8 +51,8 @@ impl Master {
         }
         let exit_report = process.exit_report(status);
         let exit = match status {
-            ExitStatus::Code(0) => Exit::Clean,
-            ExitStatus::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
+            WorkerExit::Code(0) => Exit::Clean,
+            WorkerExit::Code(EXIT_MISCONFIGURED) => Exit::Misconfigured,
             _ => Exit::Crash,
         };
         let info = process.info();

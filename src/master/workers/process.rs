@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
-use crate::hooks::{ExitStatus, WorkerInfo};
+use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
 use crate::master::workers::outbox::{Message, Outbox, SendFailed};
@@ -188,7 +188,7 @@ impl Process {
     }
 
     /// How it ended, for the log and for the error that ends a server.
-    pub(crate) fn exit_report(&self, status: ExitStatus) -> String {
+    pub(crate) fn exit_report(&self, status: WorkerExit) -> String {
         let after = self.spawned.0.elapsed();
         let mut text = format!(
             "worker {} (pid {}) {status} after {after:.1?}",
@@ -200,7 +200,7 @@ impl Process {
         } else if self.is_wanted()
             && matches!(
                 status,
-                ExitStatus::Signal {
+                WorkerExit::Signal {
                     signal: nix::libc::SIGKILL,
                     ..
                 }

@@ -9,7 +9,7 @@ use crate::protocol::state::Unreadable;
 type Parts = (
     ((Program, u8), (Option<Credentials>, Snapshot)),
     (
-        (BTreeMap<Slot, (WorkerInfo, ExitStatus)>, VecDeque<String>),
+        (BTreeMap<Slot, (WorkerInfo, WorkerExit)>, VecDeque<String>),
         Vec<Command>,
     ),
 );
