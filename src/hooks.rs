@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
+use crate::policy::Outcome;
 use crate::row::Totals;
 
 mod timed;
@@ -157,8 +158,8 @@ pub enum Notice {
     Draining,
     /// No worker is left.
     Finished {
-        /// How it came to that: `drained`, `stopped`, `never-ready`, `crash-limit`, ...
-        outcome: String,
+        /// How the server ended.
+        outcome: Outcome,
         /// What all workers have done.
         totals: Totals,
     },

@@ -327,21 +327,10 @@ impl Master {
     fn finish(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.listeners.close();
         self.listeners.close_inboxes();
-        let name = match outcome {
-            Outcome::Drained => "drained",
-            Outcome::Stopped => "stopped",
-            Outcome::NeverReady => "never-ready",
-            Outcome::CrashLimit { .. } => "crash-limit",
-            Outcome::Misconfigured => "misconfigured",
-            Outcome::HookRefused => "hook-refused",
-        };
         let rows = self.workers.processes.values().map(|process| &process.row);
         let totals = self.workers.scoreboard.totals(rows);
-        tracing::info!("{name}: {totals}");
-        self.observers.notify(&Notice::Finished {
-            outcome: name.to_owned(),
-            totals,
-        });
+        tracing::info!("{outcome}: {totals}");
+        self.observers.notify(&Notice::Finished { outcome, totals });
         let failures = self.failures.recent.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),

@@ -1,4 +1,4 @@
-//! What the supervisor asks of the master: actions, notices, and the outcome of the server.
+//! What the supervisor asks of the master: actions and notices.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
+use crate::policy::Outcome;
 
 /// One thing for the master to do. The master does them in the order in which they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,23 +114,6 @@ pub(crate) enum Abandoned {
     ExecFailed,
     /// The server ends.
     Stopping,
-}
-
-/// How the server ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
-    /// It was asked to drain, and every worker has left.
-    Drained,
-    /// It was asked to stop now, or asked twice to drain.
-    Stopped,
-    /// At the first start the first worker of every slot failed before any worker was ready.
-    NeverReady,
-    /// More crashes than the limit allows.
-    CrashLimit { crashes: u32, per: Duration },
-    /// A worker said that its configuration is wrong.
-    Misconfigured,
-    /// A hook refused.
-    HookRefused,
 }
 
 impl fmt::Display for Abandoned {

@@ -40,11 +40,12 @@ use std::num::NonZeroU16;
 
 use crate::id::{Generation, Slot, WorkerId};
 
-pub(crate) use self::action::{Abandoned, Action, Change, Outcome};
+pub(crate) use self::action::{Abandoned, Action, Change};
 pub(crate) use self::event::{Event, Exit, Step, Stop};
 pub(crate) use self::policy::{Backoff, CrashLimit, Policy};
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
+pub(crate) use crate::policy::Outcome;
 
 use self::crash::{CrashWindow, Jitter};
 use self::policy::{LEAVING_MAX, MAX_WORKERS};

@@ -225,7 +225,7 @@ impl Hooks for Told {
 
     fn notice(&mut self, notice: &Notice) {
         if let Notice::Finished { outcome, .. } = notice {
-            Self::tell("notice", json!(outcome));
+            Self::tell("notice", json!(outcome.to_string()));
         }
     }
 

@@ -8,6 +8,7 @@ use sd_notify::NotifyState;
 use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
+use crate::policy::Outcome;
 
 /// What was reported to the manager.
 #[derive(Debug, Default)]
@@ -31,7 +32,7 @@ enum Stage {
     Serving,
     Reloading(Generation),
     Draining,
-    Finished(String),
+    Finished(Outcome),
 }
 
 impl Report {
@@ -65,7 +66,7 @@ impl Report {
                 Some(self.say(&[NotifyState::Stopping]))
             }
             Notice::Finished { outcome, .. } => {
-                self.stage = Stage::Finished(outcome.clone());
+                self.stage = Stage::Finished(*outcome);
                 Some(self.say(&[NotifyState::Stopping]))
             }
             Notice::WorkerReady(worker) => {
@@ -270,7 +271,7 @@ mod tests {
         let generation = Generation(2);
         assert_eq!(lines(Notice::ReloadStarted { generation }), "");
         assert_eq!(lines(Notice::ReloadFinished { generation }), "");
-        let outcome = "drained".to_owned();
+        let outcome = Outcome::Drained;
         let totals = crate::row::Totals::default();
         let finished = lines(Notice::Finished { outcome, totals });
         assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");

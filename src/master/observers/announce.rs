@@ -98,7 +98,7 @@ fn fields(notice: &Notice) -> Value {
         Notice::Finished { outcome, totals } => {
             let [.., server_errors] = totals.responses;
             json!({
-                "outcome": outcome,
+                "outcome": outcome.to_string(),
                 "requests": totals.requests,
                 "connections": totals.connections,
                 "handed_over": totals.handed_over,
