@@ -17,6 +17,9 @@ mod drain;
 #[path = "../src/id.rs"]
 mod id;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
+#[path = "../src/policy.rs"]
+mod policy;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
 #[path = "../src/record.rs"]
 mod record;
 #[allow(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::policy::{Backoff, CrashLimit};
 use crate::proxy::Network;
 
 /// The shortest hang timeout: ten heartbeats. Below this a busy machine looks like a hang.
@@ -46,49 +47,6 @@ pub enum WorkerRequests {
     /// ([`Worker::recycle`](crate::Worker::recycle)). A request to stop, resize or upgrade the
     /// server is refused.
     Renewal,
-}
-
-/// How many crashes end the server: more than `max` within `per`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CrashLimit {
-    /// Crashes that are still tolerated within `per`.
-    pub max: u32,
-    /// The sliding window.
-    pub per: Duration,
-}
-
-impl Default for CrashLimit {
-    /// 10 crashes in 60 seconds.
-    fn default() -> Self {
-        Self {
-            max: 10,
-            per: Duration::from_secs(60),
-        }
-    }
-}
-
-/// How long a slot rests between its crashes: not at all after the first, then `first`, doubling up
-/// to `max`, each pause with jitter. Workers that exit with 0, leave or ask to be replaced within a
-/// second of being ready make it rest in the same way, and are not counted as crashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
-    /// The pause after the second crash in a row.
-    pub first: Duration,
-    /// The longest pause.
-    pub max: Duration,
-    /// A worker that served for this long has proven its slot: the count begins anew.
-    pub reset_after: Duration,
-}
-
-impl Default for Backoff {
-    /// 100 ms, 30 s, 60 s.
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(100),
-            max: Duration::from_secs(30),
-            reset_after: Duration::from_secs(60),
-        }
-    }
 }
 
 /// Everything the master and the workers need to know, HTTP apart.

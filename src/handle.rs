@@ -7,15 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::address::Address;
-
-/// How a server ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Finish what is open, at most for the drain timeout.
-    Drain,
-    /// Cut what is open.
-    Now,
-}
+use crate::policy::Stop;
 
 /// What a [`Handle`] asks of the master; the same bytes travel from a worker through its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

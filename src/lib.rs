@@ -172,11 +172,9 @@ mod worker;
 pub use hyper::service::service_fn;
 
 pub use crate::address::{Address, AddressError, Peer};
-pub use crate::config::{
-    Backoff, Balance, CrashLimit, HANG_TIMEOUT_MIN, Listeners, WorkerRequests,
-};
+pub use crate::config::{Balance, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
-pub use crate::handle::{Handle, Stop};
+pub use crate::handle::Handle;
 pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, WorkerInfo};
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
@@ -186,7 +184,7 @@ pub use crate::http::{
 #[cfg(feature = "tls")]
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
-pub use crate::policy::Outcome;
+pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};
 pub use crate::proxy::{Forwarded, Network, NetworkError};

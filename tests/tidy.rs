@@ -40,10 +40,12 @@ const FLOORS: &[(&str, u8)] = &[
 /// Rooms of one floor that may use each other.
 const BESIDE: &[(&str, &str)] = &[
     ("config", "address"),
+    ("config", "policy"),
     ("config", "proxy"),
     ("drain", "record"),
     ("error", "address"),
     ("handle", "address"),
+    ("handle", "policy"),
     ("hooks", "address"),
     ("hooks", "error"),
     ("hooks", "id"),

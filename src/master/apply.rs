@@ -13,7 +13,8 @@ use crate::master::Master;
 use crate::master::workers::outbox::{Message, SendFailed};
 use crate::master::workers::process::{EndRequest, Process};
 use crate::master::workers::spawn::{Image, with_causes};
-use crate::supervisor::{Abandoned, Action, Change, Event, Outcome};
+use crate::policy::Outcome;
+use crate::supervisor::{Abandoned, Action, Change, Event};
 
 impl Master {
     /// Carries out one action. The last one returns the outcome.

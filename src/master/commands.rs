@@ -92,7 +92,7 @@ mod tests {
     use std::num::NonZeroU16;
 
     use super::*;
-    use crate::handle::Stop;
+    use crate::policy::Stop;
 
     /// Stop, resize, upgrade, reload, reopen logs.
     fn judged(allowed: Option<WorkerRequests>, user: User) -> [Judgement; 5] {

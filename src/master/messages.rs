@@ -1,12 +1,12 @@
 //! Receives what workers and handles send. The number of messages of a worker in one turn is
 //! limited, so that a worker that never stops sending does not keep the master from other work.
 
-use crate::handle::{Command, Stop};
+use crate::handle::Command;
 use crate::id::WorkerId;
 use crate::master::Master;
 use crate::master::workers::process::{Process, Recv};
 use crate::protocol::channel::ToMaster;
-use crate::supervisor::{self, Event};
+use crate::supervisor::Event;
 
 /// How many messages of one worker the master receives before signals and other workers have their
 /// turn. A worker that works as it should sends one or two at a time.
@@ -71,10 +71,7 @@ impl Master {
         match command {
             Command::Reload => self.handle_event(Event::ReloadAsked),
             Command::Upgrade => self.handle_event(Event::Upgrade),
-            Command::Stop(Stop::Drain) => {
-                self.handle_event(Event::Stop(supervisor::Stop::Drain));
-            }
-            Command::Stop(Stop::Now) => self.handle_event(Event::Stop(supervisor::Stop::Now)),
+            Command::Stop(stop) => self.handle_event(Event::Stop(stop)),
             Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
             Command::ReopenLogs => self.reopen_logs(),
         }

@@ -47,10 +47,11 @@ use crate::master::tls::Secrets;
 use crate::master::upgrade::{Program, Upgrade};
 use crate::master::workers::Workers;
 use crate::master::workers::spawn::Spawner;
+use crate::policy::Outcome;
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::supervisor::{self, Event, Outcome, Policy, Supervisor, Time};
+use crate::supervisor::{Event, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
@@ -219,20 +220,12 @@ fn warn_of_root(config: &Config) {
 }
 
 fn policy(config: &Config, workers: NonZeroU16) -> Policy {
-    let (limit, backoff) = (config.crash_limit, config.backoff);
     Policy {
         workers,
         drain_timeout: config.drain_timeout,
         ready_timeout: config.ready_timeout,
-        crash_limit: supervisor::CrashLimit {
-            max: limit.max,
-            per: limit.per,
-        },
-        backoff: supervisor::Backoff {
-            first: backoff.first,
-            max: backoff.max,
-            reset_after: backoff.reset_after,
-        },
+        crash_limit: config.crash_limit,
+        backoff: config.backoff,
         reload_batch: config.reload_batch,
         seed: u64::from(std::process::id()),
         ..Policy::default()

@@ -2,7 +2,8 @@
 
 use nix::sys::signal::Signal;
 
-use crate::supervisor::{Event, Step, Stop};
+use crate::policy::Stop;
+use crate::supervisor::{Event, Step};
 
 /// What a signal means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) enum SignalMeaning {
 pub(crate) fn meaning(signal: Signal) -> SignalMeaning {
     match signal {
         Signal::SIGTERM | Signal::SIGQUIT => SignalMeaning::Supervise(Event::Stop(Stop::Drain)),
-        Signal::SIGINT => SignalMeaning::Supervise(Event::Stop(Stop::Interrupt)),
+        Signal::SIGINT => SignalMeaning::Supervise(Event::Interrupt),
         Signal::SIGHUP => SignalMeaning::Supervise(Event::ReloadAsked),
         Signal::SIGUSR2 => SignalMeaning::Supervise(Event::Upgrade),
         Signal::SIGTTIN => SignalMeaning::Supervise(Event::ResizeBy(Step::More)),

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
-use crate::config::{Backoff, Balance, CrashLimit, Listeners, WorkerRequests};
+use crate::config::{Balance, Listeners, WorkerRequests};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
 #[cfg(feature = "tls")]
 use crate::http::Tls;
+use crate::policy::{Backoff, CrashLimit};
 use crate::proxy::Network;
 
 impl Prefork {

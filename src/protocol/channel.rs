@@ -304,7 +304,7 @@ impl ToMaster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::handle::Stop;
+    use crate::policy::Stop;
 
     #[test]
     fn a_last_message_arrives_though_the_worker_has_read_none() {

@@ -16,23 +16,28 @@ const SAME_ASK: Duration = Duration::from_secs(1);
 
 impl Supervisor {
     pub(super) fn stop(&mut self, stop: Stop) {
+        match (stop, self.phase) {
+            (Stop::Drain, _) => self.drain_server(SAME_ASK),
+            (Stop::Now, Phase::Finished) => {}
+            (Stop::Now, Phase::Draining { outcome, .. }) => self.hasten(outcome),
+            (Stop::Now, _) => self.end(Outcome::Stopped, Urgency::Hastened),
+        }
+    }
+
+    /// Drains; or kills, if an ask came before, but not within `same_ask` of the first one.
+    pub(super) fn drain_server(&mut self, same_ask: Duration) {
         let asked = Urgency::Asked { at: self.now };
-        match (self.phase, stop) {
-            (Phase::Finished, _) => {}
-            (Phase::Draining { outcome, urgency }, Stop::Drain | Stop::Interrupt) => {
-                match urgency {
-                    Urgency::Unasked => {
-                        let urgency = asked;
-                        self.phase = Phase::Draining { outcome, urgency };
-                    }
-                    Urgency::Asked { at }
-                        if stop == Stop::Drain && self.now.since(at) < SAME_ASK => {}
-                    Urgency::Asked { .. } | Urgency::Hastened => self.hasten(outcome),
+        match self.phase {
+            Phase::Finished => {}
+            Phase::Draining { outcome, urgency } => match urgency {
+                Urgency::Unasked => {
+                    let urgency = asked;
+                    self.phase = Phase::Draining { outcome, urgency };
                 }
-            }
-            (Phase::Draining { outcome, .. }, Stop::Now) => self.hasten(outcome),
-            (_, Stop::Drain | Stop::Interrupt) => self.end(Outcome::Drained, asked),
-            (_, Stop::Now) => self.end(Outcome::Stopped, Urgency::Hastened),
+                Urgency::Asked { at } if self.now.since(at) < same_ask => {}
+                Urgency::Asked { .. } | Urgency::Hastened => self.hasten(outcome),
+            },
+            _ => self.end(Outcome::Drained, asked),
         }
     }
 

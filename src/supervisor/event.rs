@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 
 use crate::id::{Slot, WorkerId};
+use crate::policy::Stop;
 
 /// One thing that happened. Events may come in any order: the supervisor ignores what does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,8 +21,12 @@ pub(crate) enum Event {
     Resize(NonZeroU16),
     /// Have one slot more or one fewer (TTIN, TTOU).
     ResizeBy(Step),
-    /// End the server.
+    /// End the server (TERM, QUIT, a handle). After any event that ends it, a second one is a
+    /// `Stop::Now`, unless it is a `Stop::Drain` within a second of the first: that is the same
+    /// ask.
     Stop(Stop),
+    /// As `Stop::Drain`, asked by a person at a terminal (INT): a second ask counts at once.
+    Interrupt,
 
     /// The process of this worker exists. The worker is not ready yet.
     Spawned(WorkerId),
@@ -54,19 +59,6 @@ pub(crate) enum Step {
     More,
     /// One slot fewer, down to 1.
     Fewer,
-}
-
-/// How to end the server. A second `Stop` of any kind counts as `Stop::Now`. The exception is a
-/// second `Stop::Drain` that comes so soon that it repeats the first one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Stop {
-    /// Finish the open work first, within the drain timeout (TERM, QUIT, a handle).
-    Drain,
-    /// As `Drain`, asked by a person at a terminal (INT). A second one counts however soon it
-    /// comes.
-    Interrupt,
-    /// Kill every worker.
-    Now,
 }
 
 /// What the end of a worker's process means.

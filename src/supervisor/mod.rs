@@ -37,15 +37,16 @@ mod worker;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use crate::id::{Generation, Slot, WorkerId};
+use crate::policy::{Outcome, Stop};
 
 pub(crate) use self::action::{Abandoned, Action, Change};
-pub(crate) use self::event::{Event, Exit, Step, Stop};
-pub(crate) use self::policy::{Backoff, CrashLimit, Policy};
+pub(crate) use self::event::{Event, Exit, Step};
+pub(crate) use self::policy::Policy;
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
-pub(crate) use crate::policy::Outcome;
 
 use self::crash::{CrashWindow, Jitter};
 use self::policy::{LEAVING_MAX, MAX_WORKERS};
@@ -146,6 +147,7 @@ impl Supervisor {
             Event::Resize(workers) => self.resize(workers),
             Event::ResizeBy(step) => self.resize_by(step),
             Event::Stop(stop) => self.stop(stop),
+            Event::Interrupt => self.drain_server(Duration::ZERO),
             // The worker's deadline runs from its `Spawn`.
             Event::Spawned(_) => {}
             Event::SpawnFailed(worker) => self.gone(worker, Exit::Crash, Abandoned::NotSpawned),

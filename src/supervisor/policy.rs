@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id;
+use crate::policy::{Backoff, CrashLimit};
 
 /// The most slots. It bounds what a `Resize` can ask for. It also keeps a worker within a usual
 /// limit on descriptors, because a worker may have to adopt the listeners and inboxes of all other
@@ -55,29 +56,6 @@ pub(crate) struct Policy {
     pub(crate) seed: u64,
 }
 
-/// More than `max` crashes within `per` end the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct CrashLimit {
-    /// The most crashes within `per` that do not end the server.
-    pub(crate) max: u32,
-    /// The length of the sliding window.
-    pub(crate) per: Duration,
-}
-
-/// The pauses between one slot's crash and its respawn: none after the first crash, then `first`,
-/// doubling up to `max`, each with jitter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Backoff {
-    /// The pause after the second crash in a row. Default: 100 ms.
-    pub(crate) first: Duration,
-    /// The longest pause. Short, because a slot's listener goes on receiving connections.
-    /// Default: 30 s.
-    pub(crate) max: Duration,
-    /// After a worker has served for this long, its slot's crashes are counted from zero again.
-    /// Default: 60 s.
-    pub(crate) reset_after: Duration,
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -90,25 +68,6 @@ impl Default for Policy {
             backoff: Backoff::default(),
             reload_batch: NonZeroU16::MIN,
             seed: 1,
-        }
-    }
-}
-
-impl Default for CrashLimit {
-    fn default() -> Self {
-        Self {
-            max: 10,
-            per: Duration::from_secs(60),
-        }
-    }
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(100),
-            max: Duration::from_secs(30),
-            reset_after: Duration::from_secs(60),
         }
     }
 }

@@ -145,12 +145,12 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::handle::Stop;
     use crate::id::Generation;
     use crate::keyring::Keyring;
     use crate::master::init::inherited::Inherited;
     use crate::master::listeners::Listeners;
     use crate::master::workers::process::{EndRequest, MasterSide};
+    use crate::policy::Stop;
     use crate::protocol::channel::{Channel, ToMaster};
     use crate::protocol::scoreboard::{Page, Scoreboard};
     use crate::protocol::state::Versions;

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU16;
 
 use crate::id::WorkerId;
+use crate::policy::CrashLimit;
 use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life, Role, rule};
 use crate::supervisor::*;
@@ -173,7 +174,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
         Event::ResizeBy(Step::More),
         Event::ResizeBy(Step::Fewer),
         Event::Stop(Stop::Drain),
-        Event::Stop(Stop::Interrupt),
+        Event::Interrupt,
         Event::Stop(Stop::Now),
         Event::HookRefused,
         Event::CanaryIncompatible,

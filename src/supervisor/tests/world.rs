@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use crate::id::WorkerId;
+use crate::policy::CrashLimit;
 use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life};
 use crate::supervisor::*;

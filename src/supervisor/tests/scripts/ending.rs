@@ -36,17 +36,18 @@ fn a_worker_that_does_not_drain_is_killed_and_the_outcome_is_still_drained() {
 #[test]
 fn a_second_stop_kills() {
     let (at_once, later) = (0, 1);
+    let (drain, now) = (Event::Stop(Stop::Drain), Event::Stop(Stop::Now));
     for (first, second, when) in [
-        (Stop::Drain, Stop::Drain, later),
-        (Stop::Drain, Stop::Interrupt, at_once),
-        (Stop::Drain, Stop::Now, at_once),
-        (Stop::Interrupt, Stop::Interrupt, at_once),
-        (Stop::Interrupt, Stop::Drain, later),
+        (drain, drain, later),
+        (drain, Event::Interrupt, at_once),
+        (drain, now, at_once),
+        (Event::Interrupt, Event::Interrupt, at_once),
+        (Event::Interrupt, drain, later),
     ] {
         let mut world = World::serving(2);
-        world.event(Event::Stop(first)).at(when).forget();
-        world.event(Event::Stop(second)).expect([kill(1), kill(2)]);
-        world.event(Event::Stop(second)).expect([]);
+        world.event(first).at(when).forget();
+        world.event(second).expect([kill(1), kill(2)]);
+        world.event(second).expect([]);
         world
             .exited(1, Exit::Crash)
             .exited(2, Exit::Crash)
@@ -56,9 +57,9 @@ fn a_second_stop_kills() {
 
 #[test]
 fn a_second_drain_within_a_second_repeats_the_first() {
-    for first in [Stop::Drain, Stop::Interrupt] {
+    for first in [Event::Stop(Stop::Drain), Event::Interrupt] {
         let mut world = World::serving(1);
-        world.at(7).event(Event::Stop(first)).forget();
+        world.at(7).event(first).forget();
         world.event(Event::Stop(Stop::Drain)).expect([]);
         world.at_time(world.now + Duration::from_millis(999));
         world.event(Event::Stop(Stop::Drain)).expect([]);
@@ -94,7 +95,7 @@ fn a_server_that_ends_because_of_an_error_keeps_its_outcome_when_stopped() {
         .event(Event::Stop(Stop::Drain))
         .event(Event::HookRefused)
         .expect([]);
-    world.event(Event::Stop(Stop::Interrupt)).expect([kill(1)]);
+    world.event(Event::Interrupt).expect([kill(1)]);
     world
         .exited(1, Exit::Crash)
         .expect([finish(Outcome::HookRefused)]);

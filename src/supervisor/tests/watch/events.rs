@@ -12,7 +12,6 @@ use crate::supervisor::*;
 impl Watch {
     pub(in crate::supervisor::tests) fn event(&mut self, event: Event, now: Time) {
         self.waited(now);
-        let due = |end: End| end.max(End::Due);
         match event {
             Event::Ready(id) => self.is_ready(id),
             Event::SpawnFailed(id) => self.is_gone(id, Exit::Crash),
@@ -42,23 +41,21 @@ impl Watch {
                 let workers = NonZeroU16::new(self.workers.get() - 1).unwrap_or(self.workers);
                 self.resized(workers);
             }
-            Event::Stop(stop) => {
-                self.stopped(stop);
-                self.end = due(self.end);
-            }
-            Event::HookRefused => self.end = due(self.end),
+            Event::Stop(Stop::Drain) => self.stopped(1, Duration::from_secs(1)),
+            Event::Interrupt => self.stopped(1, Duration::ZERO),
+            Event::Stop(Stop::Now) => self.stopped(2, Duration::ZERO),
+            Event::HookRefused => self.end = self.end.max(End::Due),
             _ => {}
         }
     }
 
-    fn stopped(&mut self, stop: Stop) {
+    /// Counts an ask to end, unless it is the same as the first.
+    fn stopped(&mut self, weight: u32, same_ask: Duration) {
         let first = *self.first_stop.get_or_insert(self.now);
-        let again = self.stops > 0 && self.now.since(first) < Duration::from_secs(1);
-        self.stops += match stop {
-            Stop::Drain if again => 0,
-            Stop::Drain | Stop::Interrupt => 1,
-            Stop::Now => 2,
-        };
+        if self.stops == 0 || self.now.since(first) >= same_ask {
+            self.stops += weight;
+        }
+        self.end = self.end.max(End::Due);
     }
 
     pub(super) fn resized(&mut self, workers: NonZeroU16) {
