@@ -17,6 +17,7 @@ const UNIX_PATH_MAX: usize = 107;
 /// notice tells which port it chose. IPv6 listeners take IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind
 /// `0.0.0.0` as well to have both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Address {
     /// An IPv4 or IPv6 address and port.
     Tcp(SocketAddr),

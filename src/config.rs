@@ -13,6 +13,7 @@ pub const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How the workers share an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Listeners {
     /// One `SO_REUSEPORT` listener for each slot (socket(7)): the kernel spreads new connections,
     /// no two workers are woken for the same one. Unix sockets are always shared. The default.
@@ -24,6 +25,7 @@ pub enum Listeners {
 
 /// Whether connections move between workers so that none has much more to do than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Balance {
     /// Four times a second a worker that serves more connections than another gives it some, as
     /// soon as each has been answered; their clients notice nothing. What counts are the
@@ -39,6 +41,7 @@ pub enum Balance {
 
 /// What the master does when a worker asks for it by its [`Handle`](crate::Handle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WorkerRequests {
     /// All that a handle can ask for, but no upgrade if workers run as another user than the
     /// master: the master would execute a program because that user says so.

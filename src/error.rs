@@ -31,6 +31,7 @@ pub enum Error {
     /// A setting that cannot work, found before anything was bound.
     Config(String),
     /// An address that cannot be listened on.
+    #[non_exhaustive]
     Bind {
         /// The address as it was given.
         address: Address,
@@ -38,11 +39,13 @@ pub enum Error {
         source: io::Error,
     },
     /// At the first start every slot's worker failed before it was ready.
+    #[non_exhaustive]
     NeverReady {
         /// The reasons the last workers gave, newest last.
         deaths: Vec<String>,
     },
     /// Workers crashed more often than the crash limit allows.
+    #[non_exhaustive]
     CrashLimit {
         /// How many crashes there were.
         crashes: u32,
@@ -52,11 +55,13 @@ pub enum Error {
         deaths: Vec<String>,
     },
     /// A worker exited with [`EXIT_MISCONFIGURED`].
+    #[non_exhaustive]
     Misconfigured {
         /// How the last workers died, newest last.
         deaths: Vec<String>,
     },
     /// A hook refused to go on.
+    #[non_exhaustive]
     Hook {
         /// The hook's name.
         hook: &'static str,
@@ -71,6 +76,7 @@ pub enum Error {
     /// [`Prefork::in_process`]: crate::Prefork::in_process
     App(BoxError),
     /// A system call failed that a running server cannot do without.
+    #[non_exhaustive]
     System {
         /// The call, by its man page.
         call: &'static str,

@@ -27,12 +27,26 @@ pub struct WorkerInfo {
     pub pid: u32,
 }
 
+impl WorkerInfo {
+    /// For tests of [`Hooks`]: the server makes its own.
+    #[must_use]
+    pub fn new(slot: Slot, generation: Generation, pid: u32) -> Self {
+        Self {
+            slot,
+            generation,
+            pid,
+        }
+    }
+}
+
 /// How the process of a worker ended (wait(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WorkerExit {
     /// It called exit(3) with this code.
     Code(i32),
     /// This signal ended it.
+    #[non_exhaustive]
     Signal {
         /// The signal's number (signal(7)).
         signal: i32,
@@ -55,6 +69,7 @@ pub enum Core {
 #[non_exhaustive]
 pub enum Notice {
     /// Every slot has had a ready worker; said once, and not again after an upgrade.
+    #[non_exhaustive]
     Serving {
         /// What is listened on; a port 0 has become the real one.
         addresses: Vec<Address>,
@@ -74,6 +89,7 @@ pub enum Notice {
     /// [`Prefork::hang_timeout`](crate::Prefork::hang_timeout).
     WorkerHung(WorkerInfo),
     /// A worker process has ended.
+    #[non_exhaustive]
     WorkerExited {
         /// Which.
         worker: WorkerInfo,
@@ -83,6 +99,7 @@ pub enum Notice {
         cut: u32,
     },
     /// A slot without a serving worker is accepted for by the worker of the slot `by`.
+    #[non_exhaustive]
     Adopted {
         /// The slot whose listeners are adopted.
         slot: Slot,
@@ -91,6 +108,7 @@ pub enum Notice {
     },
     /// An adoption has failed: the worker of the slot `by` had no descriptors left, or did not
     /// hear. Another worker is told to; if there is none, the same one after a second.
+    #[non_exhaustive]
     NotAdopted {
         /// The slot whose listeners were to be adopted.
         slot: Slot,
@@ -98,6 +116,7 @@ pub enum Notice {
         by: Slot,
     },
     /// The end of an adoption.
+    #[non_exhaustive]
     Released {
         /// The slot whose own worker accepts again.
         slot: Slot,
@@ -106,6 +125,7 @@ pub enum Notice {
     },
     /// A worker, or another program that had it, had shut a listener down (shutdown(2)); it listens
     /// again, without the connections that waited in its queue.
+    #[non_exhaustive]
     ListenerReopened {
         /// Its address.
         address: Address,
@@ -114,6 +134,7 @@ pub enum Notice {
     },
     /// A slot waits before the next spawn: its workers crash in a row, or exit with 0, leave or
     /// ask to be replaced within a second of being ready.
+    #[non_exhaustive]
     BackingOff {
         /// The slot.
         slot: Slot,
@@ -122,11 +143,13 @@ pub enum Notice {
     },
     /// A reload has begun, or one that runs is to reach this generation now. Each finished upgrade
     /// is followed by one.
+    #[non_exhaustive]
     ReloadStarted {
         /// The generation it leads to.
         generation: Generation,
     },
     /// Every slot is served by the new generation.
+    #[non_exhaustive]
     ReloadFinished {
         /// That generation.
         generation: Generation,
@@ -134,6 +157,7 @@ pub enum Notice {
     /// The new generation could not start, or the server ends. Slots that had been replaced keep
     /// their new workers, the old ones serve on in the others. If a file for TLS is bad no worker
     /// was started, and the next reload is of the same generation.
+    #[non_exhaustive]
     ReloadAbandoned {
         /// The generation that failed.
         generation: Generation,
@@ -145,11 +169,13 @@ pub enum Notice {
     /// The master is that binary now, and replaces the other workers; told by the new image.
     UpgradeFinished,
     /// The server goes on as it was.
+    #[non_exhaustive]
     UpgradeAbandoned {
         /// What went wrong.
         why: String,
     },
     /// The number of slots has changed.
+    #[non_exhaustive]
     Resized {
         /// How many there are now.
         workers: u16,
@@ -157,6 +183,7 @@ pub enum Notice {
     /// The server has been asked to end and finishes what is open.
     Draining,
     /// No worker is left.
+    #[non_exhaustive]
     Finished {
         /// How the server ended.
         outcome: Outcome,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Stop {
     /// Finish what is open, at most for the drain timeout.
     Drain,
@@ -14,6 +15,7 @@ pub enum Stop {
 
 /// More than `max` crashes within `per` end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct CrashLimit {
     /// So many crashes within `per` do not end the server.
     pub max: u32,
@@ -21,33 +23,69 @@ pub struct CrashLimit {
     pub per: Duration,
 }
 
-impl Default for CrashLimit {
-    /// 10 crashes in 60 seconds.
-    fn default() -> Self {
-        Self {
-            max: 10,
-            per: Duration::from_secs(60),
-        }
+impl CrashLimit {
+    /// More than `max` crashes within `per` end the server.
+    #[must_use]
+    pub const fn new(max: u32, per: Duration) -> Self {
+        Self { max, per }
     }
 }
 
-/// How long a slot rests between its crashes: not at all after the first, then `first`, doubling up
-/// to `max`, each pause with jitter. Workers that exit with 0, leave or ask to be replaced within a
-/// second of being ready make it rest in the same way, and are not counted as crashes.
+impl Default for CrashLimit {
+    /// 10 crashes in 60 seconds.
+    fn default() -> Self {
+        Self::new(10, Duration::from_secs(60))
+    }
+}
+
+/// How long a slot waits after a crash until it has a new worker: not at all after the first crash,
+/// then [`first`](Self::first), and after each further one twice as long, up to
+/// [`max`](Self::max). Each pause is shortened by chance, to no less than its half. A worker that
+/// exits with 0, leaves or asks to be replaced within a second of being ready makes its slot wait
+/// in the same way, and is not counted as a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
 pub struct Backoff {
+    pub(crate) first: Duration,
+    pub(crate) max: Duration,
+    pub(crate) reset_after: Duration,
+}
+
+impl Backoff {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// The pause after the second crash in a row.
-    pub first: Duration,
+    ///
+    /// Default: 100 ms.
+    pub fn first(mut self, pause: Duration) -> Self {
+        self.first = pause;
+        self
+    }
+
     /// The longest pause.
-    pub max: Duration,
-    /// A worker that served for this long has proven its slot: the count begins anew.
-    pub reset_after: Duration,
+    ///
+    /// Default: 30 s.
+    pub fn max(mut self, pause: Duration) -> Self {
+        self.max = pause;
+        self
+    }
+
+    /// When a worker has served for this long, the crashes before it are forgotten.
+    ///
+    /// Default: 60 s.
+    pub fn reset_after(mut self, served: Duration) -> Self {
+        self.reset_after = served;
+        self
+    }
 }
 
 impl Default for Backoff {
-    /// 100 ms, 30 s, 60 s.
     fn default() -> Self {
         Self {
+            // Short, because the slot's listener goes on receiving connections.
             first: Duration::from_millis(100),
             max: Duration::from_secs(30),
             reset_after: Duration::from_secs(60),

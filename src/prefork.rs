@@ -63,6 +63,7 @@ enum Processes {
 
 /// What this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Role {
     /// A user or a service manager has started it, or it was upgraded in place. It will supervise.
     Master,

@@ -101,11 +101,7 @@ mod tests {
             tell: |hook, _| TOLD.with_borrow_mut(|told| told.push(hook)),
         };
         let (slot, generation) = (Slot(0), Generation::FIRST);
-        let worker = WorkerInfo {
-            slot,
-            generation,
-            pid: 1,
-        };
+        let worker = WorkerInfo::new(slot, generation, 1);
         let mut command = WorkerCommand::default();
         assert!(hooks.worker_command(slot, generation, &mut command).is_ok());
         assert!(hooks.worker_spawned(&worker).is_ok());

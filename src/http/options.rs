@@ -42,6 +42,7 @@ pub struct Http {
 
 /// Whether a connection may carry more than one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeepAlive {
     /// As many as the client likes.
     Enabled,
@@ -51,6 +52,7 @@ pub enum KeepAlive {
 
 /// Whether responses carry `Date` (RFC 9110 6.6.1) if the handler did not set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DateHeader {
     /// They do.
     Sent,
@@ -61,6 +63,7 @@ pub enum DateHeader {
 /// Whether HTTP/2 (RFC 9113) is served beside HTTP/1.
 #[cfg(feature = "http2")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Http2 {
     /// To clients that know it beforehand: their first bytes are its preface (RFC 9113 3.3).
     /// `Upgrade: h2c` is not heard; RFC 9113 has retired it.

@@ -11,6 +11,7 @@ use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// How many CPUs this process may use, and which rule decided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cpus {
     /// How many; at least 1.
     pub usable: usize,

@@ -121,10 +121,7 @@ pub(crate) async fn hello(_request: Request) -> Result<Response, Infallible> {
 
 /// Accepts, and dies.
 fn crashes() -> Result<(), Error> {
-    let limit = CrashLimit {
-        max: 3,
-        per: Duration::from_secs(60),
-    };
+    let limit = CrashLimit::new(3, Duration::from_secs(60));
     server()
         .workers(1)
         .crash_limit(limit)
@@ -163,10 +160,7 @@ mod fn_service {
 }
 
 /// Of apps that do not crash.
-const ONE_CRASH: CrashLimit = CrashLimit {
-    max: 1,
-    per: Duration::from_secs(60),
-};
+const ONE_CRASH: CrashLimit = CrashLimit::new(1, Duration::from_secs(60));
 
 /// Serves one connection a life.
 fn leaves() -> Result<(), Error> {

@@ -208,11 +208,10 @@ pub(crate) fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
 
 /// Its slots never pause.
 pub(crate) fn untiring() -> Result<(), Error> {
-    let backoff = Backoff {
-        first: Duration::ZERO,
-        max: Duration::ZERO,
-        reset_after: Duration::ZERO,
-    };
+    let backoff = Backoff::new()
+        .first(Duration::ZERO)
+        .max(Duration::ZERO)
+        .reset_after(Duration::ZERO);
     let server = apps::server().backoff(backoff);
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }

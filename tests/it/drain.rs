@@ -289,11 +289,10 @@ pub(crate) fn times_without_end_are_fine() {
 
 /// Each of its times is without end.
 pub(crate) fn endless() -> Result<(), Error> {
-    let backoff = Backoff {
-        first: Duration::MAX,
-        max: Duration::MAX,
-        reset_after: Duration::MAX,
-    };
+    let backoff = Backoff::new()
+        .first(Duration::MAX)
+        .max(Duration::MAX)
+        .reset_after(Duration::MAX);
     let http = Http::new()
         .header_timeout(Duration::MAX)
         .body_timeout(Duration::MAX)

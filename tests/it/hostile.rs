@@ -64,10 +64,7 @@ pub(crate) fn app() -> Result<(), Error> {
     if role() == Role::Worker {
         MEMORY.get_or_init(memory_files);
     }
-    let crashes = CrashLimit {
-        max: 100,
-        per: Duration::from_secs(60),
-    };
+    let crashes = CrashLimit::new(100, Duration::from_secs(60));
     let mut server = apps::server().crash_limit(crashes).hooks(apps::Told);
     if geteuid().is_root() {
         server = server.user("nobody");

@@ -84,10 +84,7 @@ pub(crate) fn slow_slots() -> Result<(), Error> {
 
 /// The workers of all slots but the first fail before they are ready.
 pub(crate) fn crashing_slots() -> Result<(), Error> {
-    let limit = CrashLimit {
-        max: 1000,
-        per: Duration::from_secs(60),
-    };
+    let limit = CrashLimit::new(1000, Duration::from_secs(60));
     let server = apps::server().workers(1).crash_limit(limit);
     server.serve(async |worker: Worker| match worker.slot() {
         Slot(0) => Ok(service_fn(apps::hello)),
@@ -98,11 +95,7 @@ pub(crate) fn crashing_slots() -> Result<(), Error> {
 /// A slot's second crash makes it rest for half an hour or more.
 pub(crate) fn long_pauses() -> Result<(), Error> {
     let pause = Duration::from_secs(3600);
-    let backoff = Backoff {
-        first: pause,
-        max: pause,
-        reset_after: pause,
-    };
+    let backoff = Backoff::new().first(pause).max(pause).reset_after(pause);
     let server = apps::server().backoff(backoff);
     server.serve(async |_| Ok(service_fn(apps::hello)))
 }

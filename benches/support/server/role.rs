@@ -152,14 +152,8 @@ fn prefork(model: Model, workers: NonZeroUsize) -> Prefork {
         })
         .announce_fd(1)
         // `processes` kills workers for as long as criterion wants it to, and each at once.
-        .crash_limit(CrashLimit {
-            max: u32::MAX,
-            ..CrashLimit::default()
-        })
-        .backoff(Backoff {
-            reset_after: Duration::ZERO,
-            ..Backoff::default()
-        })
+        .crash_limit(CrashLimit::new(u32::MAX, Duration::from_secs(60)))
+        .backoff(Backoff::new().reset_after(Duration::ZERO))
 }
 
 /// The master, and in it the workers.

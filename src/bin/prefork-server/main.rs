@@ -73,7 +73,7 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     let unasked = options.processes.user.is_none() && is_master_root();
     let is_local = |address: &Address| match address {
         Address::Tcp(address) => address.ip().is_loopback(),
-        Address::Unix(_) => true,
+        other => matches!(other, Address::Unix(_)),
     };
     let pid = std::process::id().to_string();
     let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
@@ -87,13 +87,11 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
 }
 
 fn is_master_root() -> bool {
-    match role() {
-        Role::Master => geteuid().is_root(),
-        // Its directory is the user's that it runs as (proc(5)).
-        Role::Worker => {
-            fs::metadata(format!("/proc/{}", parent_id())).is_ok_and(|master| master.uid() == 0)
-        }
+    if role() == Role::Master {
+        return geteuid().is_root();
     }
+    // The directory of a process belongs to the user that the process runs as (proc(5)).
+    fs::metadata(format!("/proc/{}", parent_id())).is_ok_and(|master| master.uid() == 0)
 }
 
 fn server(options: &Options, log: SharedLog) -> Prefork {

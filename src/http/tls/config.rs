@@ -56,6 +56,7 @@ pub struct Tls {
 /// Whether a client has to show a certificate. One that it shows must be signed by a CA that was
 /// given, in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClientAuth {
     /// It is asked for one, and served without; handlers see which by [`TlsInfo`].
     Optional,

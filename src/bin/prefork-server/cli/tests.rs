@@ -105,10 +105,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.reload_batch.get(), 2);
     assert_eq!(
         processes.crash_limit,
-        CrashLimit {
-            max: 0,
-            per: Duration::from_secs(3600)
-        }
+        CrashLimit::new(0, Duration::from_secs(3600))
     );
     assert_eq!(processes.hang_timeout, HangTimeout::Never);
     assert_eq!(processes.pid_file, Some("p".into()));

@@ -125,7 +125,7 @@ pub(super) fn crash_limit(text: &str) -> Result<CrashLimit, String> {
             format!("before the slash must be a number up to {CRASHES_MAX}, as in 10/60s")
         })?;
     let per = positive_duration(per).map_err(|error| format!("after the slash: {error}"))?;
-    Ok(CrashLimit { max, per })
+    Ok(CrashLimit::new(max, per))
 }
 
 pub(super) fn target_size(text: &str) -> Result<usize, String> {

@@ -13,14 +13,10 @@ fn values() {
         let text = &*String::from_utf8_lossy(bytes);
         check_durations(text);
         check_sizes(text);
-        if let Ok(CrashLimit { max, per }) = crash_limit(text) {
-            let written = format!("{max}/{}", format_duration(per));
-            assert_eq!(
-                crash_limit(&written),
-                Ok(CrashLimit { max, per }),
-                "{written}"
-            );
-            assert!(max <= CRASHES_MAX && !per.is_zero());
+        if let Ok(limit) = crash_limit(text) {
+            let written = format!("{}/{}", limit.max, format_duration(limit.per));
+            assert_eq!(crash_limit(&written), Ok(limit), "{written}");
+            assert!(limit.max <= CRASHES_MAX && !limit.per.is_zero());
         }
         if let Ok(Workers::Exactly(number)) = workers(text) {
             assert!(usize::from(number.get()) <= MAX_WORKERS);
