@@ -111,7 +111,9 @@ impl Prefork {
     }
 
     /// Adds an address. A server has up to 252, because the listeners of a slot are sent in one
-    /// message (unix(7), `SCM_MAX_FD`). Default: only the first.
+    /// message (unix(7), `SCM_MAX_FD`).
+    ///
+    /// Default: only the first.
     #[must_use]
     pub fn also_bind<A>(mut self, address: A) -> Self
     where

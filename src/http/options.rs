@@ -338,8 +338,6 @@ impl Http {
     ///
     /// Not told are streams of HTTP/2 that are reset, and connections that end without a response.
     ///
-    /// Default: nothing is called.
-    ///
     /// ```
     /// use prefork_server::Http;
     ///
@@ -348,6 +346,8 @@ impl Http {
     ///     println!("{:?} {target:?} {}", refused.connection.client(), refused.status);
     /// });
     /// ```
+    ///
+    /// Default: nothing is called.
     pub fn on_refused(mut self, log: impl Fn(&Refused<'_>) + Send + Sync + 'static) -> Self {
         self.on_refused = OnRefused::new(log);
         self

@@ -14,22 +14,27 @@ use crate::policy::{Backoff, CrashLimit};
 use crate::proxy::Network;
 
 impl Prefork {
-    /// Number of worker processes, 1 to [`MAX_WORKERS`](crate::MAX_WORKERS). Default: the CPUs that
-    /// this process may use, see [`usable_cpus`](crate::usable_cpus).
+    /// Number of worker processes, 1 to [`MAX_WORKERS`](crate::MAX_WORKERS).
+    ///
+    /// Default: the CPUs that this process may use, see [`usable_cpus`](crate::usable_cpus).
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Self {
         self.config.workers = Some(workers);
         self
     }
 
-    /// How workers share an address. Default: [`Listeners::PerSlot`].
+    /// How workers share an address.
+    ///
+    /// Default: [`Listeners::PerSlot`].
     #[must_use]
     pub fn listeners(mut self, listeners: Listeners) -> Self {
         self.config.listeners = listeners;
         self
     }
 
-    /// Whether connections move to workers with less load. Default: [`Balance::Even`].
+    /// Whether connections move to workers with less load.
+    ///
+    /// Default: [`Balance::Even`].
     #[must_use]
     pub fn balance(mut self, balance: Balance) -> Self {
         self.config.balance = balance;
@@ -37,7 +42,9 @@ impl Prefork {
     }
 
     /// Most connections that wait in the queue of each listener (listen(2)). The kernel limits it
-    /// to `net.core.somaxconn`. Default: 4096.
+    /// to `net.core.somaxconn`.
+    ///
+    /// Default: 4096.
     #[must_use]
     pub fn backlog(mut self, connections: u32) -> Self {
         self.config.backlog = connections;
@@ -45,7 +52,9 @@ impl Prefork {
     }
 
     /// How long a draining worker may take to finish open work. Then it cuts the connections that
-    /// are still open, and counts them. Default: 30 s.
+    /// are still open, and counts them.
+    ///
+    /// Default: 30 s.
     #[must_use]
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.config.drain_timeout = timeout;
@@ -53,7 +62,9 @@ impl Prefork {
     }
 
     /// How long a new worker may take until it accepts connections. It also holds for the canary of
-    /// an upgrade. Default: 60 s.
+    /// an upgrade.
+    ///
+    /// Default: 60 s.
     #[must_use]
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.config.ready_timeout = timeout;
@@ -61,7 +72,9 @@ impl Prefork {
     }
 
     /// How many workers a reload or an upgrade replaces at a time. More are faster, but need memory
-    /// for so many more workers. Default: 1.
+    /// for so many more workers.
+    ///
+    /// Default: 1.
     #[must_use]
     pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
         self.config.reload_batch = slots;
@@ -74,14 +87,18 @@ impl Prefork {
     /// the slot's own TCP listener. The master does not see the requests of [`run`](Self::run), or
     /// the queues of Unix and shared listeners, so it notices fewer hangs there. It leaves idle and
     /// busy workers alone, but not a worker that a debugger has stopped. At least
-    /// [`HANG_TIMEOUT_MIN`](crate::HANG_TIMEOUT_MIN), 1 s; `None` means never. Default: 30 s.
+    /// [`HANG_TIMEOUT_MIN`](crate::HANG_TIMEOUT_MIN), 1 s; `None` means never.
+    ///
+    /// Default: 30 s.
     #[must_use]
     pub fn hang_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.config.hang_timeout = timeout.into();
         self
     }
 
-    /// More crashes than this end the server. Default: 10 per 60 s.
+    /// More crashes than this end the server.
+    ///
+    /// Default: 10 per 60 s.
     #[must_use]
     pub fn crash_limit(mut self, limit: CrashLimit) -> Self {
         self.config.crash_limit = limit;
@@ -89,7 +106,9 @@ impl Prefork {
     }
 
     /// How long a slot rests between its crashes. Another worker attends to its listeners
-    /// meanwhile. Default: see [`Backoff`].
+    /// meanwhile.
+    ///
+    /// Default: [`Backoff::new`].
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.config.backoff = backoff;
@@ -101,8 +120,9 @@ impl Prefork {
     /// in HTTP/2. It does not close a connection that was idle for less than
     /// [`Http::linger`](crate::Http::linger), or one that is less than a second old and has sent
     /// nothing. While all are busy, new connections wait in the queue of the listener; with
-    /// [`run`](Self::run) they always do. Default: what `RLIMIT_NOFILE` allows, less a reserve for
-    /// the app's own descriptors.
+    /// [`run`](Self::run) they always do.
+    ///
+    /// Default: what `RLIMIT_NOFILE` allows, less a reserve for the app's own descriptors.
     #[must_use]
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.config.max_connections = Some(connections);
@@ -113,7 +133,9 @@ impl Prefork {
     /// first 64 bits of an IPv6 address. The worker accepts a further connection and closes it at
     /// once. Each worker counts alone, so the server holds up to this many connections for each
     /// worker. Clients on Unix sockets and those of [`proxy_protocol`](Self::proxy_protocol) are
-    /// not limited. Default: `None`, any number.
+    /// not limited.
+    ///
+    /// Default: `None`, any number.
     #[must_use]
     pub fn max_connections_per_client(
         mut self,
@@ -127,7 +149,8 @@ impl Prefork {
     /// all workers are replaced together. This helps against leaks in the app.
     /// [`Worker::recycle`](crate::Worker::recycle) says how. It counts the requests of
     /// [`serve`](Self::serve); with [`run`](Self::run) the app counts and calls `recycle` itself.
-    /// Default: never.
+    ///
+    /// Default: `None`, which is never.
     #[must_use]
     pub fn max_requests(mut self, requests: impl Into<Option<u64>>) -> Self {
         self.config.max_requests = requests.into();
@@ -135,7 +158,9 @@ impl Prefork {
     }
 
     /// Replaces a worker that is this old, or up to a quarter older.
-    /// [`Worker::recycle`](crate::Worker::recycle) says how. Default: never.
+    /// [`Worker::recycle`](crate::Worker::recycle) says how.
+    ///
+    /// Default: `None`, which is never.
     #[must_use]
     pub fn max_worker_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.config.max_worker_age = age.into();
@@ -150,7 +175,9 @@ impl Prefork {
     /// response is 400.
     ///
     /// The header must come within [`Http::header_timeout`](crate::Http::header_timeout), and may
-    /// be 4 KiB long. Only [`serve`](Self::serve) reads it. Default: none.
+    /// be 4 KiB long. Only [`serve`](Self::serve) reads it.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn proxy_protocol(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
         self.config.proxy_protocol = networks.into_iter().collect();
@@ -162,10 +189,12 @@ impl Prefork {
     /// keeps its user. Only root may name another user than itself. If the master runs as root and
     /// no user is named, it logs a warning; `"root"` confirms that workers run as root. The
     /// master's own user changes nothing, not even the supplementary groups. Has no effect [in
-    /// process](Self::in_process). Default: the master's user.
+    /// process](Self::in_process).
     ///
     /// A worker opens its own files, such as a log, as that user, who must be allowed to execute
     /// the program. The master reads the files of TLS.
+    ///
+    /// Default: the master's user.
     #[must_use]
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.config.user = Some(user.into());
@@ -173,7 +202,9 @@ impl Prefork {
     }
 
     /// Group that workers run as, by name or number (group(5)). Only root may name another group
-    /// than its own. Default: the group of the [`user`](Self::user) in passwd(5).
+    /// than its own.
+    ///
+    /// Default: the group of the [`user`](Self::user) in passwd(5).
     #[must_use]
     pub fn group(mut self, group: impl Into<String>) -> Self {
         self.config.group = Some(group.into());
@@ -184,8 +215,9 @@ impl Prefork {
     /// connect (unix(7)). The group of the file is that of the workers. So with `0o660` the
     /// workers' group may connect, of which a reverse proxy can be a member; with `0o600` only the
     /// master's user may. The umask has no effect. Users who may not enter the directory cannot
-    /// connect in any case. Default: `0o666`, every user of the machine, as with a TCP listener on
-    /// loopback.
+    /// connect in any case.
+    ///
+    /// Default: `0o666`, every user of the machine, as with a TCP listener on loopback.
     #[must_use]
     pub fn unix_mode(mut self, mode: u32) -> Self {
         self.config.unix_mode = mode;
@@ -193,6 +225,7 @@ impl Prefork {
     }
 
     /// Which commands workers may give to the master. The master logs those that it refuses.
+    ///
     /// Default: [`WorkerRequests::Renewal`] if workers run as another [`user`](Self::user) than the
     /// master, so that an attacker in a worker cannot end the server; else [`WorkerRequests::All`].
     #[must_use]
@@ -202,7 +235,9 @@ impl Prefork {
     }
 
     /// File that the master writes its pid to when the addresses are bound. It removes the file at
-    /// the end. Default: none.
+    /// the end.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn pid_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.config.pid_file = Some(path.into());
@@ -210,14 +245,18 @@ impl Prefork {
     }
 
     /// Open descriptor that the master writes each [notice](crate::Notice) to, as a JSON object on
-    /// a line of its own. If the reader is slow, notices are lost. Default: none.
+    /// a line of its own. If the reader is slow, notices are lost.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn announce_fd(mut self, fd: i32) -> Self {
         self.config.announce_fd = Some(fd);
         self
     }
 
-    /// The HTTP options of [`serve`](Self::serve). Default: [`Http::default`].
+    /// The HTTP options of [`serve`](Self::serve).
+    ///
+    /// Default: [`Http::new`].
     #[must_use]
     pub fn http(mut self, http: Http) -> Self {
         self.http = http;
@@ -225,8 +264,9 @@ impl Prefork {
     }
 
     /// Speaks TLS on every address. Only for [`serve`](Self::serve): [`run`](Self::run) returns an
-    /// error, because its app chooses the protocol. Needs the feature `tls`. Default: HTTP without
-    /// TLS.
+    /// error, because its app chooses the protocol. Needs the feature `tls`.
+    ///
+    /// Default: HTTP without TLS.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
@@ -234,7 +274,9 @@ impl Prefork {
         self
     }
 
-    /// The hooks of the program. Default: none.
+    /// The hooks of the program.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
         self.hooks = Box::new(Timed::new(Box::new(hooks)));
@@ -245,7 +287,9 @@ impl Prefork {
     /// It is for tests (a test binary that is executed again would run its tests again) and
     /// debuggers. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
     /// recycling, no hang detection, no other user, no pid file. The only notice is
-    /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks. Default: workers.
+    /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
+    ///
+    /// Default: workers.
     #[must_use]
     pub fn in_process(mut self) -> Self {
         self.processes = Processes::ThisOne;

@@ -78,14 +78,18 @@ impl Tls {
     }
 
     /// The certificate: a PEM file with the server's own first, then those that lead from it to a
-    /// CA that clients know, as CAs give it out (`fullchain.pem`). Default: none.
+    /// CA that clients know, as CAs give it out (`fullchain.pem`).
+    ///
+    /// Default: none.
     #[must_use]
     pub fn certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.certificate = Some(Source::File(path.into()));
         self
     }
 
-    /// As [`certificate_file`](Self::certificate_file), from memory. Default: none.
+    /// As [`certificate_file`](Self::certificate_file), from memory.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn certificate_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.certificate = Some(Source::memory(pem.as_ref()));
@@ -93,14 +97,18 @@ impl Tls {
     }
 
     /// The certificate's private key: a PEM file with an RSA, ECDSA (P-256, P-384) or Ed25519 key,
-    /// not encrypted. Others should not be able to read it; a warning says so. Default: none.
+    /// not encrypted. Others should not be able to read it; a warning says so.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.key = Some(Source::File(path.into()));
         self
     }
 
-    /// As [`key_file`](Self::key_file), from memory. Default: none.
+    /// As [`key_file`](Self::key_file), from memory.
+    ///
+    /// Default: none.
     #[must_use]
     pub fn key_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.key = Some(Source::memory(pem.as_ref()));
@@ -108,14 +116,18 @@ impl Tls {
     }
 
     /// Asks clients for a certificate that is signed by one of the CAs in this PEM file; see
-    /// [`client_auth`](Self::client_auth). Default: clients are not asked.
+    /// [`client_auth`](Self::client_auth).
+    ///
+    /// Default: clients are not asked.
     #[must_use]
     pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(Source::File(path.into()));
         self
     }
 
-    /// As [`client_ca_file`](Self::client_ca_file), from memory. Default: clients are not asked.
+    /// As [`client_ca_file`](Self::client_ca_file), from memory.
+    ///
+    /// Default: clients are not asked.
     #[must_use]
     pub fn client_ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.client_ca = Some(Source::memory(pem.as_ref()));
@@ -123,7 +135,9 @@ impl Tls {
     }
 
     /// Whether clients must have a certificate, if they are asked for one. Without a client CA it
-    /// cannot work. Default: [`ClientAuth::Required`].
+    /// cannot work.
+    ///
+    /// Default: [`ClientAuth::Required`].
     #[must_use]
     pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
         self.client_auth = Some(client_auth);
@@ -133,6 +147,7 @@ impl Tls {
     /// How long a client may resume its session by a ticket (RFC 5077, RFC 8446 2.2). So often the
     /// key of tickets is replaced; what the one before has sealed is taken for as long again. From
     /// 1 s to 7 days, which is the most that TLS 1.3 allows; less or more is taken as that.
+    ///
     /// Default: 12 h.
     #[must_use]
     pub fn ticket_lifetime(mut self, lifetime: Duration) -> Self {
