@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::named::named;
 use crate::policy::{Backoff, CrashLimit};
 use crate::proxy::Network;
 
@@ -23,6 +24,8 @@ pub enum Listeners {
     Shared,
 }
 
+named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
+
 /// Whether connections move between workers so that none has much more to do than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,6 +41,8 @@ pub enum Balance {
     /// A connection stays with its worker for as long as the worker lives.
     Off,
 }
+
+named!(Balance { "even" = Even, "off" = Off });
 
 /// What the master does when a worker asks for it by its [`Handle`](crate::Handle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,5 +123,21 @@ impl Default for Config {
             pid_file: None,
             announce_fd: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_by_the_name_that_it_shows() {
+        for name in Listeners::NAMES {
+            let value: Listeners = name.parse().expect(name);
+            assert_eq!(value.to_string(), *name);
+        }
+        assert_eq!("off".parse(), Ok(Balance::Off));
+        let error = "Off".parse::<Balance>().expect_err("no such value");
+        assert_eq!(error.to_string(), "`Off` is not one of: even, off");
     }
 }

@@ -101,7 +101,7 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config drain error handle hooks id keyring policy | pool | proxy | record | row
+//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy record row
 //! ```
 //!
 //! `record` turns values into bytes and back, for what crosses from a master into its next image.
@@ -158,6 +158,7 @@ mod http;
 mod id;
 mod keyring;
 mod master;
+mod named;
 mod policy;
 mod pool;
 mod prefork;
@@ -184,6 +185,7 @@ pub use crate::http::{
 #[cfg(feature = "tls")]
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
+pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};

@@ -22,6 +22,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("handle", 0),
     ("hooks", 0),
     ("id", 0),
+    ("named", 0),
     ("policy", 0),
     ("pool", 0),
     ("proxy", 0),
@@ -40,6 +41,7 @@ const FLOORS: &[(&str, u8)] = &[
 /// Rooms of one floor that may use each other.
 const BESIDE: &[(&str, &str)] = &[
     ("config", "address"),
+    ("config", "named"),
     ("config", "policy"),
     ("config", "proxy"),
     ("drain", "record"),

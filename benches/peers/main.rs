@@ -30,6 +30,7 @@ rooms! {
     "../../src/http/mod.rs" http,
     "../../src/id.rs" id,
     "../../src/keyring.rs" keyring,
+    "../../src/named.rs" named,
     "../../src/pool/mod.rs" pool,
     "../../src/proxy/mod.rs" proxy,
     "../../src/record.rs" record,

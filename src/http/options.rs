@@ -72,6 +72,9 @@ pub enum Http2 {
     Disabled,
 }
 
+#[cfg(feature = "http2")]
+crate::named::named!(Http2 { "on" = Enabled, "off" = Disabled });
+
 impl Default for Http {
     fn default() -> Self {
         Self {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::http::tls::pem::{Kind, Source};
+use crate::named::named;
 use crate::record::{Reader, Record};
 
 /// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
@@ -63,6 +64,8 @@ pub enum ClientAuth {
     /// Without one the handshake fails.
     Required,
 }
+
+named!(ClientAuth { "optional" = Optional, "required" = Required });
 
 impl Tls {
     /// With nothing but the defaults.
