@@ -14,7 +14,8 @@ use clap::{
     builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
-use prefork_server::{Address, CrashLimit};
+use prefork_server::{Address, Balance, CrashLimit, Listeners};
+use tracing::level_filters::LevelFilter;
 
 mod limits;
 #[cfg(feature = "tls")]
@@ -24,6 +25,9 @@ mod variables;
 
 pub(crate) use self::value::{HangTimeout, LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
+
+/// What `--log-level` takes.
+const LOG_LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,6 +134,7 @@ pub(crate) struct Processes {
         env = "PREFORK_LISTENERS",
         default_value = "per-slot"
     )]
+    #[arg(value_parser = value::named::<Listeners>(Listeners::NAMES))]
     pub(crate) listeners: Listeners,
 
     /// even: workers move connections to workers that serve fewer (HTTP/1 without TLS). off: a
@@ -140,6 +145,7 @@ pub(crate) struct Processes {
         env = "PREFORK_BALANCE",
         default_value = "even"
     )]
+    #[arg(value_parser = value::named::<Balance>(Balance::NAMES))]
     pub(crate) balance: Balance,
 
     /// Time that a draining worker has to finish what is open; then it closes the connections that
@@ -235,7 +241,8 @@ pub(crate) struct Logs {
         env = "PREFORK_LOG_LEVEL",
         default_value = "info"
     )]
-    pub(crate) log_level: LogLevel,
+    #[arg(value_parser = value::named::<LevelFilter>(LOG_LEVELS))]
+    pub(crate) log_level: LevelFilter,
 
     /// Write each notice as one line of JSON to this open file descriptor
     #[arg(long, value_name = "FD", env = "PREFORK_ANNOUNCE_FD", value_parser = value::open_fd)]
@@ -263,47 +270,13 @@ pub(crate) enum Scheme {
     Https,
 }
 
-// The variants below have no docs of their own: clap would print them, and double the help.
-
-/// Who holds a listener: each slot its own (`SO_REUSEPORT`), so that the kernel spreads the
-/// connections; or one for all workers, who then compete for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Listeners {
-    PerSlot,
-    Shared,
-}
-
-/// Between requests, without the client noticing; or never.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Balance {
-    Even,
-    Off,
-}
-
-/// To clients that begin with it, or not at all.
-#[cfg(feature = "http2")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Http2 {
-    On,
-    Off,
-}
+// The variants have no docs of their own: clap would print them, and double the help.
 
 /// How the lines of the access log are written: for people, or one object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,
     Json,
-}
-
-/// The least important thing that is still told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogLevel {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
 }
 
 impl Options {
@@ -368,47 +341,6 @@ impl Serving {
         usize::from(self.dir.is_some())
             + usize::from(self.respond.is_some())
             + usize::from(self.echo)
-    }
-}
-
-impl From<Balance> for prefork_server::Balance {
-    fn from(balance: Balance) -> Self {
-        match balance {
-            Balance::Even => Self::Even,
-            Balance::Off => Self::Off,
-        }
-    }
-}
-
-impl From<Listeners> for prefork_server::Listeners {
-    fn from(listeners: Listeners) -> Self {
-        match listeners {
-            Listeners::PerSlot => Self::PerSlot,
-            Listeners::Shared => Self::Shared,
-        }
-    }
-}
-
-#[cfg(feature = "http2")]
-impl From<Http2> for prefork_server::Http2 {
-    fn from(http2: Http2) -> Self {
-        match http2 {
-            Http2::On => Self::Enabled,
-            Http2::Off => Self::Disabled,
-        }
-    }
-}
-
-impl From<LogLevel> for tracing::level_filters::LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Off => Self::OFF,
-            LogLevel::Error => Self::ERROR,
-            LogLevel::Warn => Self::WARN,
-            LogLevel::Info => Self::INFO,
-            LogLevel::Debug => Self::DEBUG,
-            LogLevel::Trace => Self::TRACE,
-        }
     }
 }
 

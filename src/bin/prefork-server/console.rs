@@ -12,13 +12,13 @@ use prefork_server::{
 use tracing::level_filters::LevelFilter;
 
 use crate::answer::SharedLog;
-use crate::cli::{LogLevel, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::cli::{Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::log::Stderr;
 
 /// The log goes to standard error: standard output may be the access log or the announce stream.
-pub(crate) fn log(level: LogLevel) {
+pub(crate) fn log(level: LevelFilter) {
     tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::from(level))
+        .with_max_level(level)
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && allows_color(env::var_os("NO_COLOR").as_deref()))
         .with_target(false)

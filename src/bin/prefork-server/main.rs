@@ -116,7 +116,7 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         None => http,
     };
     #[cfg(feature = "http2")]
-    let http = http.http2(limits.http2.into());
+    let http = http.http2(limits.http2);
     let mut addresses = options.serving.listen.iter().cloned();
     let first = addresses
         .next()
@@ -128,8 +128,8 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
             Workers::Auto => usable_cpus().usable,
             Workers::Exactly(count) => count.get().into(),
         })
-        .listeners(processes.listeners.into())
-        .balance(processes.balance.into())
+        .listeners(processes.listeners)
+        .balance(processes.balance)
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
         .hang_timeout(match processes.hang_timeout {

@@ -6,10 +6,10 @@ use std::{
 };
 
 use clap::Args;
+#[cfg(feature = "http2")]
+use prefork_server::Http2;
 use prefork_server::Network;
 
-#[cfg(feature = "http2")]
-use super::Http2;
 use super::value;
 
 /// What a client may take.
@@ -90,6 +90,7 @@ pub(crate) struct Limits {
     /// on: serve HTTP/2 and HTTP/1. off: serve HTTP/1 only
     #[cfg(feature = "http2")]
     #[arg(long, value_name = "MODE", env = "PREFORK_HTTP2", default_value = "on")]
+    #[arg(value_parser = value::named::<Http2>(Http2::NAMES))]
     pub(crate) http2: Http2,
 
     /// Number of connections that one worker holds at the same time. For one more it closes the

@@ -35,6 +35,13 @@ fn nothing_asked_for_serves_the_welcome_page() {
     assert_eq!(serving.delay, Duration::ZERO);
     assert!(!serving.worker_header);
     assert_eq!((logs.access_log, logs.log_format), (None, LogFormat::Text));
+    #[cfg(feature = "http2")]
+    for (args, http2) in [
+        (&[][..], prefork_server::Http2::Enabled),
+        (&["--http2", "off"], prefork_server::Http2::Disabled),
+    ] {
+        assert_eq!(parse(args).unwrap().limits.http2, http2);
+    }
 }
 
 #[test]
@@ -122,7 +129,7 @@ fn values_are_read_with_their_units() {
     );
     assert_eq!(
         (logs.log_format, logs.log_level),
-        (LogFormat::Json, LogLevel::Trace)
+        (LogFormat::Json, LevelFilter::TRACE)
     );
 }
 

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use prefork_server::Tls;
+use clap::Args;
+use prefork_server::{ClientAuth, Tls};
+
+use super::value;
 
 /// Whether HTTPS is spoken, and to whom.
 #[derive(Clone, Debug, Args)]
@@ -45,16 +47,8 @@ pub(crate) struct Secure {
         env = "PREFORK_TLS_CLIENT_AUTH",
         requires = "tls_client_ca"
     )]
+    #[arg(value_parser = value::named::<ClientAuth>(ClientAuth::NAMES))]
     tls_client_auth: Option<ClientAuth>,
-}
-
-// The variants below have no docs of their own: clap would print them, and double the help.
-
-/// Whether a client must have a certificate: served without one too, or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClientAuth {
-    Optional,
-    Required,
 }
 
 impl Secure {
@@ -67,17 +61,8 @@ impl Secure {
             tls = tls.client_ca_file(ca);
         }
         if let Some(auth) = self.tls_client_auth {
-            tls = tls.client_auth(auth.into());
+            tls = tls.client_auth(auth);
         }
         Some(tls)
-    }
-}
-
-impl From<ClientAuth> for prefork_server::ClientAuth {
-    fn from(auth: ClientAuth) -> Self {
-        match auth {
-            ClientAuth::Optional => Self::Optional,
-            ClientAuth::Required => Self::Required,
-        }
     }
 }

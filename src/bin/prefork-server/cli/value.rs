@@ -12,8 +12,9 @@ use std::{
 };
 
 use bytesize::ByteSize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use prefork_server::{
-    Address, AddressError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
+    Address, AddressError, BoxError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
 };
 
 /// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
@@ -54,6 +55,14 @@ pub(crate) enum LogTarget {
     Stdout,
     /// A file that lines are appended to.
     File(PathBuf),
+}
+
+/// One of these values, which `--help` and errors list.
+pub(super) fn named<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Into<BoxError>> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse())
 }
 
 /// A file's mode (chmod(1)): three octal digits, or four of which the first is 0.
