@@ -17,7 +17,7 @@ use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, Record, Recorded};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Answer, AtHand, Content, Files, Identity, Site, Welcome, unreadable};
+use crate::site::{Answer, AtHand, Content, Files, Site, Welcome, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -73,13 +73,8 @@ impl Answering {
             self.log.set(log).expect("a worker is started once");
         }
         let info = worker.info();
-        let content = match self.serving.serve() {
-            Serve::Welcome => Content::from(AtHand::Welcome(Welcome::new(Identity {
-                slot: info.slot,
-                generation: info.generation,
-                pid: info.pid,
-                master: parent_id(),
-            }))),
+        let content: Content = match self.serving.serve() {
+            Serve::Welcome => AtHand::Welcome(Welcome::new(&info, parent_id())).into(),
             // For as long as the process lives, so that no answer has to count who has it.
             Serve::Respond(text) => {
                 AtHand::Respond(Bytes::from_static(Vec::leak(text.into()))).into()

@@ -20,7 +20,7 @@ mod welcome;
 pub(crate) use self::{
     answer::{Answer, BoxError},
     files::Files,
-    welcome::{Identity, Welcome},
+    welcome::Welcome,
 };
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -2,7 +2,7 @@ use std::{future::Future, pin::pin, task};
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
 use http_body_util::BodyExt;
-use prefork_server::{ConnectionId, Generation, Slot};
+use prefork_server::{ConnectionId, Generation, Slot, WorkerInfo};
 
 use super::*;
 
@@ -45,12 +45,8 @@ pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeade
 }
 
 fn welcome() -> Site {
-    Site::new(AtHand::Welcome(Welcome::new(Identity {
-        slot: Slot(3),
-        generation: Generation(7),
-        pid: 4242,
-        master: 4001,
-    })))
+    let worker = WorkerInfo::new(Slot(3), Generation(7), 4242);
+    Site::new(AtHand::Welcome(Welcome::new(&worker, 4001)))
 }
 
 fn hello() -> Site {

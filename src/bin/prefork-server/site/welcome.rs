@@ -5,24 +5,11 @@ use http::{
     HeaderMap, HeaderValue, Request, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
 };
-use prefork_server::{Generation, Slot};
+use prefork_server::WorkerInfo;
 
 use super::{Answer, NOSNIFF, full, plain};
 
 const PAGE: &str = include_str!("welcome.html");
-
-/// Who answers: the page shows it, so that reloading the page shows the workers at work.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Identity {
-    /// The seat of the worker.
-    pub(crate) slot: Slot,
-    /// The round it was spawned in.
-    pub(crate) generation: Generation,
-    /// Its process.
-    pub(crate) pid: u32,
-    /// The master's process, to which signals go.
-    pub(crate) master: u32,
-}
 
 /// The page, written once per worker.
 #[derive(Debug)]
@@ -31,13 +18,14 @@ pub(crate) struct Welcome {
 }
 
 impl Welcome {
-    /// The page of this worker.
-    pub(crate) fn new(identity: Identity) -> Self {
+    /// The page of this worker; `master` is the process that signals go to. The page shows both,
+    /// so that a user who loads it again sees the workers at work.
+    pub(crate) fn new(worker: &WorkerInfo, master: u32) -> Self {
         let page = PAGE
-            .replace("{slot}", &identity.slot.to_string())
-            .replace("{generation}", &identity.generation.to_string())
-            .replace("{pid}", &identity.pid.to_string())
-            .replace("{master}", &identity.master.to_string());
+            .replace("{slot}", &worker.slot.to_string())
+            .replace("{generation}", &worker.generation.to_string())
+            .replace("{pid}", &worker.pid.to_string())
+            .replace("{master}", &master.to_string());
         Self { page: page.into() }
     }
 
