@@ -23,7 +23,8 @@ mod tls;
 mod value;
 mod variables;
 
-pub(crate) use self::value::{HangTimeout, LogTarget, Workers};
+use self::value::HangTimeout;
+pub(crate) use self::value::{LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
 
 /// What `--log-level` takes.

@@ -21,7 +21,7 @@ use nix::unistd::geteuid;
 use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
 use self::answer::{Answering, SharedLog};
-use self::cli::{HangTimeout, Options, Workers};
+use self::cli::{Options, Workers};
 use self::console::Console;
 
 #[global_allocator]
@@ -132,10 +132,7 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         .balance(processes.balance)
         .drain_timeout(processes.drain_timeout)
         .reload_batch(processes.reload_batch)
-        .hang_timeout(match processes.hang_timeout {
-            HangTimeout::Never => None,
-            HangTimeout::After(timeout) => Some(timeout),
-        })
+        .hang_timeout(processes.hang_timeout.0)
         .crash_limit(processes.crash_limit)
         .unix_mode(processes.unix_mode);
     #[cfg(feature = "tls")]

@@ -114,7 +114,7 @@ fn values_are_read_with_their_units() {
         processes.crash_limit,
         CrashLimit::new(0, Duration::from_secs(3600))
     );
-    assert_eq!(processes.hang_timeout, HangTimeout::Never);
+    assert_eq!(processes.hang_timeout, HangTimeout(None));
     assert_eq!(processes.pid_file, Some("p".into()));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
@@ -163,7 +163,7 @@ fn a_number_alone_is_seconds() {
     assert_eq!(processes.drain_timeout, Duration::from_secs(30));
     assert_eq!(serving.delay, Duration::ZERO);
     assert_eq!(processes.crash_limit.per, Duration::from_secs(60));
-    let five_seconds = HangTimeout::After(Duration::from_secs(5));
+    let five_seconds = HangTimeout(Some(Duration::from_secs(5)));
     assert_eq!(processes.hang_timeout, five_seconds);
 }
 

@@ -39,14 +39,9 @@ pub(crate) enum Workers {
     Exactly(NonZeroU16),
 }
 
-/// How long a worker may stand still.
+/// For how long an event loop may stand still while work waits; `None` is any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HangTimeout {
-    /// `0`
-    Never,
-    /// So long.
-    After(Duration),
-}
+pub(crate) struct HangTimeout(pub(crate) Option<Duration>);
 
 /// Where log lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,15 +94,12 @@ pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn hang_timeout(text: &str) -> Result<HangTimeout, String> {
-    if text == "0" {
-        return Ok(HangTimeout::Never);
-    }
     match duration(text)? {
-        Duration::ZERO => Ok(HangTimeout::Never),
+        Duration::ZERO => Ok(HangTimeout(None)),
         short if short < HANG_TIMEOUT_MIN => {
             Err("it must be 1s or longer, or 0 for no limit".into())
         }
-        timeout => Ok(HangTimeout::After(timeout)),
+        timeout => Ok(HangTimeout(Some(timeout))),
     }
 }
 

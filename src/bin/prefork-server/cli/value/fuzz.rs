@@ -41,9 +41,9 @@ fn check_durations(text: &str) {
     assert_eq!(duration(&written), Ok(known), "{written}");
     assert_eq!(positive_duration(text).is_ok(), !known.is_zero());
     let expected = match known {
-        Duration::ZERO => Some(HangTimeout::Never),
+        Duration::ZERO => Some(HangTimeout(None)),
         known if known < HANG_TIMEOUT_MIN => None,
-        known => Some(HangTimeout::After(known)),
+        known => Some(HangTimeout(Some(known))),
     };
     assert_eq!(hang_timeout(text).ok(), expected);
 }
