@@ -20,7 +20,7 @@ mod line;
 mod record;
 mod timestamp;
 
-pub(crate) use self::record::{Record, Recorded};
+pub(crate) use self::record::{LoggedBody, Record};
 
 /// A line is written at the latest this long after it was recorded.
 const BATCH_TIME: Duration = Duration::from_secs(1);

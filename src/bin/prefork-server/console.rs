@@ -11,7 +11,7 @@ use prefork_server::{
 };
 use tracing::level_filters::LevelFilter;
 
-use crate::answer::SharedLog;
+use crate::app::SharedLog;
 use crate::cli::{Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::log::Stderr;
 
@@ -51,13 +51,13 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
         line.push_str(&error.to_string());
         cause = error.source();
     }
-    line.push_str(way_out(error));
+    line.push_str(advice(error));
     line.push('\n');
-    Stderr.last_words(&line);
+    Stderr.final_line(&line);
     ExitCode::from(code)
 }
 
-fn way_out(error: &(dyn Error + 'static)) -> &'static str {
+fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let Some(prefork_server::Error::Bind { source, .. }) = error.downcast_ref() else {
         return "";
     };

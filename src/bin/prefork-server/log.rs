@@ -26,7 +26,7 @@ use nix::{
 const WRITE_BYTES: usize = 4096;
 
 /// How long the last words of a process may wait for their reader: nothing else is left to do.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The log of this process.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +39,8 @@ impl Stderr {
     }
 
     /// As `line`, for the reason why the process ends.
-    pub(crate) fn last_words(self, line: &str) {
-        log().last_words(line.as_bytes());
+    pub(crate) fn final_line(self, line: &str) {
+        log().final_line(line.as_bytes());
     }
 }
 
@@ -142,12 +142,12 @@ impl<F: AsFd> Log<F> {
         }
     }
 
-    fn last_words(&self, line: &[u8]) {
+    fn final_line(&self, line: &[u8]) {
         let fd = match &self.target {
             Target::File(fd) | Target::Socket(fd) | Target::Polled(fd) => fd.as_fd(),
             Target::Reopened(file) => file.as_fd(),
         };
-        is_writable(fd, LAST_WORDS);
+        is_writable(fd, FINAL_WAIT);
         self.line(line);
     }
 
@@ -218,7 +218,7 @@ mod tests {
         reader.read_exact(&mut bytes).expect("it was written");
         assert!(bytes.chunks(LINE.len()).all(|line| line == LINE));
         log.line(LINE);
-        log.last_words(b"the end\n");
+        log.final_line(b"the end\n");
         let mut rest = vec![0; 1 << 16];
         let length = reader.read(&mut rest).expect("it was written");
         let told = String::from_utf8(rest[..length].to_vec()).expect("text");
@@ -268,7 +268,7 @@ mod tests {
         drop((reader, other));
         for log in logs {
             log.line(LINE);
-            log.last_words(LINE);
+            log.final_line(LINE);
             assert_eq!(log.gap.lock().expect("nobody panics").lines, 2, "{log:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! The binary: the life of the process on one screen. The library runs it again in each worker.
 
 mod access_log;
-mod answer;
+mod app;
 mod cli;
 mod console;
 #[cfg(test)]
@@ -20,7 +20,7 @@ use nix::sys::prctl::set_thp_disable;
 use nix::unistd::geteuid;
 use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
 
-use self::answer::{Answering, SharedLog};
+use self::app::{Setup, SharedLog};
 use self::cli::{Options, Workers};
 use self::console::Console;
 
@@ -34,21 +34,21 @@ fn main() -> ExitCode {
         console::warn_of_variables(&Options::unknown_variables());
         forgo_huge_pages();
     }
-    let answering = Answering::new(&options);
+    let setup = Setup::new(&options);
     // Found here, in the master, what cannot be served is refused before anything is bound. A
     // worker that finds it tells its master, who tells why a reload or an upgrade came to nothing.
     if role() == Role::Master
-        && let Err(error) = answering.check()
+        && let Err(error) = setup.check()
     {
         return console::refuse(&*error, 2);
     }
     if let Err(error) = check_user(&options) {
         return console::refuse(&*error, 2);
     }
-    let console = Console::new(&options, answering.log());
-    match server(&options, answering.log())
+    let console = Console::new(&options, setup.log());
+    match server(&options, setup.log())
         .hooks(console)
-        .serve(async move |worker| answering.service(&worker))
+        .serve(async move |worker| setup.app(&worker))
     {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => console::refuse(&error, error.exit_code()),
@@ -79,9 +79,9 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
     let reachable = handed_in || !options.serving.listen.iter().all(is_local);
     if unasked && reachable {
-        let way_out = "Workers would run as root. Pass --user NAME to drop privileges, or \
+        let advice = "Workers would run as root. Pass --user NAME to drop privileges, or \
                        --user root (PREFORK_USER=root) to confirm.";
-        return Err(way_out.into());
+        return Err(advice.into());
     }
     Ok(())
 }

@@ -11,14 +11,14 @@ use http_body::Body;
 use http_body_util::Full;
 use prefork_server::{BodyError, ConnectionId};
 
-mod answer;
 mod beneath;
+mod body;
 mod files;
 mod path;
 mod welcome;
 
 pub(crate) use self::{
-    answer::{Answer, BoxError},
+    body::{BoxError, ResponseBody},
     files::Files,
     welcome::Welcome,
 };
@@ -39,14 +39,14 @@ pub(crate) struct Site {
 /// What is served.
 #[derive(Debug)]
 pub(crate) enum Content {
-    AtHand(AtHand),
+    Immediate(Immediate),
     /// The files of a directory.
     Files(Files),
 }
 
 /// What can be served without a wait.
 #[derive(Debug)]
-pub(crate) enum AtHand {
+pub(crate) enum Immediate {
     /// A page that says it works, at `/` only.
     Welcome(Welcome),
     /// Every request, whatever its method and path, is answered 200 with this text.
@@ -55,9 +55,9 @@ pub(crate) enum AtHand {
     Echo,
 }
 
-impl From<AtHand> for Content {
-    fn from(content: AtHand) -> Self {
-        Self::AtHand(content)
+impl From<Immediate> for Content {
+    fn from(content: Immediate) -> Self {
+        Self::Immediate(content)
     }
 }
 
@@ -83,16 +83,16 @@ impl Site {
     }
 
     /// What answers at once, if nothing has to be waited for.
-    pub(crate) fn at_hand(&self) -> Option<&AtHand> {
+    pub(crate) fn immediate(&self) -> Option<&Immediate> {
         match &self.content {
-            Content::AtHand(content) if self.delay.is_zero() => Some(content),
+            Content::Immediate(content) if self.delay.is_zero() => Some(content),
             _ => None,
         }
     }
 
     /// Whether requests are answered with their own bodies.
     pub(crate) fn echoes(&self) -> bool {
-        matches!(self.content, Content::AtHand(AtHand::Echo))
+        matches!(self.content, Content::Immediate(Immediate::Echo))
     }
 
     /// The answer to one request. What goes wrong is an answer too, with its status; only a body
@@ -104,7 +104,7 @@ impl Site {
         &self,
         request: Box<Request<B>>,
         connection: ConnectionId,
-    ) -> Response<Answer<B>>
+    ) -> Response<ResponseBody<B>>
     where
         B: Body<Data = Bytes> + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -113,16 +113,16 @@ impl Site {
             tokio::time::sleep(self.delay).await;
         }
         match &self.content {
-            Content::AtHand(content) => content.answer(*request),
+            Content::Immediate(content) => content.answer(*request),
             Content::Files(_) if !is_read(request.method()) => method_not_allowed(READS),
             Content::Files(files) => files.answer(request.into_parts().0, connection).await,
         }
     }
 }
 
-impl AtHand {
+impl Immediate {
     /// As [`Site::answer`].
-    pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<Answer<B>> {
+    pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
         match self {
             // 2xx would promise a tunnel (RFC 9110 9.3.6).
             Self::Respond(_) | Self::Echo if *request.method() == Method::CONNECT => {
@@ -138,7 +138,7 @@ impl AtHand {
 
 /// The path a load test measures. The answer takes over the request's header map, so it allocates
 /// nothing in the steady state.
-fn respond<B>(text: &Bytes, request: Request<B>) -> Response<Answer<B>> {
+fn respond<B>(text: &Bytes, request: Request<B>) -> Response<ResponseBody<B>> {
     let (head, _unread) = request.into_parts();
     let mut headers = head.headers;
     headers.clear();
@@ -149,7 +149,7 @@ fn respond<B>(text: &Bytes, request: Request<B>) -> Response<Answer<B>> {
 }
 
 /// A response to a request whose body cannot be read.
-pub(crate) fn unreadable<B>(error: &BodyError) -> Response<Answer<B>> {
+pub(crate) fn unreadable<B>(error: &BodyError) -> Response<ResponseBody<B>> {
     let status = match error {
         BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
@@ -158,11 +158,11 @@ pub(crate) fn unreadable<B>(error: &BodyError) -> Response<Answer<B>> {
     plain(status, &Method::POST)
 }
 
-fn echo<B>(request: Request<B>) -> Response<Answer<B>> {
+fn echo<B>(request: Request<B>) -> Response<ResponseBody<B>> {
     let (head, body) = request.into_parts();
     let body = match head.method {
-        Method::HEAD => Answer::empty(),
-        _ => Answer::Echo(body),
+        Method::HEAD => ResponseBody::empty(),
+        _ => ResponseBody::Echo(body),
     };
     let mut response = Response::new(body);
     if let Some(content_type) = head.headers.get(CONTENT_TYPE) {
@@ -182,14 +182,14 @@ fn is_read(method: &Method) -> bool {
 }
 
 /// `allowed` is what the resource takes (RFC 9110 15.5.6).
-fn method_not_allowed<B>(allowed: HeaderValue) -> Response<Answer<B>> {
+fn method_not_allowed<B>(allowed: HeaderValue) -> Response<ResponseBody<B>> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &Method::GET);
     response.headers_mut().insert(ALLOW, allowed);
     response
 }
 
 /// A status with its own name as the text.
-fn plain<B>(status: StatusCode, method: &Method) -> Response<Answer<B>> {
+fn plain<B>(status: StatusCode, method: &Method) -> Response<ResponseBody<B>> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, PLAIN_TEXT);
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -203,12 +203,12 @@ fn plain<B>(status: StatusCode, method: &Method) -> Response<Answer<B>> {
 
 /// The body, or to HEAD its length alone, said here because no HTTP version may be trusted to
 /// withhold the body itself (RFC 9110, 9.3.2).
-fn full<B>(bytes: Bytes, method: &Method, headers: &mut HeaderMap) -> Answer<B> {
+fn full<B>(bytes: Bytes, method: &Method, headers: &mut HeaderMap) -> ResponseBody<B> {
     if method == Method::HEAD {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
-        return Answer::empty();
+        return ResponseBody::empty();
     }
-    Answer::Full(Full::new(bytes))
+    ResponseBody::Full(Full::new(bytes))
 }
 
 #[cfg(test)]

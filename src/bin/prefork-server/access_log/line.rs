@@ -24,7 +24,7 @@ pub(super) fn append(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
 /// The combined format of httpd and nginx, and after it the seconds from the request's head to the
 /// last byte of the answer. A missing value is `-`.
 fn append_text(out: &mut Vec<u8>, record: &Record) {
-    let (request, answer) = (&record.request, &record.answer);
+    let (request, response) = (&record.request, &record.response);
     match request.peer {
         Some(peer) => put(out, format_args!("{peer}")),
         None => out.push(b'-'),
@@ -43,11 +43,11 @@ fn append_text(out: &mut Vec<u8>, record: &Record) {
         }
         None => out.extend_from_slice(b"-\" "),
     }
-    match answer.status {
+    match response.status {
         Some(status) => put(out, format_args!("{}", status.as_u16())),
         None => out.push(b'-'),
     }
-    put(out, format_args!(" {}", answer.body));
+    put(out, format_args!(" {}", response.body));
     for header in [
         head.and_then(|head| head.referer.as_ref()),
         head.and_then(|head| head.user_agent.as_ref()),
@@ -57,12 +57,12 @@ fn append_text(out: &mut Vec<u8>, record: &Record) {
         escape_text(out, value, HEADER_BYTES);
         out.push(b'"');
     }
-    put(out, format_args!(" {:.6}\n", answer.took.as_secs_f64()));
+    put(out, format_args!(" {:.6}\n", response.took.as_secs_f64()));
 }
 
 /// One object; a missing value is `null`.
 fn append_json(out: &mut Vec<u8>, record: &Record) {
-    let (request, answer) = (&record.request, &record.answer);
+    let (request, response) = (&record.request, &record.response);
     put(
         out,
         format_args!(
@@ -86,14 +86,14 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
         None => out.extend_from_slice(b",\"method\":null,\"target\":null,\"version\":null"),
     }
     out.extend_from_slice(b",\"status\":");
-    match answer.status {
+    match response.status {
         Some(status) => put(out, format_args!("{}", status.as_u16())),
         None => out.extend_from_slice(b"null"),
     }
-    put(out, format_args!(",\"bytes\":{}", answer.body));
+    put(out, format_args!(",\"bytes\":{}", response.body));
     put(
         out,
-        format_args!(",\"seconds\":{:.6}", answer.took.as_secs_f64()),
+        format_args!(",\"seconds\":{:.6}", response.took.as_secs_f64()),
     );
     for (name, header) in [
         ("referer", head.and_then(|head| head.referer.as_ref())),

@@ -24,13 +24,13 @@ use super::{AccessLog, Shared};
 pub(crate) struct Record {
     log: Arc<Shared>,
     begun: Instant,
-    pub(super) request: Asked,
-    pub(super) answer: Told,
+    pub(super) request: RequestFacts,
+    pub(super) response: ResponseFacts,
 }
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub(super) at: SystemTime,
     /// `None` over a unix socket.
     pub(super) peer: Option<IpAddr>,
@@ -50,7 +50,7 @@ pub(super) struct Head {
 
 /// What was answered.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ResponseFacts {
     /// `None` if the client left before there was an answer.
     pub(super) status: Option<StatusCode>,
     /// Bytes of the body that were handed on to be sent.
@@ -81,11 +81,11 @@ impl AccessLog {
             user_agent: head.headers.get(USER_AGENT).cloned(),
         });
         let mut record = self.record(refused.connection.client(), head);
-        record.answer.status = Some(refused.status);
+        record.response.status = Some(refused.status);
     }
 
     fn record(&self, client: Peer, head: Option<Head>) -> Box<Record> {
-        let request = Asked {
+        let request = RequestFacts {
             at: SystemTime::now(),
             peer: match client {
                 Peer::Tcp(address) => Some(address.ip()),
@@ -98,37 +98,37 @@ impl AccessLog {
             log,
             begun: Instant::now(),
             request,
-            answer: Told::default(),
+            response: ResponseFacts::default(),
         })
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        self.answer.took = self.begun.elapsed();
+        self.response.took = self.begun.elapsed();
         self.log.record(self);
     }
 }
 
 /// A body that is counted for the record it carries, if it carries one.
 #[derive(Debug)]
-pub(crate) struct Recorded<B> {
+pub(crate) struct LoggedBody<B> {
     body: B,
     // Boxed: a response is moved often on its way, and most servers have no access log.
     record: Option<Box<Record>>,
 }
 
-impl<B> Recorded<B> {
+impl<B> LoggedBody<B> {
     /// The same response; `None` for a server without an access log.
     pub(crate) fn wrap(response: Response<B>, mut record: Option<Box<Record>>) -> Response<Self> {
         if let Some(record) = &mut record {
-            record.answer.status = Some(response.status());
+            record.response.status = Some(response.status());
         }
         response.map(|body| Self { body, record })
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for Recorded<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for LoggedBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -140,7 +140,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Recorded<B> {
         if let (Poll::Ready(Some(Ok(frame))), Some(record)) = (&polled, &mut self.record)
             && let Some(data) = frame.data_ref()
         {
-            record.answer.body += data.len() as u64;
+            record.response.body += data.len() as u64;
         }
         polled
     }

@@ -19,7 +19,7 @@ fn peer() -> Peer {
 async fn serve(log: &AccessLog, peer: Peer, request: Request<()>, body: &'static str) {
     let mut record = log.begin(peer, &request);
     record.request.at = SystemTime::UNIX_EPOCH;
-    let response = Recorded::wrap(Response::new(Full::from(body)), Some(record));
+    let response = LoggedBody::wrap(Response::new(Full::from(body)), Some(record));
     assert_eq!(
         response.into_body().collect().await.unwrap().to_bytes(),
         body
@@ -276,7 +276,7 @@ fn a_log_that_can_not_be_opened_is_told_by_its_name() {
 
 #[tokio::test]
 async fn without_a_log_a_body_passes_unchanged() {
-    let response = Recorded::wrap(Response::new(Full::<Bytes>::from("abc")), None);
+    let response = LoggedBody::wrap(Response::new(Full::<Bytes>::from("abc")), None);
     assert_eq!(http_body::Body::size_hint(response.body()).exact(), Some(3));
     assert_eq!(
         response.into_body().collect().await.unwrap().to_bytes(),

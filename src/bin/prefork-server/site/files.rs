@@ -20,8 +20,8 @@ use self::encoding::Encoding;
 use self::open_files::OpenFiles;
 use self::range::Range;
 use self::validators::{Validators, Verdict};
-use super::answer::Answer;
 use super::beneath::{Beneath, Opened};
+use super::body::ResponseBody;
 use super::path::Target;
 use super::{NOSNIFF, plain};
 
@@ -90,7 +90,7 @@ impl Files {
         &self,
         head: Parts,
         connection: ConnectionId,
-    ) -> impl Future<Output = Response<Answer<B>>> {
+    ) -> impl Future<Output = Response<ResponseBody<B>>> {
         let head = Box::new(head);
         async move {
             let method = head.method.clone();
@@ -98,7 +98,9 @@ impl Files {
             let lookup = Arc::clone(&self.lookup);
             let found = spawn_blocking(move || lookup.find(&head, &permit)).await;
             match found.unwrap_or_else(|error| Err(error.into())) {
-                Ok(response) => response.map(|body| body.map_or_else(Answer::empty, Answer::File)),
+                Ok(response) => {
+                    response.map(|body| body.map_or_else(ResponseBody::empty, ResponseBody::File))
+                }
                 Err(error) => failed(&error, &method),
             }
         }
@@ -106,7 +108,7 @@ impl Files {
 }
 
 /// What the client is told if there is no file to be sent.
-fn failed<B>(error: &io::Error, method: &Method) -> Response<Answer<B>> {
+fn failed<B>(error: &io::Error, method: &Method) -> Response<ResponseBody<B>> {
     match error.kind() {
         io::ErrorKind::NotFound => plain(StatusCode::NOT_FOUND, method),
         io::ErrorKind::QuotaExceeded => unavailable(method),
@@ -261,7 +263,7 @@ fn redirect(target: &Target, method: &Method) -> io::Result<Found> {
 }
 
 /// The worker has as many files open as it may. Others are done with theirs in a moment.
-fn unavailable<B>(method: &Method) -> Response<Answer<B>> {
+fn unavailable<B>(method: &Method) -> Response<ResponseBody<B>> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, method);
     response
         .headers_mut()

@@ -22,12 +22,12 @@ pub(super) async fn send(site: &Site, request: http::request::Builder) -> Respon
 }
 
 /// The pieces are copied: a file is read on when the piece before is dropped.
-async fn collect(response: Response<Answer<Full<Bytes>>>) -> Response<Bytes> {
+async fn collect(response: Response<ResponseBody<Full<Bytes>>>) -> Response<Bytes> {
     try_collect(response).await.unwrap()
 }
 
 pub(super) async fn try_collect(
-    response: Response<Answer<Full<Bytes>>>,
+    response: Response<ResponseBody<Full<Bytes>>>,
 ) -> Result<Response<Bytes>, BoxError> {
     let (head, mut body) = response.into_parts();
     let mut content = Vec::new();
@@ -46,11 +46,11 @@ pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeade
 
 fn welcome() -> Site {
     let worker = WorkerInfo::new(Slot(3), Generation(7), 4242);
-    Site::new(AtHand::Welcome(Welcome::new(&worker, 4001)))
+    Site::new(Immediate::Welcome(Welcome::new(&worker, 4001)))
 }
 
 fn hello() -> Site {
-    Site::new(AtHand::Respond(Bytes::from_static(b"hello")))
+    Site::new(Immediate::Respond(Bytes::from_static(b"hello")))
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn every_request_gets_the_text() {
 
 #[tokio::test]
 async fn no_site_is_a_tunnel() {
-    for site in [welcome(), hello(), Site::new(AtHand::Echo)] {
+    for site in [welcome(), hello(), Site::new(Immediate::Echo)] {
         let response = ask(&site, Method::CONNECT, "host.example:443").await;
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert!(header(&response, ALLOW).starts_with("GET, HEAD"));
@@ -144,7 +144,7 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
-    let site = Site::new(AtHand::Echo);
+    let site = Site::new(Immediate::Echo);
     let response = collect(site.answer(Box::new(post("to and fro")), ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
@@ -155,7 +155,7 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let answer = Site::new(AtHand::Echo)
+    let answer = Site::new(Immediate::Echo)
         .answer(Box::new(post("12345")), ANY)
         .await;
     assert_eq!(answer.body().size_hint().exact(), Some(5));
@@ -180,7 +180,7 @@ impl Body for Endless {
 
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
-    let response = Site::new(AtHand::Echo)
+    let response = Site::new(Immediate::Echo)
         .answer(Box::new(Request::post("/").body(Endless).unwrap()), ANY)
         .await;
     let mut body = response.into_body();
@@ -192,7 +192,12 @@ async fn an_echo_does_not_wait_for_the_end() {
 async fn an_echo_to_head_is_empty() {
     let mut request = post("to and fro");
     *request.method_mut() = Method::HEAD;
-    let response = collect(Site::new(AtHand::Echo).answer(Box::new(request), ANY).await).await;
+    let response = collect(
+        Site::new(Immediate::Echo)
+            .answer(Box::new(request), ANY)
+            .await,
+    )
+    .await;
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.body().is_empty());
 }

@@ -7,7 +7,7 @@ use http::{
 };
 use prefork_server::WorkerInfo;
 
-use super::{Answer, NOSNIFF, full, plain};
+use super::{NOSNIFF, ResponseBody, full, plain};
 
 const PAGE: &str = include_str!("welcome.html");
 
@@ -30,7 +30,7 @@ impl Welcome {
     }
 
     /// The answer to a GET or HEAD.
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<Answer<B>> {
+    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<ResponseBody<B>> {
         if request.uri().path() != "/" {
             return plain(StatusCode::NOT_FOUND, request.method());
         }

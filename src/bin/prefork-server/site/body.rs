@@ -16,7 +16,7 @@ use super::files::FileBody;
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The body of an answer; `B` is the body of the request, which an echo sends back as it arrives.
-pub(crate) enum Answer<B> {
+pub(crate) enum ResponseBody<B> {
     /// Bytes that are at hand.
     Full(Full<Bytes>),
     /// The request's own body.
@@ -25,14 +25,14 @@ pub(crate) enum Answer<B> {
     File(FileBody),
 }
 
-impl<B> Answer<B> {
+impl<B> ResponseBody<B> {
     /// No body at all.
     pub(super) fn empty() -> Self {
         Self::Full(Full::default())
     }
 }
 
-impl<B> Body for Answer<B>
+impl<B> Body for ResponseBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,

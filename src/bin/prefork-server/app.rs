@@ -15,9 +15,9 @@ use http_body_util::BodyExt;
 use hyper::service::Service;
 use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
-use crate::access_log::{AccessLog, Record, Recorded};
+use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Answer, AtHand, Content, Files, Site, Welcome, unreadable};
+use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -26,7 +26,7 @@ pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 
 /// What is to be answered, before it is known in which process.
 #[derive(Debug)]
-pub(crate) struct Answering {
+pub(crate) struct Setup {
     serving: Serving,
     target: Option<LogTarget>,
     format: LogFormat,
@@ -35,16 +35,16 @@ pub(crate) struct Answering {
 
 /// The service of a worker.
 #[derive(Clone)]
-pub(crate) struct Front(Rc<Desk>);
+pub(crate) struct App(Rc<Shared>);
 
 /// What a worker needs for each answer.
-struct Desk {
+struct Shared {
     site: Site,
     worker_header: Option<HeaderValue>,
     log: SharedLog,
 }
 
-impl Answering {
+impl Setup {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             serving: options.serving.clone(),
@@ -67,19 +67,19 @@ impl Answering {
     }
 
     /// The service of this worker.
-    pub(crate) fn service(self, worker: &Worker) -> Result<Front, BoxError> {
+    pub(crate) fn app(self, worker: &Worker) -> Result<App, BoxError> {
         if let Some(target) = self.target {
             let log = AccessLog::open(target, self.format)?;
             self.log.set(log).expect("a worker is started once");
         }
         let info = worker.info();
         let content: Content = match self.serving.serve() {
-            Serve::Welcome => AtHand::Welcome(Welcome::new(&info, parent_id())).into(),
+            Serve::Welcome => Immediate::Welcome(Welcome::new(&info, parent_id())).into(),
             // For as long as the process lives, so that no answer has to count who has it.
             Serve::Respond(text) => {
-                AtHand::Respond(Bytes::from_static(Vec::leak(text.into()))).into()
+                Immediate::Respond(Bytes::from_static(Vec::leak(text.into()))).into()
             }
-            Serve::Echo => AtHand::Echo.into(),
+            Serve::Echo => Immediate::Echo.into(),
             Serve::Files(directory) => Files::open(&directory)?.into(),
         };
         let worker_header = self.serving.worker_header.then(|| {
@@ -88,7 +88,7 @@ impl Answering {
                 .expect("letters and digits make a header value")
         });
         let site = Site::new(content).delayed_by(self.serving.delay);
-        Ok(Front(Rc::new(Desk {
+        Ok(App(Rc::new(Shared {
             site,
             worker_header,
             log: self.log,
@@ -98,12 +98,12 @@ impl Answering {
 
 /// A future that is moved some times before it is polled: kept small, with an allocation only for
 /// what has to wait anyway.
-pub(crate) enum Given<R> {
+pub(crate) enum MaybeReady<R> {
     Now(Option<R>),
     Later(Pin<Box<dyn Future<Output = R>>>),
 }
 
-impl<R: Unpin> Future for Given<R> {
+impl<R: Unpin> Future for MaybeReady<R> {
     type Output = Result<R, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -117,15 +117,15 @@ impl<R: Unpin> Future for Given<R> {
     }
 }
 
-type Told = Response<Recorded<Answer<Begun>>>;
+type AppResponse = Response<LoggedBody<ResponseBody<PeekedBody>>>;
 
 /// A request's body, of which the first frame has come.
-pub(crate) struct Begun {
+pub(crate) struct PeekedBody {
     first: Option<Frame<Bytes>>,
     rest: Body,
 }
 
-impl Begun {
+impl PeekedBody {
     /// Nothing has been read of it.
     fn unread(rest: Body) -> Self {
         Self { first: None, rest }
@@ -138,7 +138,7 @@ impl Begun {
     }
 }
 
-impl http_body::Body for Begun {
+impl http_body::Body for PeekedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -169,56 +169,60 @@ impl http_body::Body for Begun {
     }
 }
 
-impl Service<Request> for Front {
-    type Response = Told;
+impl Service<Request> for App {
+    type Response = AppResponse;
     type Error = Infallible;
-    type Future = Given<Told>;
+    type Future = MaybeReady<AppResponse>;
 
-    fn call(&self, request: Request) -> Given<Told> {
-        let Self(desk) = self;
-        let record = desk.log.get().map(|log| {
+    fn call(&self, request: Request) -> MaybeReady<AppResponse> {
+        let Self(shared) = self;
+        let record = shared.log.get().map(|log| {
             let client = request.body().connection().client();
             log.begin(client, &request)
         });
-        let is_read = desk.site.echoes() && !request.body().is_end_stream();
-        if let Some(content) = desk.site.at_hand().filter(|_| !is_read) {
-            let response = content.answer(request.map(Begun::unread));
-            return Given::Now(Some(desk.sign(response, record)));
+        let is_read = shared.site.echoes() && !request.body().is_end_stream();
+        if let Some(content) = shared.site.immediate().filter(|_| !is_read) {
+            let response = content.answer(request.map(PeekedBody::unread));
+            return MaybeReady::Now(Some(shared.finish(response, record)));
         }
-        Given::Later(Rc::clone(desk).answer_later(request, record))
+        MaybeReady::Later(Rc::clone(shared).respond_later(request, record))
     }
 }
 
-impl Desk {
-    fn answer_later(
+impl Shared {
+    fn respond_later(
         self: Rc<Self>,
         request: Request,
         record: Option<Box<Record>>,
-    ) -> Pin<Box<dyn Future<Output = Told>>> {
+    ) -> Pin<Box<dyn Future<Output = AppResponse>>> {
         let connection = request.body().connection_id();
         if !self.site.echoes() {
-            let request = Box::new(request.map(Begun::unread));
+            let request = Box::new(request.map(PeekedBody::unread));
             return Box::pin(async move {
                 let response = self.site.answer(request, connection).await;
-                self.sign(response, record)
+                self.finish(response, record)
             });
         }
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let body = Begun::read(body).await;
+            let body = PeekedBody::read(body).await;
             let response = match body.map(|body| http::Request::from_parts(head, body)) {
                 Ok(request) => self.site.answer(Box::new(request), connection).await,
                 Err(error) => unreadable(&error),
             };
-            self.sign(response, record)
+            self.finish(response, record)
         })
     }
 
     /// What goes on each response, wherever it came from.
-    fn sign(&self, mut response: Response<Answer<Begun>>, record: Option<Box<Record>>) -> Told {
+    fn finish(
+        &self,
+        mut response: Response<ResponseBody<PeekedBody>>,
+        record: Option<Box<Record>>,
+    ) -> AppResponse {
         if let Some(value) = &self.worker_header {
             response.headers_mut().insert(WORKER_HEADER, value.clone());
         }
-        Recorded::wrap(response, record)
+        LoggedBody::wrap(response, record)
     }
 }
