@@ -9,7 +9,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::Full;
-use prefork_server::{BodyError, ConnectionId};
+use prefork_server::{BodyError, BoxError, ConnectionId};
 
 mod beneath;
 mod body;
@@ -17,11 +17,7 @@ mod files;
 mod path;
 mod welcome;
 
-pub(crate) use self::{
-    body::{BoxError, ResponseBody},
-    files::Files,
-    welcome::Welcome,
-};
+pub(crate) use self::{body::ResponseBody, files::Files, welcome::Welcome};
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const READS: HeaderValue = HeaderValue::from_static("GET, HEAD");

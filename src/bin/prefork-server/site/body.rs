@@ -1,7 +1,6 @@
 //! The one body type of all answers.
 
 use std::{
-    error::Error,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -9,11 +8,9 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
+use prefork_server::BoxError;
 
 use super::files::FileBody;
-
-/// Why a body could not be read to its end.
-pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The body of an answer; `B` is the body of the request, which an echo sends back as it arrives.
 pub(crate) enum ResponseBody<B> {
