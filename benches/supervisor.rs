@@ -11,6 +11,9 @@
 #[path = "../src/address.rs"]
 mod address;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
+#[path = "../src/codec.rs"]
+mod codec;
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
 #[path = "../src/drain.rs"]
 mod drain;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
@@ -19,9 +22,6 @@ mod id;
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
 #[path = "../src/policy.rs"]
 mod policy;
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "as above")]
-#[path = "../src/record.rs"]
-mod record;
 #[allow(
     dead_code,
     unreachable_pub,

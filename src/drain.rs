@@ -1,6 +1,6 @@
 //! How a worker drains: what the master decides and the worker does.
 
-use crate::record::record;
+use crate::codec::record;
 
 /// What becomes of the connections of a worker that drains, once nothing is going on in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

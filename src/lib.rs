@@ -101,10 +101,10 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy record row
+//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy codec row
 //! ```
 //!
-//! `record` turns values into bytes and back, for what crosses from a master into its next image.
+//! `codec` turns values into bytes and back, for what crosses from a master into its next image.
 //! `row` is what one worker counts; `protocol` has the scoreboard, a page for each row. `keyring`
 //! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
 //!
@@ -145,6 +145,7 @@
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
 mod address;
+mod codec;
 mod config;
 mod drain;
 mod error;
@@ -164,7 +165,6 @@ mod pool;
 mod prefork;
 mod protocol;
 mod proxy;
-mod record;
 mod row;
 mod supervisor;
 mod sys;

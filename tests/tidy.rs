@@ -28,7 +28,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("proxy", 0),
     ("keyring", 0),
     ("row", 0),
-    ("record", 0),
+    ("codec", 0),
     ("sys", 1),
     ("supervisor", 1),
     ("protocol", 2),
@@ -44,7 +44,7 @@ const BESIDE: &[(&str, &str)] = &[
     ("config", "named"),
     ("config", "policy"),
     ("config", "proxy"),
-    ("drain", "record"),
+    ("drain", "codec"),
     ("error", "address"),
     ("handle", "address"),
     ("handle", "policy"),
@@ -54,8 +54,8 @@ const BESIDE: &[(&str, &str)] = &[
     ("hooks", "policy"),
     ("hooks", "row"),
     ("proxy", "address"),
-    ("record", "address"),
-    ("record", "id"),
+    ("codec", "address"),
+    ("codec", "id"),
 ];
 
 /// Imports that a floor allows and the house does not: the pure room knows only what things are

@@ -33,7 +33,7 @@ rooms! {
     "../../src/named.rs" named,
     "../../src/pool/mod.rs" pool,
     "../../src/proxy/mod.rs" proxy,
-    "../../src/record.rs" record,
+    "../../src/codec.rs" codec,
     "../../src/row/mod.rs" row,
 }
 

@@ -11,6 +11,7 @@ use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::address::Address;
+use crate::codec::record;
 use crate::config::Config;
 use crate::error::Error;
 use crate::id::Slot;
@@ -18,7 +19,6 @@ use crate::master::init::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::watch::ListenerWatch;
 use crate::protocol::inbox::Inbox;
-use crate::record::record;
 use crate::sys::discard::discard;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::record::record;
+use crate::codec::record;
 use crate::sys::random;
 
 /// The master writes it when the listeners are bound. Dropping this removes it.

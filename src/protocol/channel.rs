@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
+use crate::codec::{Malformed, Reader, Record, Writer};
 use crate::drain::Idle;
 use crate::handle::Command;
 use crate::id::Slot;
 use crate::protocol::state::Versions;
-use crate::record::{Malformed, Reader, Record, Writer};
 use crate::sys::fds;
 
 /// How long a [`ToWorker::Share`] is valid, and how often the master compares the loads.

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::codec::{Kept, Malformed, Reader, Record, Writer};
 use crate::fuzz;
 use crate::id::Slot;
-use crate::record::{Kept, Malformed, Reader, Record, Writer};
 
 /// What `sun_path` of unix(7) holds, without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;

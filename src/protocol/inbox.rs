@@ -16,8 +16,8 @@ use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
 use crate::address::Address;
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::proxy::Forwarded;
-use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::fds;
 
 /// The version of a message. The sender may be of another image; a receiver closes connections that

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::record::{Malformed, Reader, Record, Writer};
+use crate::codec::{Malformed, Reader, Record, Writer};
 use crate::row::{GAUGES, Gauge, Row, RowView, State, Sum, Totals, WORDS, Words};
 use crate::sys::memory::{self, Mapping};
 

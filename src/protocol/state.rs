@@ -9,7 +9,7 @@ use std::fmt;
 
 use nix::unistd::Pid;
 
-use crate::record::{Malformed, Reader, Record, Writer, record};
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 
 /// The version in which this image writes its state. Raise it with every change of a record.
 pub(crate) const VERSION: u16 = 3;

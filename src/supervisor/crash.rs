@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::codec::record;
 use crate::policy::{Backoff, CrashLimit};
-use crate::record::record;
 use crate::supervisor::time::Time;
 
 /// The times of the latest crashes, of all slots. It holds at most one more than the limit, because

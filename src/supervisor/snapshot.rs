@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU16;
 
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::id::{Generation, WorkerId};
-use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::supervisor::crash::{CrashWindow, Jitter};
 #[cfg(any(test, debug_assertions))]
 use crate::supervisor::invariants;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use crate::record::record;
+use crate::codec::record;
 
 /// A moment, as the time since the master started. Not an `Instant`: a test can write one down, and
 /// a failure prints `2.5s` instead of an opaque number.

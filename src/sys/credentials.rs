@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use nix::libc;
 use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, setuid};
 
-use crate::record::{Malformed, Reader, Record, Writer};
+use crate::codec::{Malformed, Reader, Record, Writer};
 
 /// A user and a group that a process may take on, once and for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use nix::unistd::{Pid, dup};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::record::{Kept, Malformed, Reader, Record, Writer};
+use crate::codec::{Kept, Malformed, Reader, Record, Writer};
 
 /// The most descriptors that travel in one message (unix(7), `SCM_MAX_FD`).
 pub(crate) const MESSAGE_FDS_MAX: usize = 253;

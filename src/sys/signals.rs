@@ -10,7 +10,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{getpid, gettid};
 
-use crate::record::record;
+use crate::codec::record;
 
 /// The signals that mean something to the master. All are blocked in a worker too until it has
 /// its own handlers, so that none can end it half-way.

@@ -6,6 +6,7 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use rustls::version::{TLS12, TLS13};
 
+use crate::codec::{Record, Writer};
 use crate::error::Error;
 use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
@@ -15,7 +16,6 @@ use crate::http::tls::identity::{self, Identity};
 use crate::http::tls::secure::Secure;
 use crate::http::tls::tickets::Tickets;
 use crate::keyring::Keyring;
-use crate::record::{Record, Writer};
 use crate::row::Row;
 
 impl Tls {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::codec::{Reader, Record};
 use crate::http::tls::pem::{Kind, Source};
 use crate::named::named;
-use crate::record::{Reader, Record};
 
 /// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
 /// (RFC 8446 4.6.1).

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use crate::address::Address;
+use crate::codec::record;
 use crate::config::{Config, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{access, bind_error};
-use crate::record::record;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 

@@ -10,7 +10,7 @@ use std::path::{self, Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 
-use crate::record::record;
+use crate::codec::record;
 use crate::sys::credentials::Credentials;
 
 /// The most symbolic links in a path, as in path_resolution(7).

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::unistd::Pid;
 
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::handle::Command;
 use crate::hooks::{Core, WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
@@ -19,7 +20,6 @@ use crate::master::upgrade::program::Program;
 use crate::master::workers::process::Process;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
-use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::supervisor::Snapshot;
 use crate::sys::credentials::Credentials;
 use crate::sys::exec;

@@ -8,11 +8,11 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::codec::record;
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::master::listeners::Listeners;
 use crate::protocol::channel::{Channel, ToWorkerRef};
-use crate::record::record;
 
 record!(Outbox { messages });
 

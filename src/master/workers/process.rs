@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::master::listeners::Listeners;
 use crate::master::workers::outbox::{Message, Outbox, SendFailed};
 use crate::protocol::channel::{Channel, Received, ToMaster};
 use crate::protocol::scoreboard::Page;
-use crate::record::{Malformed, Reader, Record, Writer, record};
 use crate::sys::discard::discard;
 
 /// A process that was spawned and is not reaped yet.

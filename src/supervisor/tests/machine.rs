@@ -1,6 +1,6 @@
 //! A trait with the four methods of the supervisor, and the checks around them.
 
-use crate::record::{Reader, Record, Writer};
+use crate::codec::{Reader, Record, Writer};
 use crate::supervisor::tests::watch::{Breach, Watch, rule};
 use crate::supervisor::*;
 

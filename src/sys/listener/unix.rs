@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::record::record;
+use crate::codec::record;
 
 /// How often a lock is tried for whose file another server removes meanwhile. Each time that server
 /// has come to an end with its start, so a second attempt is rare.

@@ -51,42 +51,42 @@ macro_rules! record {
     (enum $type:ident { $(
         $tag:literal = $variant:ident $(($($item:ident),+))? $({ $($field:ident),+ })?
     ),+ $(,)? }) => {
-        impl $crate::record::Record for $type {
-            fn put(&self, to: &mut $crate::record::Writer) {
+        impl $crate::codec::Record for $type {
+            fn put(&self, to: &mut $crate::codec::Writer) {
                 match self {$(
                     Self::$variant $(($($item),+))? $({ $($field),+ })? => {
                         let tag: u8 = $tag;
-                        $crate::record::Record::put(&tag, to);
-                        $($($crate::record::Record::put($item, to);)+)?
-                        $($($crate::record::Record::put($field, to);)+)?
+                        $crate::codec::Record::put(&tag, to);
+                        $($($crate::codec::Record::put($item, to);)+)?
+                        $($($crate::codec::Record::put($field, to);)+)?
                     }
                 )+}
             }
 
             fn take(
-                from: &mut $crate::record::Reader<'_>,
-            ) -> Result<Self, $crate::record::Malformed> {
-                match <u8 as $crate::record::Record>::take(from)? {
+                from: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                match <u8 as $crate::codec::Record>::take(from)? {
                     $($tag => {
-                        $($(let $item = $crate::record::Record::take(from)?;)+)?
-                        $($(let $field = $crate::record::Record::take(from)?;)+)?
+                        $($(let $item = $crate::codec::Record::take(from)?;)+)?
+                        $($(let $field = $crate::codec::Record::take(from)?;)+)?
                         Ok(Self::$variant $(($($item),+))? $({ $($field),+ })?)
                     })+
-                    _ => Err($crate::record::Malformed),
+                    _ => Err($crate::codec::Malformed),
                 }
             }
         }
     };
     ($type:ident { $($field:tt),+ $(,)? }) => {
-        impl $crate::record::Record for $type {
-            fn put(&self, to: &mut $crate::record::Writer) {
-                $($crate::record::Record::put(&self.$field, to);)+
+        impl $crate::codec::Record for $type {
+            fn put(&self, to: &mut $crate::codec::Writer) {
+                $($crate::codec::Record::put(&self.$field, to);)+
             }
 
             fn take(
-                from: &mut $crate::record::Reader<'_>,
-            ) -> Result<Self, $crate::record::Malformed> {
-                Ok(Self { $($field: $crate::record::Record::take(from)?),+ })
+                from: &mut $crate::codec::Reader<'_>,
+            ) -> Result<Self, $crate::codec::Malformed> {
+                Ok(Self { $($field: $crate::codec::Record::take(from)?),+ })
             }
         }
     };
