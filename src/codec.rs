@@ -45,6 +45,8 @@ pub(crate) struct Malformed;
 pub(crate) struct Kept(pub(crate) RawFd);
 
 /// `record!(Type { field, field })`: the struct as its fields in this order.
+/// `record!(Type { field, field } if is_sound)`: the same, but the bytes are [`Malformed`] if
+/// `is_sound(&value)` is false.
 /// `record!(enum Type { 0 = Unit, 1 = Tuple(item), 2 = Struct { field } })`: the variant's tag,
 /// then what is in it.
 macro_rules! record {
@@ -77,7 +79,7 @@ macro_rules! record {
             }
         }
     };
-    ($type:ident { $($field:tt),+ $(,)? }) => {
+    ($type:ident { $($field:tt),+ $(,)? } $(if $is_sound:path)?) => {
         impl $crate::codec::Record for $type {
             fn put(&self, to: &mut $crate::codec::Writer) {
                 $($crate::codec::Record::put(&self.$field, to);)+
@@ -86,12 +88,30 @@ macro_rules! record {
             fn take(
                 from: &mut $crate::codec::Reader<'_>,
             ) -> Result<Self, $crate::codec::Malformed> {
-                Ok(Self { $($field: $crate::codec::Record::take(from)?),+ })
+                let record = Self { $($field: $crate::codec::Record::take(from)?),+ };
+                $(if !$is_sound(&record) {
+                    return Err($crate::codec::Malformed);
+                })?
+                Ok(record)
             }
         }
     };
 }
 pub(crate) use record;
+
+/// The bytes of a record that names no descriptor.
+pub(crate) fn to_bytes(record: &impl Record) -> Vec<u8> {
+    let mut writer = Writer::default();
+    record.put(&mut writer);
+    writer.finish().0
+}
+
+/// The record that all of these bytes are.
+pub(crate) fn from_bytes<T: Record>(bytes: &[u8]) -> Result<T, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let record = T::take(&mut reader)?;
+    reader.finish().map(|()| record)
+}
 
 impl Writer {
     /// What was written, and the descriptors it names.
@@ -299,31 +319,17 @@ impl Record for PathBuf {
     }
 }
 
-impl Record for Address {
+impl Record for SocketAddr {
     fn put(&self, to: &mut Writer) {
-        match self {
-            Self::Tcp(address) => {
-                0_u8.put(to);
-                address.to_string().put(to);
-            }
-            Self::Unix(path) => {
-                1_u8.put(to);
-                path.put(to);
-            }
-        }
+        self.to_string().put(to);
     }
 
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        match u8::take(from)? {
-            0 => String::take(from)?
-                .parse::<SocketAddr>()
-                .map(Self::Tcp)
-                .map_err(|_| Malformed),
-            1 => PathBuf::take(from).map(Self::Unix),
-            _ => Err(Malformed),
-        }
+        String::take(from)?.parse().map_err(|_| Malformed)
     }
 }
+
+record!(enum Address { 0 = Tcp(address), 1 = Unix(path) });
 
 #[cfg(test)]
 mod tests {

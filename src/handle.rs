@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::address::Address;
+use crate::codec::{self, record};
 use crate::policy::Stop;
 
 /// What a [`Handle`] asks of the master; the same bytes travel from a worker through its channel.
@@ -166,59 +167,55 @@ impl Handle {
 }
 
 impl Command {
-    /// The bytes of every command; the longest message of a handle's socket.
+    /// The most bytes that a command has.
     pub(crate) const LEN: usize = 3;
 
-    pub(crate) fn encode(self) -> [u8; Self::LEN] {
-        let (tag, value) = match self {
-            Self::Reload => (b'r', 0),
-            Self::Stop(Stop::Drain) => (b'd', 0),
-            Self::Stop(Stop::Now) => (b'n', 0),
-            Self::Resize(workers) => (b'w', workers.get()),
-            Self::ReopenLogs => (b'l', 0),
-            Self::Upgrade => (b'u', 0),
-        };
-        let [low, high] = value.to_le_bytes();
-        [tag, low, high]
+    pub(crate) fn encode(self) -> Vec<u8> {
+        codec::to_bytes(&self)
     }
 
-    /// The command in these bytes; `None` if they are none.
+    /// The command in these bytes; `None` if they are not a command.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let &[tag, low, high] = bytes else {
-            return None;
-        };
-        match (tag, u16::from_le_bytes([low, high])) {
-            (b'r', 0) => Some(Self::Reload),
-            (b'd', 0) => Some(Self::Stop(Stop::Drain)),
-            (b'n', 0) => Some(Self::Stop(Stop::Now)),
-            (b'w', workers) => NonZeroU16::new(workers).map(Self::Resize),
-            (b'l', 0) => Some(Self::ReopenLogs),
-            (b'u', 0) => Some(Self::Upgrade),
-            _ => None,
-        }
+        codec::from_bytes(bytes).ok()
     }
 }
+
+record!(enum Command {
+    b'r' = Reload,
+    b's' = Stop(stop),
+    b'w' = Resize(workers),
+    b'l' = ReopenLogs,
+    b'u' = Upgrade,
+});
+
+record!(enum Stop { 0 = Drain, 1 = Now });
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_command_survives_the_way() {
+    fn each_command_arrives() {
         let (handle, asks) = Handle::pair().expect("a socket pair");
         let workers = NonZeroU16::new(300).expect("not zero");
-        handle.resize(workers).expect("room for one");
-        let mut bytes = [0; 8];
-        let len = asks.recv(&mut bytes).expect("one is there");
-        assert_eq!(
-            Command::decode(&bytes[..len]),
-            Some(Command::Resize(workers))
-        );
+        for command in [
+            Command::Reload,
+            Command::Stop(Stop::Drain),
+            Command::Stop(Stop::Now),
+            Command::Resize(workers),
+            Command::ReopenLogs,
+            Command::Upgrade,
+        ] {
+            handle.ask(command).expect("room for one");
+            let mut bytes = [0; Command::LEN];
+            let len = asks.recv(&mut bytes).expect("one is there");
+            assert_eq!(Command::decode(&bytes[..len]), Some(command));
+        }
     }
 
     #[test]
-    fn what_is_no_command_is_refused() {
-        for bytes in [&b""[..], b"r", b"x\0\0", b"w\0\0", b"r\x01\0", b"r\0\0\0"] {
+    fn bytes_that_are_no_command_are_refused() {
+        for bytes in [&b""[..], b"x", b"r\0", b"s", b"s\x02", b"w\0\0", b"w\x01"] {
             assert_eq!(Command::decode(bytes), None, "{bytes:?}");
         }
     }

@@ -47,6 +47,7 @@ const BESIDE: &[(&str, &str)] = &[
     ("drain", "codec"),
     ("error", "address"),
     ("handle", "address"),
+    ("handle", "codec"),
     ("handle", "policy"),
     ("hooks", "address"),
     ("hooks", "error"),

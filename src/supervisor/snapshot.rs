@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use crate::codec::{Malformed, Reader, Record, Writer, record};
+use crate::codec::record;
 use crate::id::{Generation, WorkerId};
 use crate::supervisor::crash::{CrashWindow, Jitter};
 #[cfg(any(test, debug_assertions))]
@@ -40,6 +40,12 @@ impl Snapshot {
     /// How many slots there were.
     pub(crate) fn workers(&self) -> NonZeroU16 {
         self.workers
+    }
+
+    /// Whether each slot has an entry, and there are not too many of them.
+    fn has_its_entries(&self) -> bool {
+        let entries = usize::from(self.workers.get())..=usize::from(MAX_WORKERS.get());
+        entries.contains(&self.entries.len())
     }
 }
 
@@ -104,40 +110,18 @@ impl Supervisor {
     }
 }
 
-impl Record for Snapshot {
-    fn put(&self, to: &mut Writer) {
-        self.now.put(to);
-        self.configured.put(to);
-        self.workers.put(to);
-        self.entries.put(to);
-        self.canary.put(to);
-        self.pending.put(to);
-        self.newest.put(to);
-        self.proven.put(to);
-        self.last_worker.put(to);
-        self.crashes.put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let snapshot = Self {
-            now: Record::take(from)?,
-            configured: Record::take(from)?,
-            workers: Record::take(from)?,
-            entries: Record::take(from)?,
-            canary: Record::take(from)?,
-            pending: Record::take(from)?,
-            newest: Record::take(from)?,
-            proven: Record::take(from)?,
-            last_worker: Record::take(from)?,
-            crashes: Record::take(from)?,
-        };
-        let entries = usize::from(snapshot.workers.get())..=usize::from(MAX_WORKERS.get());
-        entries
-            .contains(&snapshot.entries.len())
-            .then_some(snapshot)
-            .ok_or(Malformed)
-    }
-}
+record!(Snapshot {
+    now,
+    configured,
+    workers,
+    entries,
+    canary,
+    pending,
+    newest,
+    proven,
+    last_worker,
+    crashes,
+} if Snapshot::has_its_entries);
 
 record!(SlotEntry {
     holder,

@@ -6,7 +6,7 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use rustls::version::{TLS12, TLS13};
 
-use crate::codec::{Record, Writer};
+use crate::codec;
 use crate::error::Error;
 use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
@@ -27,9 +27,7 @@ impl Tls {
         for doubt in identity.doubts() {
             tracing::warn!("{doubt}");
         }
-        let mut writer = Writer::default();
-        read.files().put(&mut writer);
-        Ok(writer.finish().0)
+        Ok(codec::to_bytes(&read.files()))
     }
 
     /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and

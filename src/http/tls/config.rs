@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::codec::{Reader, Record};
+use crate::codec;
 use crate::http::tls::pem::{Kind, Source};
 use crate::named::named;
 
@@ -167,7 +167,7 @@ impl Tls {
     /// Has no file be read that is written down here. The process that has read it may read more
     /// than this one, and has read it before it was changed.
     pub(crate) fn use_files(&mut self, files: &[u8]) {
-        let Ok(files) = Files::take(&mut Reader::new(files)) else {
+        let Ok(files) = codec::from_bytes::<Files>(files) else {
             // Of an image that writes something else down. The files are still there.
             return;
         };

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::unistd::Pid;
 
-use crate::codec::{Malformed, Reader, Record, Writer, record};
+use crate::codec::{self, Malformed, Record, Writer, record};
 use crate::handle::Command;
 use crate::hooks::{Core, WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
@@ -80,11 +80,7 @@ impl MasterState {
     /// Reads the state that this process has left.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, String> {
         let bytes = state::open(bytes, Pid::this()).map_err(|error| error.to_string())?;
-        let mut reader = Reader::new(bytes);
-        let state = Self::take(&mut reader);
-        let whole = reader.finish();
-        state
-            .and_then(|state| whole.map(|()| state))
+        codec::from_bytes(bytes)
             .map_err(|Malformed| "it is in another form than its version says".to_owned())
     }
 }
@@ -95,47 +91,9 @@ record!(WorkerInfo {
     pid
 });
 
-impl Record for WorkerExit {
-    fn put(&self, to: &mut Writer) {
-        let (tag, number): (u8, i32) = match *self {
-            Self::Code(code) => (0, code),
-            Self::Signal {
-                signal,
-                core: Core::None,
-            } => (1, signal),
-            Self::Signal {
-                signal,
-                core: Core::Dumped,
-            } => (2, signal),
-        };
-        tag.put(to);
-        number.put(to);
-    }
+record!(enum WorkerExit { 0 = Code(code), 1 = Signal { signal, core } });
 
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (tag, number) = <(u8, i32)>::take(from)?;
-        let signal = |core| Self::Signal {
-            signal: number,
-            core,
-        };
-        match tag {
-            0 => Ok(Self::Code(number)),
-            1 => Ok(signal(Core::None)),
-            2 => Ok(signal(Core::Dumped)),
-            _ => Err(Malformed),
-        }
-    }
-}
-
-impl Record for Command {
-    fn put(&self, to: &mut Writer) {
-        self.encode().to_vec().put(to);
-    }
-
-    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Self::decode(&Vec::take(from)?).ok_or(Malformed)
-    }
-}
+record!(enum Core { 0 = None, 1 = Dumped });
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 //! those would be taken over and given up again in the tests' own process.
 
 use super::*;
+use crate::codec::Reader;
 use crate::fuzz;
 use crate::protocol::state::Unreadable;
 
