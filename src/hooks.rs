@@ -1,4 +1,4 @@
-//! What a server tells: notices, and the hooks that hear them.
+//! What a server reports: notices, and the hooks that it calls.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,15 +15,15 @@ mod timed;
 
 pub(crate) use self::timed::Timed;
 
-/// A worker as the outside knows it.
+/// A worker as the hooks and the announce stream know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerInfo {
-    /// The seat it fills.
+    /// The slot that it serves.
     pub slot: Slot,
-    /// The round it belongs to.
+    /// The generation that it belongs to.
     pub generation: Generation,
-    /// Its process id, as long as it lives.
+    /// Its process id. When the process has ended, the number may become that of another process.
     pub pid: u32,
 }
 
@@ -43,14 +43,14 @@ impl WorkerInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerExit {
-    /// It called exit(3) with this code.
+    /// The process called exit(3) with this code.
     Code(i32),
-    /// This signal ended it.
+    /// A signal ended the process.
     #[non_exhaustive]
     Signal {
         /// The signal's number (signal(7)).
         signal: i32,
-        /// Whether a core was written.
+        /// Whether the process left a core file.
         core: Core,
     },
 }
@@ -58,105 +58,108 @@ pub enum WorkerExit {
 /// Whether a process left a core file (core(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Core {
-    /// A core was written.
+    /// The kernel wrote a core file.
     Dumped,
-    /// None was.
+    /// The kernel wrote no core file.
     None,
 }
 
-/// Something happened. The hooks, the announce stream and the tests see the same values.
+/// Something that happened. Hooks and the announce stream get the same values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Every slot has had a ready worker; said once, and not again after an upgrade.
+    /// Every slot has had a ready worker. Reported once, and not again after an upgrade.
     #[non_exhaustive]
     Serving {
-        /// What is listened on; a port 0 has become the real one.
+        /// The addresses of the listeners, with the real port where port 0 was given.
         addresses: Vec<Address>,
         /// How many slots there are.
         workers: u16,
         /// The master's process id.
         pid: u32,
     },
-    /// A worker process was started. An upgrade's first one, the canary, is told as a worker of
-    /// slot 0, beside the one that has the slot.
+    /// A worker process was started. The first worker of an upgrade, the canary, is reported as a
+    /// worker of slot 0, beside the worker that serves the slot.
     WorkerSpawned(WorkerInfo),
     /// A worker accepts connections.
     WorkerReady(WorkerInfo),
-    /// A worker was asked to finish what is open and leave.
+    /// A worker was asked to finish its open work and to exit.
     WorkerDraining(WorkerInfo),
-    /// A worker's event loop stood still while work was waiting; it is aborted. See
-    /// [`Prefork::hang_timeout`](crate::Prefork::hang_timeout).
+    /// The event loop of a worker stood still while work was waiting, and the master aborts the
+    /// worker. See [`Prefork::hang_timeout`](crate::Prefork::hang_timeout).
     WorkerHung(WorkerInfo),
     /// A worker process has ended.
     #[non_exhaustive]
     WorkerExited {
-        /// Which.
+        /// The worker.
         worker: WorkerInfo,
-        /// How.
+        /// How its process ended.
         status: WorkerExit,
-        /// Connections that were cut: open at the drain deadline, or when a signal ended it.
+        /// How many connections were cut: those that were still open at the drain timeout, or when
+        /// a signal ended the process.
         cut: u32,
     },
-    /// A slot without a serving worker is accepted for by the worker of the slot `by`.
+    /// A slot has no serving worker, and the worker of another slot now accepts from its listeners.
     #[non_exhaustive]
     Adopted {
         /// The slot whose listeners are adopted.
         slot: Slot,
-        /// The slot whose worker accepts for it.
+        /// The slot whose worker accepts from them.
         by: Slot,
     },
-    /// An adoption has failed: the worker of the slot `by` had no descriptors left, or did not
-    /// hear. Another worker is told to; if there is none, the same one after a second.
+    /// An adoption has failed: the worker of the slot `by` had no descriptors left, or the message
+    /// did not reach it. The master asks another worker. If there is no other, it asks the same one
+    /// again after a second.
     #[non_exhaustive]
     NotAdopted {
-        /// The slot whose listeners were to be adopted.
+        /// The slot whose listeners are not adopted.
         slot: Slot,
-        /// The slot whose worker does not accept for it.
+        /// The slot whose worker could not adopt them.
         by: Slot,
     },
-    /// The end of an adoption.
+    /// An adoption has ended.
     #[non_exhaustive]
     Released {
         /// The slot whose own worker accepts again.
         slot: Slot,
-        /// The slot whose worker did so until now.
+        /// The slot whose worker accepted from its listeners until now.
         by: Slot,
     },
-    /// A worker, or another program that had it, had shut a listener down (shutdown(2)); it listens
-    /// again, without the connections that waited in its queue.
+    /// A worker, or another program that had the listener, had shut it down (shutdown(2)). The
+    /// master made it listen again. The connections that waited in its queue are lost.
     #[non_exhaustive]
     ListenerReopened {
-        /// Its address.
+        /// The address of the listener.
         address: Address,
-        /// The slot whose listener it is; `None` if all slots share it.
+        /// The slot of the listener; `None` if all slots share it.
         slot: Option<Slot>,
     },
-    /// A slot waits before the next spawn: its workers crash in a row, or exit with 0, leave or
-    /// ask to be replaced within a second of being ready.
+    /// A slot waits before its next spawn, because its workers crash one after the other, or exit
+    /// with 0, leave or ask to be replaced within a second of being ready.
     #[non_exhaustive]
     BackingOff {
         /// The slot.
         slot: Slot,
-        /// For how long.
+        /// How long the slot waits.
         pause: Duration,
     },
-    /// A reload has begun, or one that runs is to reach this generation now. Each finished upgrade
-    /// is followed by one.
+    /// A reload has begun, or a running reload now leads to a newer generation. A reload follows
+    /// each finished upgrade.
     #[non_exhaustive]
     ReloadStarted {
-        /// The generation it leads to.
+        /// The generation that the reload leads to.
         generation: Generation,
     },
-    /// Every slot is served by the new generation.
+    /// Workers of the new generation serve every slot.
     #[non_exhaustive]
     ReloadFinished {
-        /// That generation.
+        /// The new generation.
         generation: Generation,
     },
-    /// The new generation could not start, or the server ends. Slots that had been replaced keep
-    /// their new workers, the old ones serve on in the others. If a file for TLS is bad no worker
-    /// was started, and the next reload is of the same generation.
+    /// The new generation could not start, or the server ends. Slots whose worker was already
+    /// replaced keep the new worker; in the other slots the old workers continue to serve. If a
+    /// file for TLS cannot be used, no worker was started, and the next reload has the same
+    /// generation.
     #[non_exhaustive]
     ReloadAbandoned {
         /// The generation that failed.
@@ -164,11 +167,13 @@ pub enum Notice {
         /// What went wrong.
         why: String,
     },
-    /// A worker of the binary that is now on disk, the canary, is being tried.
+    /// An upgrade has begun: the master tries a worker of the binary that is now on disk, the
+    /// canary.
     UpgradeStarted,
-    /// The master is that binary now, and replaces the other workers; told by the new image.
+    /// The master has become the new binary, and replaces the other workers. The new image reports
+    /// it.
     UpgradeFinished,
-    /// The server goes on as it was.
+    /// The upgrade has failed, and the server continues as before.
     #[non_exhaustive]
     UpgradeAbandoned {
         /// What went wrong.
@@ -177,10 +182,10 @@ pub enum Notice {
     /// The number of slots has changed.
     #[non_exhaustive]
     Resized {
-        /// How many there are now.
+        /// How many slots there are now.
         workers: u16,
     },
-    /// The server has been asked to end and finishes what is open.
+    /// The server was asked to end, and finishes its open work.
     Draining,
     /// No worker is left.
     #[non_exhaustive]
@@ -192,27 +197,28 @@ pub enum Notice {
     },
 }
 
-/// What the server calls while it lives. Every method has a default that does nothing.
+/// What the server calls while it runs. Every method has a default that does nothing.
 ///
-/// Hooks run in the process and thread that called [`Prefork::serve`](crate::Prefork::serve). In
-/// the master that is between two of its actions: while a hook runs no worker is respawned and no
-/// signal is answered. In a worker it is inside its runtime: no connection is served. So a hook
-/// must not block; one that takes longer than 100 ms is named in the log. A hook that panics ends
-/// the master, as any panic of its thread does, and its workers finish what is open; in a worker
-/// the panic is logged.
+/// A hook runs in the process and thread that called [`Prefork::serve`](crate::Prefork::serve). The
+/// master calls hooks between two of its actions: while a hook runs, the master spawns no worker
+/// and handles no signal. A worker calls hooks inside its runtime: while a hook runs, the worker
+/// serves no connection. So a hook must not block. The log names a hook that takes longer than 100
+/// ms. A hook that panics in the master ends the master, as every panic of its thread does, and the
+/// workers finish their open work. In a worker the panic is logged.
 ///
-/// Since the program runs once in every process, each has a hooks object of its own; state put
-/// into it in the master is not seen in a worker. After an upgrade the master has a new one.
-/// A server that runs [in process](crate::Prefork::in_process) calls [`serving`](Self::serving),
-/// [`notice`](Self::notice) for [`Notice::Serving`] alone, and [`reopen_logs`](Self::reopen_logs).
+/// The program runs once in every process, so each process has a hooks object of its own: a worker
+/// does not see what the master changes in its object. After an upgrade the master has a new
+/// object. A server that runs [in process](crate::Prefork::in_process) calls
+/// [`serving`](Self::serving), [`notice`](Self::notice) for [`Notice::Serving`] alone, and
+/// [`reopen_logs`](Self::reopen_logs).
 pub trait Hooks {
-    /// Called in the master, on its thread, before each worker is spawned, an upgrade's canary
-    /// among them, to adjust its environment, arguments or limits. An error counts as the hook's
-    /// refusal: this worker is not started, the server drains and ends with
+    /// Called in the master, on its thread, before each worker is spawned, the canary of an upgrade
+    /// included. It may change the environment, the arguments and the limits of the worker. If it
+    /// returns an error, this worker is not started, and the server drains and ends with
     /// [`Error::Hook`](crate::Error::Hook). It must not start processes.
     ///
     /// # Errors
-    /// Whatever makes it impossible to go on.
+    /// Any error after which the server must not continue.
     fn worker_command(
         &mut self,
         slot: Slot,
@@ -223,53 +229,55 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Called in the master, on its thread, after each worker was spawned, an upgrade's canary
-    /// among them, and before it is ready. An error is a refusal as in
-    /// [`worker_command`](Self::worker_command), and the worker drains with the others. It must
-    /// not wait for the worker.
+    /// Called in the master, on its thread, after each worker was spawned, the canary of an upgrade
+    /// included, and before the worker is ready. If it returns an error, the server drains, this
+    /// worker too, and ends with [`Error::Hook`](crate::Error::Hook). It must not wait for the
+    /// worker.
     ///
     /// # Errors
-    /// Whatever makes it impossible to go on.
+    /// Any error after which the server must not continue.
     fn worker_spawned(&mut self, worker: &WorkerInfo) -> Result<(), BoxError> {
         let _ = worker;
         Ok(())
     }
 
-    /// Called in the master, on its thread, once, when every slot has had a ready worker; in a
-    /// server that runs [in process](crate::Prefork::in_process), when it accepts. An error is a
-    /// refusal as in [`worker_command`](Self::worker_command). It must not block, nor wait for what
-    /// only a notice will tell. After an upgrade it is not called again: the hooks of the new image
-    /// hear [`Notice::UpgradeFinished`].
+    /// Called in the master, on its thread, once, when every slot has had a ready worker. A server
+    /// that runs [in process](crate::Prefork::in_process) calls it when it accepts connections. If
+    /// it returns an error, the server drains and ends with [`Error::Hook`](crate::Error::Hook). It
+    /// must not block, and must not wait for a later notice. After an upgrade it is not called
+    /// again: the hooks of the new image get [`Notice::UpgradeFinished`].
     ///
     /// # Errors
-    /// Whatever makes it impossible to go on.
+    /// Any error after which the server must not continue.
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
         let _ = (addresses, workers);
         Ok(())
     }
 
-    /// Called in the master, on its thread, after a worker that was not asked to leave has ended
-    /// and another was spawned in its slot. One that hung is such a worker; one that was killed for
-    /// not being ready in time is none. It cannot refuse. It must not signal `old.pid`, which may
-    /// by now be another process.
+    /// Called in the master, on its thread, after a worker ended that was not asked to leave, and a
+    /// new worker was spawned in its slot. It is also called for a worker that hung, and not for
+    /// one that was killed because it was not ready in time. It returns nothing, so it cannot stop
+    /// the server. It must not send a signal to `old.pid`, which may be another process by now.
     fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, new: &WorkerInfo) {
         let _ = (old, status, new);
     }
 
     /// Called in the master, on its thread, for every notice, after the more specific hook. It
-    /// cannot refuse. It must not block.
+    /// returns nothing, so it cannot stop the server. It must not block.
     fn notice(&mut self, notice: &Notice) {
         let _ = notice;
     }
 
     /// Called in every process when logs should be reopened (`SIGUSR1` to the master, or
     /// [`Handle::reopen_logs`](crate::Handle::reopen_logs)): in the master on its thread, in each
-    /// worker inside its runtime. It cannot refuse. It must not block for long: open and return.
+    /// worker inside its runtime. It returns nothing, so it cannot stop the server. It must not
+    /// block for long: open the files and return.
     fn reopen_logs(&mut self) {}
 
-    /// Called in a worker, inside its runtime, when its master has ended without asking it to
-    /// leave; the worker then drains and leaves. An upgrade is no such end. It cannot refuse. It
-    /// must not exit, or open requests are cut, and must not block: the drain begins after it.
+    /// Called in a worker, inside its runtime, when its master has ended and had not asked the
+    /// worker to leave. Afterwards the worker drains and exits. It is not called in an upgrade. It
+    /// returns nothing, so it cannot stop the drain. It must not exit, which would cut open
+    /// requests, and must not block: the drain begins after it.
     fn master_died(&mut self) {}
 }
 
@@ -279,10 +287,10 @@ pub(crate) struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// What a worker will be started with; see [`Hooks::worker_command`].
+/// The command that a worker is started with; see [`Hooks::worker_command`].
 ///
-/// The program itself is not to choose: a worker is always the running image, so a reload never
-/// changes code. Only an upgrade's first worker, the canary, is of the binary on disk.
+/// A hook cannot choose the program: a worker always runs the image of the master, so a reload
+/// never changes code. Only the first worker of an upgrade, the canary, runs the binary on disk.
 #[derive(Debug, Default)]
 pub struct WorkerCommand {
     pub(crate) arguments: Vec<OsString>,
@@ -290,7 +298,7 @@ pub struct WorkerCommand {
     pub(crate) limits: Vec<(Limit, u64)>,
 }
 
-/// A resource limit that a worker can be given (getrlimit(2)); soft and hard limit alike.
+/// A resource limit of a worker (getrlimit(2)), both its soft and its hard limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -305,7 +313,7 @@ pub enum Limit {
 }
 
 impl WorkerCommand {
-    /// The arguments after the program's name; at first those of the master.
+    /// The arguments after the name of the program. At first they are those of the master.
     pub fn arguments(&mut self) -> &mut Vec<OsString> {
         &mut self.arguments
     }
@@ -317,14 +325,14 @@ impl WorkerCommand {
         self
     }
 
-    /// Takes an environment variable away from the worker.
+    /// Removes an environment variable from the worker.
     pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
         self.environment.insert(name.as_ref().to_owned(), None);
         self
     }
 
-    /// Limits a resource of the worker (setrlimit(2)). Raising a hard limit needs privilege;
-    /// without it the spawn fails, which counts as a crash.
+    /// Limits a resource of the worker (setrlimit(2)). To raise a hard limit needs a privilege;
+    /// without the privilege the spawn fails, which counts as a crash.
     pub fn limit(&mut self, limit: Limit, value: u64) -> &mut Self {
         self.limits.push((limit, value));
         self

@@ -1,4 +1,4 @@
-//! Hooks by the clock: while one runs, nobody is respawned and no signal is answered.
+//! Measures each hook: while a hook runs, the master spawns no worker and handles no signal.
 
 use std::time::{Duration, Instant};
 
@@ -7,19 +7,19 @@ use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
 
-/// A hook that takes longer is told of in the log.
+/// The log names a hook that takes this long or longer.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Hooks that are watched: one that blocks is named in the log.
+/// Calls the hooks, and names in the log each call that takes long.
 pub(crate) struct Timed {
     hooks: Box<dyn Hooks>,
     long: Duration,
-    tell: fn(&'static str, Duration),
+    report: fn(&'static str, Duration),
 }
 
 impl Timed {
     pub(crate) fn new(hooks: Box<dyn Hooks>) -> Self {
-        let tell = |hook, took: Duration| {
+        let report = |hook, took: Duration| {
             tracing::warn!(
                 hook,
                 ?took,
@@ -29,7 +29,7 @@ impl Timed {
         Self {
             hooks,
             long: LONG,
-            tell,
+            report,
         }
     }
 
@@ -38,7 +38,7 @@ impl Timed {
         let outcome = hook(&mut *self.hooks);
         let took = begun.elapsed();
         if took >= self.long {
-            (self.tell)(name, took);
+            (self.report)(name, took);
         }
         outcome
     }
@@ -91,14 +91,14 @@ mod tests {
     use crate::hooks::NoHooks;
 
     thread_local! {
-        static TOLD: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+        static REPORTED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
     }
 
     fn all(long: Duration) -> Vec<&'static str> {
         let mut hooks = Timed {
             hooks: Box::new(NoHooks),
             long,
-            tell: |hook, _| TOLD.with_borrow_mut(|told| told.push(hook)),
+            report: |hook, _| REPORTED.with_borrow_mut(|reported| reported.push(hook)),
         };
         let (slot, generation) = (Slot(0), Generation::FIRST);
         let worker = WorkerInfo::new(slot, generation, 1);
@@ -110,11 +110,11 @@ mod tests {
         hooks.notice(&Notice::Draining);
         hooks.reopen_logs();
         hooks.master_died();
-        TOLD.take()
+        REPORTED.take()
     }
 
     #[test]
-    fn only_long_ones_are_told_of() {
+    fn the_log_names_only_hooks_that_take_long() {
         assert_eq!(all(Duration::MAX), [""; 0]);
         let every = [
             "worker_command",
