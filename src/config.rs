@@ -1,4 +1,4 @@
-//! What a server is told before it starts: plain values, parsed once.
+//! The settings of a server, apart from HTTP and TLS.
 
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
@@ -16,11 +16,12 @@ pub const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Listeners {
-    /// One `SO_REUSEPORT` listener for each slot (socket(7)): the kernel spreads new connections,
-    /// no two workers are woken for the same one. Unix sockets are always shared. The default.
+    /// The default. Each slot has a listener of its own (`SO_REUSEPORT`, socket(7)). The kernel
+    /// spreads new connections over the slots, and wakes one worker for each. Unix sockets are
+    /// always shared.
     #[default]
     PerSlot,
-    /// One listener that every worker accepts from.
+    /// All workers accept from one listener.
     Shared,
 }
 
@@ -30,38 +31,38 @@ named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Balance {
-    /// Four times a second a worker that serves more connections than another gives it some, as
-    /// soon as each has been answered; their clients notice nothing. What counts are the
-    /// connections on which something has come lately. The default.
+    /// The default. Four times a second a worker that serves more connections than another gives
+    /// some of them to it, each between two requests. Clients notice nothing. Only connections on
+    /// which something has arrived lately count.
     ///
-    /// It is for HTTP/1 without TLS, of [`Prefork::serve`](crate::Prefork::serve). Others stay with
-    /// the worker that the kernel has picked.
+    /// Only HTTP/1 connections without TLS move, in [`Prefork::serve`](crate::Prefork::serve). All
+    /// others stay with the worker that accepted them.
     #[default]
     Even,
-    /// A connection stays with its worker for as long as the worker lives.
+    /// A connection stays with its worker until the worker exits.
     Off,
 }
 
 named!(Balance { "even" = Even, "off" = Off });
 
-/// What the master does when a worker asks for it by its [`Handle`](crate::Handle).
+/// Which requests of its workers the master grants. A worker asks by its
+/// [`Handle`](crate::Handle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerRequests {
-    /// All that a handle can ask for, but no upgrade if workers run as another user than the
-    /// master: the master would execute a program because that user says so.
+    /// Every request. Only an upgrade is refused if workers run as another user than the master:
+    /// that user would decide when the master executes a program.
     All,
-    /// A reload, and reopening the logs. A worker may also ask to be replaced itself
-    /// ([`Worker::recycle`](crate::Worker::recycle)). A request to stop, resize or upgrade the
-    /// server is refused.
+    /// A reload and reopening the logs. Requests to stop, resize or upgrade the server are refused.
+    /// In any case a worker may ask to be replaced ([`Worker::recycle`](crate::Worker::recycle)).
     Renewal,
 }
 
-/// Everything the master and the workers need to know, HTTP apart.
+/// All settings that the master and the workers need, apart from HTTP and TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) addresses: Vec<Address>,
-    /// `None`: as many as this process may use CPUs.
+    /// `None`: one for each CPU that this process may use.
     pub(crate) workers: Option<usize>,
     pub(crate) listeners: Listeners,
     pub(crate) balance: Balance,
@@ -69,7 +70,7 @@ pub(crate) struct Config {
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
     pub(crate) reload_batch: NonZeroU16,
-    /// `None`: workers are never taken for hung.
+    /// `None`: no worker counts as hung.
     pub(crate) hang_timeout: Option<Duration>,
     pub(crate) crash_limit: CrashLimit,
     pub(crate) backoff: Backoff,
@@ -77,20 +78,20 @@ pub(crate) struct Config {
     pub(crate) max_connections: Option<usize>,
     /// Per worker and client address. `None`: any number.
     pub(crate) max_connections_per_client: Option<NonZeroUsize>,
-    /// Per worker, before it is replaced.
+    /// Per worker: after this many requests it is replaced.
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_worker_age: Option<Duration>,
-    /// From where connections begin with a PROXY header.
+    /// Connections from these networks begin with a PROXY header.
     pub(crate) proxy_protocol: Vec<Network>,
-    /// Whom workers run as, by name or number. `None`: as their master.
+    /// The user that workers run as, by name or number. `None`: the user of the master.
     pub(crate) user: Option<String>,
-    /// `None`: the user's own.
+    /// The group that workers run as. `None`: the group of the user in passwd(5).
     pub(crate) group: Option<String>,
-    /// Of the files of Unix listeners: who may connect.
+    /// The mode of the files of Unix listeners.
     pub(crate) unix_mode: u32,
-    /// As a number. `None`: the master's own.
+    /// The group of these files, as a number. `None`: the group of the master.
     pub(crate) unix_group: Option<u32>,
-    /// `None`: by whether workers run as another user.
+    /// `None`: depends on whether workers run as another user than the master.
     pub(crate) worker_requests: Option<WorkerRequests>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,

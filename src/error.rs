@@ -7,41 +7,42 @@ use std::time::Duration;
 
 use crate::address::Address;
 
-/// Any error a user's code may return: `?` turns every error type into it.
+/// Any error that the code of a user may return. `?` converts every error type to it.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// A worker that exits with this code (`EX_CONFIG`, sysexits(3head)) says that spawning it again
-/// cannot help: the server drains and ends with [`Error::Misconfigured`]. A new worker of a reload
-/// or of an upgrade ends only that, and the old ones serve on.
+/// A worker exits with this code (`EX_CONFIG`, sysexits(3head)) if to spawn it again cannot help.
+/// The server then drains and ends with [`Error::Misconfigured`]. If a new worker of a reload or of
+/// an upgrade exits with it, only the reload or upgrade ends, and the old workers continue to
+/// serve.
 pub const EXIT_MISCONFIGURED: i32 = 78;
 
-/// How a worker leaves whose app could not be set up. The master counts it as a crash before
-/// ready and tries again.
+/// The exit code of a worker whose app could not be set up. The master counts it as a crash and
+/// spawns another worker.
 pub(crate) const EXIT_NOT_READY: i32 = 3;
 
-/// How a worker leaves whose app returned an error after it was ready.
+/// The exit code of a worker whose app returned an error after the worker was ready.
 pub(crate) const EXIT_FAILED: i32 = 1;
 
 /// Why a server could not start or had to end.
 ///
-/// Each variant prints its own level only; the cause is in [`source`](StdError::source).
+/// `Display` does not include the cause, which [`source`](StdError::source) returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting that cannot work, found before anything was bound.
+    /// A setting cannot work. Nothing was bound yet.
     Config(String),
-    /// An address that cannot be listened on.
+    /// The server cannot listen on an address.
     #[non_exhaustive]
     Bind {
-        /// The address as it was given.
+        /// The address.
         address: Address,
-        /// What bind(2) or listen(2) said.
+        /// The error of bind(2) or listen(2).
         source: io::Error,
     },
-    /// At the first start every slot's worker failed before it was ready.
+    /// At the first start the first worker of every slot failed before it was ready.
     #[non_exhaustive]
     NeverReady {
-        /// The reasons the last workers gave, newest last.
+        /// How the last workers ended, newest last.
         deaths: Vec<String>,
     },
     /// Workers crashed more often than the crash limit allows.
@@ -49,15 +50,15 @@ pub enum Error {
     CrashLimit {
         /// How many crashes there were.
         crashes: u32,
-        /// Within which time.
+        /// The time within which they happened.
         per: Duration,
-        /// How the last workers died, newest last.
+        /// How the last workers ended, newest last.
         deaths: Vec<String>,
     },
     /// A worker exited with [`EXIT_MISCONFIGURED`].
     #[non_exhaustive]
     Misconfigured {
-        /// How the last workers died, newest last.
+        /// How the last workers ended, newest last.
         deaths: Vec<String>,
     },
     /// A hook refused to go on.
@@ -68,17 +69,17 @@ pub enum Error {
         /// What it returned.
         source: BoxError,
     },
-    /// The image before this one has left a state that this one cannot go on from. Its workers
-    /// finish what is open and leave.
+    /// After an upgrade, this image cannot continue from the state that the image before it has
+    /// left. Its workers finish their open work and exit.
     Upgrade(String),
-    /// The app returned an error in this very process (see [`Prefork::in_process`]).
+    /// The app returned an error in this process (see [`Prefork::in_process`]).
     ///
     /// [`Prefork::in_process`]: crate::Prefork::in_process
     App(BoxError),
-    /// A system call failed that a running server cannot do without.
+    /// A system call failed that a running server needs.
     #[non_exhaustive]
     System {
-        /// The call, by its man page.
+        /// The name of the call and the section of its man page.
         call: &'static str,
         /// What it returned.
         source: io::Error,
@@ -86,8 +87,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code a program should exit with: 2 for a bad setting, 3 if no worker became ready, 4
-    /// for the crash limit, 5 if an address cannot be bound, 1 for the rest.
+    /// The code that the program should exit with: 2 for a bad setting, 3 if no worker became
+    /// ready, 4 for the crash limit, 5 if an address cannot be bound, 1 for every other error.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -129,12 +130,15 @@ impl fmt::Display for Error {
             Self::Misconfigured { deaths } => {
                 write!(
                     f,
-                    "a worker asked not to be respawned: {}",
+                    "a worker exited with the code for a bad configuration: {}",
                     deaths.join("; ")
                 )
             }
             Self::Hook { hook, .. } => write!(f, "the hook {hook} refused"),
-            Self::Upgrade(why) => write!(f, "cannot go on from the former image's state: {why}"),
+            Self::Upgrade(why) => write!(
+                f,
+                "cannot continue from the state of the image before: {why}"
+            ),
             Self::App(_) => f.write_str("the app failed"),
             Self::System { call, .. } => write!(f, "{call} failed"),
         }

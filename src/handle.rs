@@ -1,5 +1,5 @@
-//! A handle on a running server: any thread of any of its processes may scale, reload, upgrade or
-//! stop it.
+//! A handle to a running server: by it any thread of any of its processes can resize, reload,
+//! upgrade or stop the server.
 
 use std::io;
 use std::num::NonZeroU16;
@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::codec::{self, record};
 use crate::policy::Stop;
 
-/// What a [`Handle`] asks of the master; the same bytes travel from a worker through its channel.
+/// A request of a [`Handle`] to the master. A worker sends the same bytes through its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Reload,
@@ -20,16 +20,16 @@ pub(crate) enum Command {
     Upgrade,
 }
 
-/// Asks things of a running server; cheap to clone, usable from any thread.
+/// Sends requests to a running server. It is cheap to clone, and any thread can use it.
 ///
-/// From [`Prefork::handle`](crate::Prefork::handle) or [`Worker::handle`](crate::Worker::handle).
-/// In a worker the request travels to the master, which does what
-/// [`Prefork::worker_requests`](crate::Prefork::worker_requests) allows. Asking returns at once;
-/// what comes of it is told by notices. What is asked before the server runs waits until it does;
-/// what its master has not read when it is upgraded is read by the next image.
+/// [`Prefork::handle`](crate::Prefork::handle) and [`Worker::handle`](crate::Worker::handle) return
+/// one. A worker sends its requests to the master, which grants those that
+/// [`Prefork::worker_requests`](crate::Prefork::worker_requests) allows. Each method returns at
+/// once; notices report the result. A request that is sent before the server runs waits until it
+/// runs. A request that the master has not read when it is upgraded is read by the next image.
 ///
-/// A server that runs [in process](crate::Prefork::in_process) can be stopped and have its logs
-/// reopened; all else needs a master and is only logged.
+/// A server that runs [in process](crate::Prefork::in_process) can stop and reopen its logs. It
+/// only logs the other requests, which need a master.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ enum Serving {
 impl Handle {
     pub(crate) fn pair() -> io::Result<(Self, UnixDatagram)> {
         let (asked, asks) = UnixDatagram::pair()?;
-        // A server that does not read must not block the thread that asks.
+        // A server that does not read must not block the thread that sends.
         asked.set_nonblocking(true)?;
         asks.set_nonblocking(true)?;
         let shared = Shared {
@@ -68,24 +68,24 @@ impl Handle {
         ))
     }
 
-    /// Replaces the workers slot by slot; see the signal `HUP`. One that is asked for during an
-    /// upgrade follows it; one that is asked for during a reload begins it anew.
+    /// Replaces the workers slot by slot, as the signal `HUP` does. During an upgrade, the reload
+    /// follows the upgrade. During a reload, the reload begins again.
     ///
     /// # Errors
-    /// The server has ended, or too many requests wait for it.
+    /// The server has ended, or too many requests are waiting.
     pub fn reload(&self) -> io::Result<()> {
         self.ask(Command::Reload)
     }
 
-    /// Tries the binary that is now where this program came from and, if it serves, becomes it;
-    /// see the signal `USR2`.
+    /// Starts a worker of the binary that is now at the path of this program. If that worker
+    /// serves, the master becomes the new binary. The signal `USR2` does the same.
     ///
-    /// The master's process stays, and what runs in it begins anew: its other threads are gone, as
-    /// after every execve(2), and `main` runs again up to the server. What `main` does there in the
-    /// master alone is the one thing that the binary's first worker cannot try beforehand. What
-    /// came of it is told by [`Notice::UpgradeFinished`](crate::Notice::UpgradeFinished), to the
-    /// hooks of the new image, or [`Notice::UpgradeAbandoned`](crate::Notice::UpgradeAbandoned).
-    /// One that is asked for during a reload follows it.
+    /// The process of the master stays, and its program starts again: the other threads of the
+    /// master are gone, as after every execve(2), and `main` runs again up to the server. The first
+    /// worker cannot test what `main` does in the master alone. The hooks of the new image get
+    /// [`Notice::UpgradeFinished`](crate::Notice::UpgradeFinished); if the upgrade fails, the hooks
+    /// of the old image get [`Notice::UpgradeAbandoned`](crate::Notice::UpgradeAbandoned). During a
+    /// reload, the upgrade follows the reload.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -93,8 +93,9 @@ impl Handle {
         self.ask(Command::Upgrade)
     }
 
-    /// Ends the server. Asked a second time, in whichever way, it is [`Stop::Now`]; but a second
-    /// [`Stop::Drain`] within a second of the first ask is the same ask.
+    /// Ends the server. A second request to end it, by a handle or a signal, counts as
+    /// [`Stop::Now`]. But a second [`Stop::Drain`] within a second of the first request changes
+    /// nothing.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -102,8 +103,8 @@ impl Handle {
         self.ask(Command::Stop(stop))
     }
 
-    /// Changes the number of slots; more than [`MAX_WORKERS`](crate::MAX_WORKERS) is taken as that
-    /// many. It outlasts an upgrade, whatever number the new binary would have chosen.
+    /// Changes the number of slots, to [`MAX_WORKERS`](crate::MAX_WORKERS) at most. After an
+    /// upgrade the server still has this number, not the one that the new binary sets.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -111,8 +112,8 @@ impl Handle {
         self.ask(Command::Resize(workers))
     }
 
-    /// Calls [`Hooks::reopen_logs`](crate::Hooks::reopen_logs) in every process; see the signal
-    /// `USR1`.
+    /// Calls [`Hooks::reopen_logs`](crate::Hooks::reopen_logs) in every process, as the signal
+    /// `USR1` does.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).
@@ -120,9 +121,9 @@ impl Handle {
         self.ask(Command::ReopenLogs)
     }
 
-    /// Blocks until the server serves and tells where; `None` if it ended before that. For a thread
-    /// of the master, or beside a server that runs in process; a worker does not learn of it, and
-    /// there it is `None` at once.
+    /// Blocks until the server serves, and returns its addresses; `None` if the server ended before
+    /// that. For a thread in the master, or a thread beside a server that runs in process. In a
+    /// worker it returns `None` at once.
     #[must_use]
     pub fn wait_serving(&self) -> Option<Vec<Address>> {
         let mut serving = self

@@ -1,15 +1,15 @@
-//! What the supervisor decides by and what it decides, where users see it.
+//! The words that users and the supervisor share: when to give up, how to end, how it ended.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a server ends.
+/// How to end a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stop {
-    /// Finish what is open, at most for the drain timeout.
+    /// Finish the open work, within the drain timeout.
     Drain,
-    /// Cut what is open.
+    /// Cut the open work.
     Now,
 }
 
