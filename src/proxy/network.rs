@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use crate::address::Peer;
 
 /// Where balancers connect from: `10.0.0.0/8`, `2001:db8::/32`, a single address, or `unix` for
@@ -14,7 +16,7 @@ pub struct Network(Kind);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Prefix { address: IpAddr, bits: u8 },
+    Ip(IpNet),
     Unix,
 }
 
@@ -22,91 +24,64 @@ enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
     text: String,
-    why: &'static str,
 }
 
 /// The bits of an IPv6 address that say that it stands for an IPv4 address (RFC 4291 2.5.5.2).
 const MAPPED: u8 = 96;
 
 impl Network {
-    /// Of IPv4-mapped addresses it is a network of IPv4, as its peers are taken for such too.
-    fn new(address: IpAddr, bits: u8) -> Self {
-        let canonical = address.to_canonical();
-        let (address, bits) = match bits.checked_sub(MAPPED) {
-            Some(bits) if canonical != address => (canonical, bits),
-            _ => (address, bits),
-        };
-        Self(Kind::Prefix { address, bits })
+    /// A network of IPv4-mapped addresses is the network of these IPv4 addresses, since the address
+    /// of a peer is converted in the same way.
+    fn new(network: IpNet) -> Self {
+        let address = network.addr().to_canonical();
+        let bits = network.prefix_len().checked_sub(MAPPED);
+        let mapped = bits.filter(|_| address != network.addr());
+        let mapped = mapped.and_then(|bits| IpNet::new(address, bits).ok());
+        Self(Kind::Ip(mapped.unwrap_or(network)))
     }
 
-    /// Whether a peer is in it.
+    /// Whether the address of a peer belongs to the network.
     pub(crate) fn contains(self, peer: Peer) -> bool {
         match (self.0, peer) {
             (Kind::Unix, Peer::Unix) => true,
-            (Kind::Prefix { address, bits }, Peer::Tcp(peer)) => {
-                let peer = peer.ip().to_canonical();
-                match (address, peer) {
-                    (IpAddr::V4(one), IpAddr::V4(other)) => {
-                        is_alike(one.to_bits().into(), other.to_bits().into(), 32 - bits)
-                    }
-                    (IpAddr::V6(one), IpAddr::V6(other)) => {
-                        is_alike(one.to_bits(), other.to_bits(), 128 - bits)
-                    }
-                    _ => false,
-                }
-            }
+            (Kind::Ip(network), Peer::Tcp(peer)) => network.contains(&peer.ip().to_canonical()),
             _ => false,
         }
     }
-}
-
-/// Whether two addresses agree but for their last bits.
-fn is_alike(one: u128, other: u128, last: u8) -> bool {
-    (one ^ other).checked_shr(last.into()).unwrap_or(0) == 0
 }
 
 impl FromStr for Network {
     type Err = NetworkError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = |why| NetworkError {
+        parse(text).ok_or_else(|| NetworkError {
             text: text.to_owned(),
-            why,
-        };
-        if text == "unix" {
-            return Ok(Self(Kind::Unix));
-        }
-        let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, Some(bits)),
-            None => (text, None),
-        };
-        let address: IpAddr = address
-            .parse()
-            .map_err(|_| wrong("an address such as 10.0.0.0 or 2001:db8:: is expected"))?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            None => most,
-            Some(bits) => bits
-                .parse()
-                .ok()
-                .filter(|bits| *bits <= most)
-                .ok_or_else(|| wrong("the prefix is longer than the address, or no number"))?,
-        };
-        Ok(Self::new(address, bits))
+        })
     }
+}
+
+/// The standard library reads the address, since the parser of ipnet accepts `010.0.0.0/8`.
+fn parse(text: &str) -> Option<Network> {
+    if text == "unix" {
+        return Some(Network(Kind::Unix));
+    }
+    let Some((address, bits)) = text.split_once('/') else {
+        return text.parse().map(IpAddr::into).ok();
+    };
+    let network = IpNet::new(address.parse().ok()?, bits.parse().ok()?).ok()?;
+    Some(Network::new(network))
 }
 
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Self {
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        Self::new(address, bits)
+        Self::new(address.into())
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Prefix { address, bits } => write!(f, "{address}/{bits}"),
+            Kind::Ip(network) => network.fmt(f),
             Kind::Unix => f.write_str("unix"),
         }
     }
@@ -114,7 +89,11 @@ impl fmt::Display for Network {
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no network: {}", self.text, self.why)
+        write!(
+            f,
+            "`{}` is not a network: write it as 10.0.0.0/8, 2001:db8::/32, an address or unix",
+            self.text
+        )
     }
 }
 
@@ -168,6 +147,7 @@ mod tests {
             "10.0.0/8",
             "here",
             "::/",
+            "010.0.0.0/8",
         ] {
             let error = text.parse::<Network>().expect_err("no network");
             assert!(error.to_string().contains(text));
