@@ -103,7 +103,7 @@ impl<'a> Case<'a> {
         results::Case {
             question: self.question.name.into(),
             server: self.server.model().name().into(),
-            date: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
+            date: format!("{:.0}", jiff::Timestamp::now()),
             workers: self.server.workers(),
             connections: self.question.connections,
             answer_bytes: self.answer_bytes,

@@ -18,7 +18,6 @@ use crate::cli::{LogFormat, LogTarget};
 
 mod line;
 mod record;
-mod timestamp;
 
 pub(crate) use self::record::{LoggedBody, Record};
 

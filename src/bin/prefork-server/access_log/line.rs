@@ -1,10 +1,11 @@
 //! A record as a line, which no client can make long, tear or forge.
 
-use std::{borrow::Cow, io::Write};
+use std::{borrow::Cow, fmt, io::Write, time::SystemTime};
 
 use http::{HeaderValue, Uri};
+use jiff::Timestamp;
 
-use super::{record::Record, timestamp::Timestamp};
+use super::record::Record;
 use crate::cli::LogFormat;
 
 /// What a client chose is cut to so many bytes, as escaped. Together with all the rest they stay
@@ -29,10 +30,7 @@ fn append_text(out: &mut Vec<u8>, record: &Record) {
         Some(peer) => put(out, format_args!("{peer}")),
         None => out.push(b'-'),
     }
-    put(
-        out,
-        format_args!(" - - [{}] \"", Timestamp::from(request.at).common()),
-    );
+    put(out, format_args!(" - - [{}] \"", common(request.at)));
     let head = request.head.as_ref();
     match head {
         Some(head) => {
@@ -65,10 +63,7 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
     let (request, response) = (&record.request, &record.response);
     put(
         out,
-        format_args!(
-            "{{\"time\":\"{}\",\"peer\":",
-            Timestamp::from(request.at).rfc3339()
-        ),
+        format_args!("{{\"time\":\"{:.3}\",\"peer\":", utc(request.at)),
     );
     match request.peer {
         Some(peer) => put(out, format_args!("\"{peer}\"")),
@@ -110,6 +105,17 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
         }
     }
     out.extend_from_slice(b"}\n");
+}
+
+/// `29/Feb/2000:23:59:59 +0000`, the time as the common log format of httpd has it.
+fn common(time: SystemTime) -> impl fmt::Display {
+    utc(time).strftime("%d/%b/%Y:%H:%M:%S +0000")
+}
+
+/// It shows itself as RFC 3339 has it: `2000-02-29T23:59:59.123Z`. A time that no calendar has comes
+/// from a clock that was never set, and is told as 1970.
+fn utc(time: SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or_default()
 }
 
 /// As it stood in the request line.
@@ -154,6 +160,34 @@ fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
     }
 }
 
-fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+fn put(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a vector takes every write");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_in_both_forms() {
+        for (nanos, in_json, in_text) in [
+            (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
+            (
+                951_868_799_123_999_999,
+                "2000-02-29T23:59:59.123Z",
+                "29/Feb/2000:23:59:59 +0000",
+            ),
+            (
+                4_107_542_400_007_000_000,
+                "2100-03-01T00:00:00.007Z",
+                "01/Mar/2100:00:00:00 +0000",
+            ),
+        ] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
+            assert_eq!(format!("{:.3}", utc(time)), in_json);
+            assert_eq!(common(time).to_string(), in_text);
+        }
+    }
 }

@@ -168,12 +168,30 @@ fn a_number_alone_is_seconds() {
 }
 
 #[test]
+fn durations_are_read_in_every_unit_up_to_a_day() {
+    for (text, micros) in [
+        ("100us", 100),
+        ("250ms", 250_000),
+        ("2sec", 2_000_000),
+        ("1min 30s", 90_000_000),
+        ("1m30s", 90_000_000),
+        ("2 hours", 7_200_000_000),
+        ("1day", 86_400_000_000),
+    ] {
+        let delay = parse(&["--delay", text]).unwrap().serving.delay;
+        assert_eq!(delay, Duration::from_micros(micros), "{text}");
+    }
+}
+
+#[test]
 fn a_bad_value_names_its_flag_and_a_good_one() {
     for (flag, value, good) in [
         ("--listen", ":", "127.0.0.1:8080"),
         ("--delay", "fast", "250ms"),
         ("--delay", "-1s", "250ms"),
         ("--delay", "2days", "5m"),
+        ("--delay", "1s ago", "5m"),
+        ("--delay", "1month", "5m"),
         ("--workers", "0", "such as 4"),
         ("--workers", "-1", "such as 4"),
         ("--workers", "1025", "1 to 1024"),

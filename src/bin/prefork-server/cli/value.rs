@@ -13,6 +13,7 @@ use std::{
 
 use bytesize::ByteSize;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use jiff::{Span, SpanRelativeTo};
 use prefork_server::{
     Address, AddressError, BoxError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
 };
@@ -78,12 +79,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let written = "a duration is written like 250ms, 30s or 5m; a number alone is seconds";
     let duration = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => humantime::parse_duration(text).map_err(|_| written)?,
+        Err(_) => spelled_duration(text).map_err(|_| written)?,
     };
     if duration > DURATION_MAX {
         return Err(format!("more than a day; {written}"));
     }
     Ok(duration)
+}
+
+fn spelled_duration(text: &str) -> Result<Duration, jiff::Error> {
+    let span: Span = text.parse()?;
+    span.to_duration(SpanRelativeTo::days_are_24_hours())?
+        .try_into()
 }
 
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {

@@ -2,7 +2,7 @@
 
 use std::num::{NonZeroU16, NonZeroU64};
 
-use humantime::format_duration;
+use jiff::SignedDuration;
 
 use super::*;
 use crate::fuzz;
@@ -14,7 +14,7 @@ fn values() {
         check_durations(text);
         check_sizes(text);
         if let Ok(limit) = crash_limit(text) {
-            let written = format!("{}/{}", limit.max, format_duration(limit.per));
+            let written = format!("{}/{}", limit.max, spelled(limit.per));
             assert_eq!(crash_limit(&written), Ok(limit), "{written}");
             assert!(limit.max <= CRASHES_MAX && !limit.per.is_zero());
         }
@@ -32,11 +32,16 @@ fn values() {
     });
 }
 
+fn spelled(duration: Duration) -> String {
+    let duration = SignedDuration::try_from(duration).expect("at most a day");
+    format!("{duration:#}")
+}
+
 fn check_durations(text: &str) {
     let Ok(known) = duration(text) else {
         return;
     };
-    let written = format_duration(known).to_string();
+    let written = spelled(known);
     assert!(known <= DURATION_MAX);
     assert_eq!(duration(&written), Ok(known), "{written}");
     assert_eq!(positive_duration(text).is_ok(), !known.is_zero());
