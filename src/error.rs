@@ -43,7 +43,7 @@ pub enum Error {
     #[non_exhaustive]
     NeverReady {
         /// How the last workers ended, newest last.
-        deaths: Vec<String>,
+        failures: Vec<String>,
     },
     /// Workers crashed more often than the crash limit allows.
     #[non_exhaustive]
@@ -53,13 +53,13 @@ pub enum Error {
         /// The time within which they happened.
         per: Duration,
         /// How the last workers ended, newest last.
-        deaths: Vec<String>,
+        failures: Vec<String>,
     },
     /// A worker exited with [`EXIT_MISCONFIGURED`].
     #[non_exhaustive]
     Misconfigured {
         /// How the last workers ended, newest last.
-        deaths: Vec<String>,
+        failures: Vec<String>,
     },
     /// A hook refused to go on.
     #[non_exhaustive]
@@ -113,25 +113,25 @@ impl fmt::Display for Error {
         match self {
             Self::Config(what) => f.write_str(what),
             Self::Bind { address, .. } => write!(f, "cannot listen on {address}"),
-            Self::NeverReady { deaths } => {
-                write!(f, "no worker became ready: {}", deaths.join("; "))
+            Self::NeverReady { failures } => {
+                write!(f, "no worker became ready: {}", failures.join("; "))
             }
             Self::CrashLimit {
                 crashes,
                 per,
-                deaths,
+                failures,
             } => {
                 write!(
                     f,
                     "{crashes} crashes within {per:?}, the last: {}",
-                    deaths.join("; ")
+                    failures.join("; ")
                 )
             }
-            Self::Misconfigured { deaths } => {
+            Self::Misconfigured { failures } => {
                 write!(
                     f,
                     "a worker exited with the code for a bad configuration: {}",
-                    deaths.join("; ")
+                    failures.join("; ")
                 )
             }
             Self::Hook { hook, .. } => write!(f, "the hook {hook} refused"),

@@ -327,13 +327,13 @@ impl Master {
         let failures = self.failures.recent.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),
-            Outcome::NeverReady => Err(Error::NeverReady { deaths: failures }),
+            Outcome::NeverReady => Err(Error::NeverReady { failures }),
             Outcome::CrashLimit { crashes, per } => Err(Error::CrashLimit {
                 crashes,
                 per,
-                deaths: failures,
+                failures,
             }),
-            Outcome::Misconfigured => Err(Error::Misconfigured { deaths: failures }),
+            Outcome::Misconfigured => Err(Error::Misconfigured { failures }),
             Outcome::HookRefused => Err(self
                 .failures
                 .hook
