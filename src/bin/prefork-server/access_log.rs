@@ -1,4 +1,5 @@
-//! The access log: a line for each request, written where no event loop waits for it.
+//! The access log: a line for each request. A thread of its own writes it, so that no event loop
+//! waits.
 
 use std::{
     fs::File,
@@ -21,18 +22,18 @@ mod record;
 
 pub(crate) use self::record::{LoggedBody, Record};
 
-/// A line is written at the latest this long after it was recorded.
+/// How long a line waits for others before it is written.
 const BATCH_TIME: Duration = Duration::from_secs(1);
 
-/// Sooner, if this much has gathered.
+/// Lines are written sooner if they have this many bytes together.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Beyond this, lines are counted instead of kept: a reader that stalls costs lines, not memory and
-/// not requests. A second of a busy worker fits.
+/// While this many bytes wait, further lines are dropped and counted: a slow reader costs lines,
+/// not memory and not requests. The lines of a busy worker of one second fit.
 const PENDING_BYTES: usize = 1024 * 1024;
 
-/// At the end, a target that takes nothing for so long is given up: a pipe whose reader stands
-/// still must not hold up the end of the server. A busy disk takes something within it.
+/// At the end, a target that accepts no byte for this long is given up, so that a pipe whose reader
+/// does not read does not delay the end of the server. A busy disk accepts some bytes in this time.
 const STALL_TIME: Duration = Duration::from_millis(250);
 
 /// `PIPE_BUF` of `pipe(7)`: a write of up to this much is never mixed with that of another worker,
@@ -41,9 +42,9 @@ const WRITE_BYTES: usize = 4096;
 
 /// The access log of one worker. Several workers append to the same file, whole lines at a time.
 ///
-/// Lines gather in memory and a thread of their own writes them. Dropping the log writes what is
-/// left, so drop it after the last [`Record`]; if the target takes nothing for [`STALL_TIME`], the
-/// rest is lost. What a worker recorded in the last second before it crashed is lost too.
+/// Lines wait in memory until a thread writes them. When the log is dropped, it writes the rest, so
+/// drop it after the last [`Record`]. If the target accepts nothing for [`STALL_TIME`], the rest is
+/// lost. The lines of the last second before a crash are lost too.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     shared: Arc<Shared>,
@@ -55,17 +56,17 @@ struct Shared {
     format: LogFormat,
     pending: Mutex<Pending>,
     changed: Condvar,
-    /// Pieces that were written, or could not be, since the log was opened.
+    /// How many pieces were written, or failed, since the log was opened.
     done: AtomicU64,
 }
 
-/// What the writer has not taken yet.
+/// What the writing thread has not taken yet.
 #[derive(Debug, Default)]
 struct Pending {
     lines: Vec<u8>,
-    /// Asked to open the path anew; the lines after this many bytes belong to the new file.
+    /// The path is to be opened again: the lines after this many bytes go to the new file.
     reopen_after: Option<usize>,
-    /// Lines for which there was no room, since the log was opened.
+    /// How many lines were dropped since the log was opened.
     lost: u64,
     phase: Phase,
 }
@@ -74,15 +75,15 @@ struct Pending {
 enum Phase {
     #[default]
     Open,
-    /// What is left is written, then the writer ends.
+    /// The thread writes the rest and then ends.
     Closing,
-    /// The writer has ended.
+    /// The thread has ended.
     Closed,
 }
 
 impl AccessLog {
-    /// Opens the file, which is created (0640) or appended to, or takes standard output. Fails if
-    /// it cannot; after this, trouble is told by `tracing` and costs lines only.
+    /// Opens the file to append to it, and creates it (0640) if it is missing; or takes standard
+    /// output. Later failures are logged, and cost lines only.
     pub(crate) fn open(target: LogTarget, format: LogFormat) -> io::Result<Self> {
         let file = open(&target)?;
         Self::start(
@@ -95,8 +96,8 @@ impl AccessLog {
         )
     }
 
-    /// After the file was renamed: what is recorded from now on goes to a new one of the old name.
-    /// If that cannot be opened, the log stays with the renamed one.
+    /// Opens the path again, for a file that was renamed: later lines go to a new file of the old
+    /// name. If it cannot be opened, the log keeps the renamed file.
     pub(crate) fn reopen(&self) {
         let mut pending = self.shared.lock();
         pending.reopen_after = Some(pending.lines.len());
@@ -128,10 +129,10 @@ impl Drop for AccessLog {
         self.shared.lock().phase = Phase::Closing;
         self.shared.changed.notify_all();
         if self.shared.wait_closed() == Phase::Closed {
-            // A panic there has been told by its own hook.
+            // The panic hook has reported a panic of the thread.
             let _ = self.writer.take().map(JoinHandle::join);
         } else {
-            tracing::warn!("the access log is not taken: its last lines are lost");
+            tracing::warn!("the access log accepts no data: its last lines are lost");
         }
     }
 }
@@ -145,19 +146,19 @@ impl Shared {
             return;
         }
         line::append(&mut pending.lines, self.format, record);
-        // The writer sleeps until the first line, then gathers until the batch is full.
+        // The thread sleeps until the first line, and then until the batch is full.
         if before == 0 || (before < BATCH_BYTES && pending.lines.len() >= BATCH_BYTES) {
             self.changed.notify_one();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Pending> {
-        // Whoever panicked while holding it left at worst a torn line.
+        // After a panic with the lock held, at worst one line is incomplete.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is reason to write, and takes everything. `spare` is filled meanwhile: two
-    /// buffers serve for ever.
+    /// Waits until the lines should be written, and takes them all. `spare` becomes the buffer of
+    /// the next lines, so that two buffers are enough.
     fn take(&self, spare: Vec<u8>) -> Pending {
         let idle = |pending: &mut Pending| pending.lines.is_empty() && !pending.is_urgent();
         let gathering =
@@ -178,7 +179,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Waits until the writer has ended, or stands still.
+    /// Waits until the thread has ended, or makes no progress.
     fn wait_closed(&self) -> Phase {
         let mut pending = self.lock();
         loop {
@@ -194,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Says that the writer has ended, however it does.
+/// Marks the log as closed when the thread ends, also by a panic.
 struct Closed<'a>(&'a Shared);
 
 impl Drop for Closed<'_> {
@@ -210,7 +211,7 @@ impl Pending {
     }
 }
 
-/// The life of the writing thread.
+/// What the writing thread does.
 fn write(shared: &Shared, mut sink: Sink) {
     let _closed = Closed(shared);
     let (mut spare, mut told_lost) = (Vec::new(), 0);
@@ -224,7 +225,7 @@ fn write(shared: &Shared, mut sink: Sink) {
         sink.write(new, shared);
         if batch.lost > told_lost {
             let lost = batch.lost - told_lost;
-            tracing::warn!(lost, "the access log is taken too slowly: lines are lost");
+            tracing::warn!(lost, "the access log is written too slowly: lines are lost");
             told_lost = batch.lost;
         }
         if batch.phase == Phase::Closing {
@@ -253,7 +254,7 @@ impl Sink {
         if let Some(error) = &trouble
             && self.trouble != Some(error.kind())
         {
-            // Told once, not each second while the disk is full.
+            // Logged once, not each second while the disk is full.
             tracing::error!(%error, "cannot write the access log: lines are lost");
         }
         self.trouble = trouble.map(|error| error.kind());
@@ -265,7 +266,7 @@ impl Sink {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => piece = &piece[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Standard output may have been made non-blocking by who shares it.
+                // Another process that shares standard output may have made it non-blocking.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let writable = PollFd::new(self.file.as_fd(), PollFlags::POLLOUT);
                     poll(&mut [writable], PollTimeout::NONE)?;
@@ -279,7 +280,7 @@ impl Sink {
     fn reopen(&mut self) {
         match open(&self.target) {
             Ok(file) => self.file = file,
-            Err(error) => tracing::error!(%error, "the access log stays with its old file"),
+            Err(error) => tracing::error!(%error, "the access log keeps its old file"),
         }
     }
 }
@@ -287,7 +288,7 @@ impl Sink {
 fn open(target: &LogTarget) -> io::Result<File> {
     match target {
         LogTarget::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
-        // `append`: each write goes to the end, wherever other workers have moved it.
+        // `append`: each write goes to the end of the file, also after writes of other workers.
         LogTarget::File(path) => File::options()
             .append(true)
             .create(true)
@@ -300,7 +301,7 @@ fn open(target: &LogTarget) -> io::Result<File> {
     }
 }
 
-/// The lines in as few pieces as one write may have, none of them torn.
+/// The lines in pieces of at most one write each, and of whole lines.
 fn pieces(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let whole = lines.len().min(WRITE_BYTES);

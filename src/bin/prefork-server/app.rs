@@ -1,4 +1,4 @@
-//! From the options to the service of a worker.
+//! Makes the service of a worker from the options.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,10 +21,10 @@ use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, unread
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
-/// The access log of this process: none in the master, opened when a worker starts.
+/// The access log of this process. The master has none; a worker opens it when it starts.
 pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 
-/// What is to be answered, before it is known in which process.
+/// What every process knows before it is a master or a worker.
 #[derive(Debug)]
 pub(crate) struct Setup {
     serving: Serving,
@@ -37,7 +37,7 @@ pub(crate) struct Setup {
 #[derive(Clone)]
 pub(crate) struct App(Rc<Shared>);
 
-/// What a worker needs for each answer.
+/// What all requests of a worker use.
 struct Shared {
     site: Site,
     worker_header: Option<HeaderValue>,
@@ -58,7 +58,7 @@ impl Setup {
         Arc::clone(&self.log)
     }
 
-    /// Whether what is to be served is there.
+    /// Checks that the content can be served.
     pub(crate) fn check(&self) -> Result<(), BoxError> {
         if let Serve::Files(directory) = self.serving.serve() {
             Files::open(&directory)?;
@@ -75,7 +75,7 @@ impl Setup {
         let info = worker.info();
         let content: Content = match self.serving.serve() {
             Serve::Welcome => Immediate::Welcome(Welcome::new(&info, parent_id())).into(),
-            // For as long as the process lives, so that no answer has to count who has it.
+            // Never freed, so that no response counts references to it.
             Serve::Respond(text) => {
                 Immediate::Respond(Bytes::from_static(Vec::leak(text.into()))).into()
             }
@@ -96,8 +96,8 @@ impl Setup {
     }
 }
 
-/// A future that is moved some times before it is polled: kept small, with an allocation only for
-/// what has to wait anyway.
+/// A response that may be ready at once. It is moved several times before it is polled, so it is
+/// small, and only a response that has to wait allocates.
 pub(crate) enum MaybeReady<R> {
     Now(Option<R>),
     Later(Pin<Box<dyn Future<Output = R>>>),
@@ -119,19 +119,20 @@ impl<R: Unpin> Future for MaybeReady<R> {
 
 type AppResponse = Response<LoggedBody<ResponseBody<PeekedBody>>>;
 
-/// A request's body, of which the first frame has come.
+/// The body of a request, whose first frame may already be read.
 pub(crate) struct PeekedBody {
     first: Option<Frame<Bytes>>,
     rest: Body,
 }
 
 impl PeekedBody {
-    /// Nothing has been read of it.
+    /// A body of which nothing is read.
     fn unread(rest: Body) -> Self {
         Self { first: None, rest }
     }
 
-    /// Waits for the first frame. Beyond the limit, it is not too late for a status.
+    /// Waits for the first frame. If the body is too large, the response can still have a status of
+    /// its own.
     async fn read(mut rest: Body) -> Result<Self, BodyError> {
         let first = rest.frame().await.transpose()?;
         Ok(Self { first, rest })
@@ -214,7 +215,7 @@ impl Shared {
         })
     }
 
-    /// What goes on each response, wherever it came from.
+    /// Adds what every response has: the header that names the worker, and its line in the log.
     fn finish(
         &self,
         mut response: Response<ResponseBody<PeekedBody>>,

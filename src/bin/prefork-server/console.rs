@@ -1,4 +1,4 @@
-//! What a person sees: the lines at the start, the log, and why it ended.
+//! What a person sees on standard error: the lines at the start, the log, and why the server ended.
 
 use std::env;
 use std::error::Error;
@@ -15,34 +15,35 @@ use crate::app::SharedLog;
 use crate::cli::{Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::log::Stderr;
 
-/// The log goes to standard error: standard output may be the access log or the announce stream.
+/// Starts the log. It goes to standard error, because standard output may be the access log or the
+/// announce stream.
 pub(crate) fn log(level: LevelFilter) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && allows_color(env::var_os("NO_COLOR").as_deref()))
         .with_target(false)
-        // It would tell them by `eprintln!`, which blocks and panics where this log does neither.
+        // They would go through `eprintln!`, which may block or panic. This log does neither.
         .log_internal_errors(false)
         .init();
 }
 
-/// Any value but the empty one asks for none (no-color.org).
+/// Any value but the empty one turns color off (no-color.org).
 fn allows_color(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
 
-/// A variable with a typo has no effect, which nothing else would tell.
+/// Warns of misspelled variables, which have no effect.
 pub(crate) fn warn_of_variables(unknown: &[UnknownVariable]) {
     for UnknownVariable { name, similar } in unknown {
         match similar {
-            Some(similar) => tracing::warn!("{name} is no option's variable: is {similar} meant?"),
-            None => tracing::warn!("{name} is no option's variable"),
+            Some(similar) => tracing::warn!("unknown variable {name}: did you mean {similar}?"),
+            None => tracing::warn!("unknown variable {name}"),
         }
     }
 }
 
-/// Says why there is no server, on one line.
+/// Writes on one line why the server cannot run, or why it ended.
 pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     let mut line = format!("prefork-server: {error}");
     let mut cause = error.source();
@@ -62,13 +63,13 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
         return "";
     };
     match source.kind() {
-        ErrorKind::AddrInUse => "; end who has it, or choose another address with --listen",
+        ErrorKind::AddrInUse => "; stop the program that has it, or choose another with --listen",
         ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
         _ => "; choose another address with --listen",
     }
 }
 
-/// Tells when it serves, and reopens the access log.
+/// Writes when the server serves, and reopens the access log.
 #[derive(Debug)]
 pub(crate) struct Console {
     what: String,
@@ -89,9 +90,9 @@ impl Console {
         let why_workers = match options.processes.workers {
             Workers::Auto => cpus.to_string(),
             Workers::Exactly(count) if usize::from(count.get()) > cpus.usable => {
-                format!("as asked, though it may use {} CPUs", cpus.usable)
+                format!("as given, but this process may use {} CPUs", cpus.usable)
             }
-            Workers::Exactly(_) => "as asked".to_owned(),
+            Workers::Exactly(_) => "as given".to_owned(),
         };
         Self {
             what,
@@ -102,13 +103,12 @@ impl Console {
     }
 }
 
-/// How long the allocator keeps freed memory before the system has it back, in milliseconds.
+/// After how many milliseconds the allocator returns freed memory to the system.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
 
 impl Hooks for Console {
-    /// The buffers of connections that go to rest are to go back to the system at once: by default
-    /// that waits for the allocator's next work, and a worker at rest has none. A connection is not
-    /// served often enough anew for this to cost anything.
+    /// Makes the allocator return freed memory at once. By default it waits until it is called
+    /// again, which an idle worker does not do: the buffers of idle connections would stay.
     fn worker_command(
         &mut self,
         _slot: Slot,

@@ -1,5 +1,5 @@
-//! The log on standard error: a line is written at once or it is dropped and counted. The master
-//! must hear signals and replace workers whatever becomes of the reader.
+//! The log on standard error. It writes a line at once, or drops and counts it, so that the master
+//! handles signals and replaces workers even if nothing reads the log.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ use nix::{
 /// `PIPE_BUF` of pipe(7): a pipe takes a write of up to this much as a whole or not at all.
 const WRITE_BYTES: usize = 4096;
 
-/// How long the last words of a process may wait for their reader: nothing else is left to do.
+/// How long the last line of a process may wait for a reader. The process has nothing else to do.
 const FINAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The log of this process.
@@ -33,18 +33,18 @@ const FINAL_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Stderr;
 
 impl Stderr {
-    /// Writes one line, or several that belong together.
+    /// Writes one line, or several lines that belong together.
     pub(crate) fn line(self, line: &str) {
         log().line(line.as_bytes());
     }
 
-    /// As `line`, for the reason why the process ends.
+    /// As `line`, for the reason why the process ends: it waits a moment for the reader.
     pub(crate) fn final_line(self, line: &str) {
         log().final_line(line.as_bytes());
     }
 }
 
-/// What tracing-subscriber writes an event to, a whole line in each call. It never fails.
+/// tracing-subscriber writes each event by one call, as a whole line. It never fails.
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         log().line(line);
@@ -56,37 +56,36 @@ impl Write for Stderr {
     }
 }
 
-/// Opened for the first line, not before. An option may name a descriptor that was not handed in:
-/// the log must not have that number.
+/// Opened for the first line, not before. An option may name a descriptor that is not open, and the
+/// log must not take its number.
 fn log() -> &'static Log<io::Stderr> {
     static LOG: OnceLock<Log<io::Stderr>> = OnceLock::new();
     LOG.get_or_init(|| Log::on(io::stderr()))
 }
 
-/// Where lines go, and what could not be written.
+/// Where lines go, and which lines could not be written.
 #[derive(Debug)]
 struct Log<F> {
     target: Target<F>,
     gap: Mutex<Gap>,
 }
 
-/// What is behind the descriptor. None of these is switched to `O_NONBLOCK`: the flag would be that
-/// of every process that shares it, such as a shell.
+/// What the descriptor is open on. The log never sets `O_NONBLOCK` on it: the flag would also
+/// change for every process that shares the description, such as a shell.
 #[derive(Debug)]
 enum Target<F> {
-    /// A regular file, which nobody has to read.
+    /// A regular file. It needs no reader.
     File(F),
     /// A pipe, a FIFO or a terminal, opened again with `O_NONBLOCK` for this process alone.
     Reopened(File),
-    /// A socket, as systemd's journal has it. It takes `MSG_DONTWAIT`.
+    /// A socket, such as that of the systemd journal. Writes use `MSG_DONTWAIT`.
     Socket(F),
-    /// One that cannot be opened again, as a pipe that another user made, or for want of a
-    /// descriptor: poll(2) says whether it has room. A write blocks if another process takes that
-    /// room in between.
+    /// One that cannot be opened again: a pipe of another user, or no descriptor is left. poll(2)
+    /// says whether it has room. If another process takes that room in between, the write blocks.
     Polled(F),
 }
 
-/// What was dropped since a line was last written.
+/// The lines that were dropped since the last written line.
 #[derive(Debug, Default)]
 struct Gap {
     lines: u64,
@@ -98,7 +97,7 @@ struct Gap {
 enum Start {
     #[default]
     OfLine,
-    /// Behind the first part of a line whose end was dropped.
+    /// After the first part of a line whose end was dropped.
     MidLine,
 }
 
@@ -178,7 +177,7 @@ impl<F: AsFd> Log<F> {
     }
 }
 
-/// A description of its own, with flags of its own, of what `fd` is open on (proc(5)).
+/// Opens the file of `fd` again, so that the new description has flags of its own (proc(5)).
 fn reopen(fd: impl AsFd) -> io::Result<File> {
     File::options()
         .write(true)
@@ -203,10 +202,10 @@ mod tests {
 
     const LINE: &[u8] = b"a line of the log that says nothing\n";
 
-    /// More than any of the targets holds.
+    /// More lines than any target can hold.
     const MANY: usize = 50_000;
 
-    /// Writes until lines are dropped, reads, writes again, and gives what was read after that.
+    /// Writes until lines are dropped, reads them, writes again, and returns what it reads then.
     fn stall(log: &Log<OwnedFd>, reader: &mut impl Read) -> String {
         for _ in 0..MANY {
             log.line(LINE);
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_opened_again_drops_lines_too() {
+    fn a_pipe_that_cannot_be_opened_again_drops_lines_too() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let log = Log {
             target: Target::Polled(OwnedFd::from(writer)),
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_does_no_harm() {
+    fn lines_for_a_reader_that_has_closed_are_dropped() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let (other, socket) = UnixStream::pair().expect("a pair");
         let logs = [
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_line_that_was_cut_is_not_taken_for_a_line() {
+    fn a_line_that_was_cut_ends_before_the_next_line() {
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let log = Log::on(OwnedFd::from(writer));
         let long = vec![b'x'; 1 << 20];

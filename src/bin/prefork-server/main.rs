@@ -1,4 +1,4 @@
-//! The binary: the life of the process on one screen. The library runs it again in each worker.
+//! The binary, from start to end on one screen. The library runs this program again in each worker.
 
 mod access_log;
 mod app;
@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         forgo_huge_pages();
     }
     let setup = Setup::new(&options);
-    // Found here, in the master, what cannot be served is refused before anything is bound. A
-    // worker that finds it tells its master, who tells why a reload or an upgrade came to nothing.
+    // The master checks before it binds. A worker that cannot serve the content reports it to the
+    // master, and the master says why the reload or the upgrade was abandoned.
     if role() == Role::Master
         && let Err(error) = setup.check()
     {
@@ -55,20 +55,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// The allocator asks for huge pages (madvise(2), `MADV_HUGEPAGE`). A worker needs little of one,
-/// and the kernel clears all of it while requests wait: tens of milliseconds in a virtual machine
-/// whose host has to find the memory first. Workers inherit this (prctl(2), `PR_SET_THP_DISABLE`).
+/// Turns huge pages off, for the workers too, which inherit it (prctl(2), `PR_SET_THP_DISABLE`).
+///
+/// The allocator asks for huge pages (madvise(2), `MADV_HUGEPAGE`). A worker uses little of such a
+/// page, and the kernel clears all of it while requests wait: tens of milliseconds in a virtual
+/// machine whose host must find the memory first.
 fn forgo_huge_pages() {
     if let Err(error) = set_thp_disable(true) {
-        // A kernel without them.
+        // This kernel has no huge pages.
         tracing::debug!(%error, "prctl(2)");
     }
 }
 
-/// Who starts a server as root for the port's sake seldom wants its handlers to be root too. One
-/// that nobody can reach from another machine is let be: somebody is trying something out.
+/// Refuses to run workers as root, unless `--user` says so or no other machine can reach the
+/// server: most servers are started as root only to bind a port below 1024.
 ///
-/// A worker asks too: as the canary of an upgrade it finds what the master could not go on with.
+/// A worker checks it too: the canary of an upgrade then fails, before the master becomes a binary
+/// that refuses to start.
 fn check_user(options: &Options) -> Result<(), BoxError> {
     let unasked = options.processes.user.is_none() && is_master_root();
     let is_local = |address: &Address| match address {

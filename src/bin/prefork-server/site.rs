@@ -25,7 +25,7 @@ const ALL_BUT_CONNECT: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// What a worker answers with, and how long it thinks first.
+/// The content that a worker serves, and how long it waits before each response.
 #[derive(Debug)]
 pub(crate) struct Site {
     content: Content,
@@ -40,14 +40,14 @@ pub(crate) enum Content {
     Files(Files),
 }
 
-/// What can be served without a wait.
+/// Content that needs no wait.
 #[derive(Debug)]
 pub(crate) enum Immediate {
     /// A page that says it works, at `/` only.
     Welcome(Welcome),
-    /// Every request, whatever its method and path, is answered 200 with this text.
+    /// Every request gets 200 with this text, whatever its method and path.
     Respond(Bytes),
-    /// Every request is answered 200 with its own body, as it arrives.
+    /// Every request gets 200 with its own body, as it arrives.
     Echo,
 }
 
@@ -64,7 +64,7 @@ impl From<Files> for Content {
 }
 
 impl Site {
-    /// Answers at once, unless told otherwise by [`Site::delayed_by`].
+    /// A site that answers at once; see [`Site::delayed_by`].
     pub(crate) fn new(content: impl Into<Content>) -> Self {
         Self {
             content: content.into(),
@@ -72,13 +72,13 @@ impl Site {
         }
     }
 
-    /// Waits this long before each answer: work that takes time but no processor, as a backend's
-    /// does. The event loop goes on meanwhile. Default: zero.
+    /// Waits this long before each response, as for a backend: the event loop serves other requests
+    /// meanwhile. Default: zero.
     pub(crate) fn delayed_by(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// What answers at once, if nothing has to be waited for.
+    /// The content, if it needs no wait.
     pub(crate) fn immediate(&self) -> Option<&Immediate> {
         match &self.content {
             Content::Immediate(content) if self.delay.is_zero() => Some(content),
@@ -86,16 +86,16 @@ impl Site {
         }
     }
 
-    /// Whether requests are answered with their own bodies.
+    /// Whether a response has the body of its request.
     pub(crate) fn echoes(&self) -> bool {
         matches!(self.content, Content::Immediate(Immediate::Echo))
     }
 
-    /// The answer to one request. What goes wrong is an answer too, with its status; only a body
-    /// may still fail while it is sent.
+    /// The response to one request. An error is a response too, with its status; only the body may
+    /// fail later, while it is sent.
     ///
-    /// The request is boxed, as a future keeps what it is given once for each call that it is moved
-    /// to, and a client of HTTP/2 may have 128 requests wait.
+    /// The request is boxed: a future keeps a copy of each argument for every call that it passes
+    /// it to, and an HTTP/2 client may have 128 requests waiting.
     pub(crate) async fn answer<B>(
         &self,
         request: Box<Request<B>>,
@@ -120,7 +120,7 @@ impl Immediate {
     /// As [`Site::answer`].
     pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
         match self {
-            // 2xx would promise a tunnel (RFC 9110 9.3.6).
+            // A status 2xx would open a tunnel (RFC 9110 9.3.6).
             Self::Respond(_) | Self::Echo if *request.method() == Method::CONNECT => {
                 method_not_allowed(ALL_BUT_CONNECT)
             }
@@ -132,8 +132,8 @@ impl Immediate {
     }
 }
 
-/// The path a load test measures. The answer takes over the request's header map, so it allocates
-/// nothing in the steady state.
+/// What a load test measures. The response takes over the header map of the request, so that it
+/// does not allocate in the steady state.
 fn respond<B>(text: &Bytes, request: Request<B>) -> Response<ResponseBody<B>> {
     let (head, _unread) = request.into_parts();
     let mut headers = head.headers;
@@ -144,7 +144,7 @@ fn respond<B>(text: &Bytes, request: Request<B>) -> Response<ResponseBody<B>> {
     response
 }
 
-/// A response to a request whose body cannot be read.
+/// The response to a request whose body cannot be read.
 pub(crate) fn unreadable<B>(error: &BodyError) -> Response<ResponseBody<B>> {
     let status = match error {
         BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -166,7 +166,7 @@ fn echo<B>(request: Request<B>) -> Response<ResponseBody<B>> {
             .headers_mut()
             .insert(CONTENT_TYPE, content_type.clone());
     }
-    // The body is a stranger's: a browser must not guess a page out of it.
+    // The client chose the body: a browser must not interpret it as a page.
     response
         .headers_mut()
         .insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -177,14 +177,14 @@ fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// `allowed` is what the resource takes (RFC 9110 15.5.6).
+/// `allowed` are the methods that the resource accepts (RFC 9110 15.5.6).
 fn method_not_allowed<B>(allowed: HeaderValue) -> Response<ResponseBody<B>> {
     let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, &Method::GET);
     response.headers_mut().insert(ALLOW, allowed);
     response
 }
 
-/// A status with its own name as the text.
+/// A status, and its name as the text.
 fn plain<B>(status: StatusCode, method: &Method) -> Response<ResponseBody<B>> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, PLAIN_TEXT);
@@ -197,8 +197,8 @@ fn plain<B>(status: StatusCode, method: &Method) -> Response<ResponseBody<B>> {
     response
 }
 
-/// The body, or to HEAD its length alone, said here because no HTTP version may be trusted to
-/// withhold the body itself (RFC 9110, 9.3.2).
+/// The body; in a response to HEAD its length alone (RFC 9110 9.3.2), so that no HTTP version has
+/// to remove the body.
 fn full<B>(bytes: Bytes, method: &Method, headers: &mut HeaderMap) -> ResponseBody<B> {
     if method == Method::HEAD {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));

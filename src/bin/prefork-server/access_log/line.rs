@@ -1,4 +1,4 @@
-//! A record as a line, which no client can make long, tear or forge.
+//! A record as a line of bounded length. What a client sends cannot end the line or add fields.
 
 use std::{borrow::Cow, fmt, io::Write, time::SystemTime};
 
@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::record::Record;
 use crate::cli::LogFormat;
 
-/// What a client chose is cut to so many bytes, as escaped. Together with all the rest they stay
-/// below the size of one write.
+/// What a client sends is escaped and cut to so many bytes. The longest line stays below the size
+/// of one write.
 const METHOD_BYTES: usize = 32;
 const TARGET_BYTES: usize = 2048;
 const HEADER_BYTES: usize = 512;
@@ -22,8 +22,8 @@ pub(super) fn append(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
     }
 }
 
-/// The combined format of httpd and nginx, and after it the seconds from the request's head to the
-/// last byte of the answer. A missing value is `-`.
+/// The combined format of httpd and nginx, followed by the seconds from the head of the request to
+/// the last byte of the response. A missing value is `-`.
 fn append_text(out: &mut Vec<u8>, record: &Record) {
     let (request, response) = (&record.request, &record.response);
     match request.peer {
@@ -107,18 +107,18 @@ fn append_json(out: &mut Vec<u8>, record: &Record) {
     out.extend_from_slice(b"}\n");
 }
 
-/// `29/Feb/2000:23:59:59 +0000`, the time as the common log format of httpd has it.
+/// `29/Feb/2000:23:59:59 +0000`, as the common log format of httpd has it.
 fn common(time: SystemTime) -> impl fmt::Display {
     utc(time).strftime("%d/%b/%Y:%H:%M:%S +0000")
 }
 
-/// It shows itself as RFC 3339 has it: `2000-02-29T23:59:59.123Z`. A time that no calendar has comes
-/// from a clock that was never set, and is told as 1970.
+/// It displays itself as `2000-02-29T23:59:59.123Z` (RFC 3339). A clock that was never set may give
+/// a time that is out of range; the line then says 1970.
 fn utc(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or_default()
 }
 
-/// As it stood in the request line.
+/// The target as it stood in the request line.
 fn target(uri: &Uri) -> Cow<'_, str> {
     match (uri.authority(), uri.path_and_query()) {
         (None, Some(path)) => Cow::Borrowed(path.as_str()),
@@ -126,7 +126,7 @@ fn target(uri: &Uri) -> Cow<'_, str> {
     }
 }
 
-/// `\"`, `\\`, and `\xHH` for what is not printable ASCII, as nginx does it.
+/// Escapes as nginx does: `\"`, `\\`, and `\xHH` for every byte that is not printable ASCII.
 fn escape_text(out: &mut Vec<u8>, value: &[u8], room: usize) {
     let end = out.len() + room;
     for &byte in value {
@@ -142,7 +142,8 @@ fn escape_text(out: &mut Vec<u8>, value: &[u8], room: usize) {
     }
 }
 
-/// RFC 8259, section 7; and every control character, as a log is also read in a terminal.
+/// Escapes what RFC 8259, section 7 asks for, and every control character, because people read logs
+/// in a terminal.
 fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
     let end = out.len() + room;
     for character in String::from_utf8_lossy(value).chars() {

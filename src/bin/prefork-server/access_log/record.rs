@@ -1,4 +1,4 @@
-//! One request on its way to becoming a line.
+//! A request from its head to its line in the access log.
 
 use std::{
     net::IpAddr,
@@ -18,8 +18,8 @@ use prefork_server::{Peer, Refused};
 
 use super::{AccessLog, Shared};
 
-/// A request that has begun. Its line is written when it is dropped: after the last byte of the
-/// answer, or earlier if the client left.
+/// A request that has begun. Its line is made when the record is dropped: after the last byte of
+/// the response, or earlier if the client left.
 #[derive(Debug)]
 pub(crate) struct Record {
     log: Arc<Shared>,
@@ -28,17 +28,17 @@ pub(crate) struct Record {
     pub(super) response: ResponseFacts,
 }
 
-/// What was asked.
+/// What the line says of the request.
 #[derive(Clone, Debug)]
 pub(super) struct RequestFacts {
     pub(super) at: SystemTime,
-    /// `None` over a unix socket.
+    /// `None` on a Unix socket.
     pub(super) peer: Option<IpAddr>,
-    /// `None` for what was not parsed.
+    /// `None` if no head was parsed.
     pub(super) head: Option<Head>,
 }
 
-/// What is told of a request's head.
+/// What the line says of the head of the request.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) method: Method,
@@ -48,18 +48,18 @@ pub(super) struct Head {
     pub(super) user_agent: Option<HeaderValue>,
 }
 
-/// What was answered.
+/// What the line says of the response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ResponseFacts {
-    /// `None` if the client left before there was an answer.
+    /// `None` if the client left before there was a response.
     pub(super) status: Option<StatusCode>,
-    /// Bytes of the body that were handed on to be sent.
+    /// How many bytes of the body were passed on to be sent.
     pub(super) body: u64,
     pub(super) took: std::time::Duration,
 }
 
 impl AccessLog {
-    /// Call it when the request's head is there.
+    /// Begins a record. Call it as soon as the head of the request is parsed.
     pub(crate) fn begin<B>(&self, client: Peer, request: &Request<B>) -> Box<Record> {
         let head = Head {
             method: request.method().clone(),
@@ -71,7 +71,7 @@ impl AccessLog {
         self.record(client, Some(head))
     }
 
-    /// Records what the server answered in the handler's place.
+    /// Records a request that the server answered without the app.
     pub(crate) fn refused(&self, refused: &Refused<'_>) {
         let head = refused.head.map(|head| Head {
             method: head.method.clone(),
@@ -110,7 +110,7 @@ impl Drop for Record {
     }
 }
 
-/// A body that is counted for the record it carries, if it carries one.
+/// A body with its record, if there is one: it counts its bytes for the record.
 #[derive(Debug)]
 pub(crate) struct LoggedBody<B> {
     body: B,

@@ -1,4 +1,4 @@
-//! Numbers, durations and sizes, each with its bounds.
+//! The values of options, each with its limits.
 
 #[cfg(test)]
 mod fuzz;
@@ -18,25 +18,25 @@ use prefork_server::{
     Address, AddressError, BoxError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
 };
 
-/// Beyond a day a duration is a slip of the unit; and a deadline must fit the clock.
+/// A longer duration is most likely a wrong unit; and a deadline must fit the clock.
 const DURATION_MAX: Duration = Duration::from_hours(24);
 
 /// The master remembers the time of each crash that counts.
 const CRASHES_MAX: u32 = 10_000;
 
-/// hyper's smallest buffer, and more than any head that is not an attack: each connection that is
+/// From the smallest buffer of hyper to more than any honest head has. Each connection that is
 /// being read may hold this much.
 const HEADER_SIZES: RangeInclusive<u64> = 8 << 10..=1 << 20;
 
-/// The smallest is more than most paths need, the largest what hyper takes.
+/// From more than most paths need to the most that hyper accepts.
 const TARGET_SIZES: RangeInclusive<u64> = 1 << 10..=64 << 10;
 
 /// How many workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workers {
-    /// As many as there are CPUs for this process.
+    /// One for each CPU that this process may use.
     Auto,
-    /// So many.
+    /// This many.
     Exactly(NonZeroU16),
 }
 
@@ -74,7 +74,7 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
         .map_err(|error: AddressError| error.reason().to_owned())
 }
 
-/// A number alone is seconds, as in most other servers and in unit files.
+/// A number without a unit is seconds, as in most other servers and in unit files.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let written = "a duration is written like 250ms, 30s or 5m; a number alone is seconds";
     let duration = match text.parse() {
@@ -152,7 +152,7 @@ pub(super) fn header_size(text: &str) -> Result<usize, String> {
     Ok(usize::try_from(bytes).expect("a mebibyte can be addressed"))
 }
 
-/// Zero is meant: no body at all.
+/// Zero is allowed: then a request cannot have a body.
 pub(super) fn body_size(text: &str) -> Result<u64, String> {
     size(text)
 }
@@ -170,8 +170,8 @@ pub(super) fn log_target(text: &str) -> Result<LogTarget, String> {
     }
 }
 
-/// A descriptor that is not open is told now, not when the first notice is lost. In a worker, which
-/// has the same command line, it is never open.
+/// Refuses a descriptor that is not open, before the first notice is lost. In a worker, which has
+/// the same command line, it is never open.
 pub(super) fn open_fd(text: &str) -> Result<i32, String> {
     let fd = text.parse::<i32>().ok().filter(|fd| *fd > 0);
     let fd = fd.ok_or("it must be the number of a descriptor, such as 3 with 3>notices.json")?;
@@ -185,7 +185,7 @@ pub(super) fn open_fd(text: &str) -> Result<i32, String> {
 
 fn size(text: &str) -> Result<u64, String> {
     let size: Option<ByteSize> = text.parse().ok();
-    // What does not fit is told as the most that does, which nobody means.
+    // bytesize turns a number that does not fit into the largest one.
     size.map(|size| size.0)
         .filter(|size| *size < u64::MAX)
         .ok_or_else(|| "a size is written like 16KiB or 4MiB".into())

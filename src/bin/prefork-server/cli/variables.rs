@@ -1,4 +1,4 @@
-//! The environment: each option's variable, and variables that are none.
+//! The environment: the variable of each option, and variables of no option.
 
 use std::ffi::{OsStr, OsString};
 
@@ -6,22 +6,21 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command, Error};
 
-/// How the name of each option's variable begins.
+/// The prefix of the variables of options.
 const PREFIX: &str = "PREFORK_";
 
-/// The library's own, with which a master starts its workers.
+/// The prefix of the variables with which a master starts its workers.
 const OF_LIBRARY: &str = "PREFORK_SERVER_";
 
-/// A variable whose name begins like an option's and belongs to no option.
+/// A variable with the prefix, of no option.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unknown {
     pub(crate) name: String,
-    /// What was meant, perhaps.
+    /// The variable of an option with a similar name.
     pub(crate) similar: Option<String>,
 }
 
-/// A variable without a value is as one that is not set. Container tools and unit files have no
-/// other way to unset one.
+/// Ignores empty variables: in container tools and unit files that is the way to unset one.
 pub(super) fn without_empty(command: Command) -> Command {
     command.mut_args(|arg| match arg.get_env().and_then(std::env::var_os) {
         Some(value) if value.is_empty() => without_variable(arg),
@@ -29,8 +28,9 @@ pub(super) fn without_empty(command: Command) -> Command {
     })
 }
 
-/// Names the variable in an error about its value, where clap names the option. It is the
-/// variable's if the arguments alone do not have it. `command` is not built yet.
+/// Makes an error about the value of a variable name the variable, where clap names the option. The
+/// value comes from the variable if the arguments alone give no such error. `command` is not built
+/// yet.
 pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]) -> Error {
     let Some(ContextValue::String(told)) = error.get(ContextKind::InvalidArg) else {
         return error;
@@ -54,8 +54,8 @@ pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]
     error
 }
 
-/// The names among these that begin like an option's variable and are none. What is similar is
-/// judged by clap, which does it for options too.
+/// The names among these that have the prefix and belong to no option. clap finds similar names, as
+/// it does for options.
 pub(super) fn unknown(command: &Command, names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
     let known = |name: &str| {
         let mut arguments = command.get_arguments();

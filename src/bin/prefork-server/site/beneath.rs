@@ -1,4 +1,4 @@
-//! Lookups under one directory, which cannot leave it. All of them may wait for a disk.
+//! Opens files under one directory, and none outside it. Each call may wait for a disk.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,14 +9,16 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 
-/// How often a lookup is tried again that a rename elsewhere disturbed (`EAGAIN` of `openat2(2)`).
+/// How often a lookup is tried: a rename at the same time can make it fail (`EAGAIN` of
+/// openat2(2)).
 const LOOKUP_ATTEMPTS: u32 = 8;
 
-/// Everything under one directory, and nothing outside it: the kernel refuses `..`, absolute
-/// symbolic links and links that leave the directory while it resolves the path, so no race
-/// between a check and its use remains. Links that stay inside work.
+/// The files under one directory. While the kernel resolves a path, it refuses `..`, absolute
+/// symbolic links and links that leave the directory, so there is no race between a check and the
+/// use. Links that stay inside the directory work.
 ///
-/// The directory is held by a descriptor. If it is renamed or replaced, this one keeps serving.
+/// A descriptor holds the directory. If the directory is renamed or replaced, the old one is
+/// served.
 #[derive(Debug)]
 pub(super) struct Beneath {
     root: OwnedFd,
@@ -31,8 +33,8 @@ pub(super) enum Opened {
 }
 
 impl Beneath {
-    /// Fails at once where serving would fail later: no such directory, no right to search it, or
-    /// a kernel (or seccomp filter) without `openat2(2)`.
+    /// Fails if there is no such directory, if this process may not search it, or if the kernel (or
+    /// a seccomp filter) has no openat2(2).
     pub(super) fn new(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(directory, flags, Mode::empty())?;
@@ -41,16 +43,16 @@ impl Beneath {
         Ok(beneath)
     }
 
-    /// Opens a path, which is relative to the directory. What is neither a regular file nor a
-    /// directory does not exist. Only what is wrong with the *server* (no descriptor left, a
-    /// failing disk) has an error of another kind than [`io::ErrorKind::NotFound`].
+    /// Opens a path, which is relative to the directory. Other files than regular ones and
+    /// directories are [`io::ErrorKind::NotFound`]. Only a failure of the server (no descriptor
+    /// left, a failing disk) is an error of another kind.
     ///
-    /// `O_NONBLOCK`, because a FIFO would otherwise hold this thread until a process writes to it.
+    /// With `O_NONBLOCK`: the open of a FIFO would otherwise wait until a process writes to it.
     pub(super) fn open(&self, path: &Path) -> io::Result<Opened> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = match self.resolve(path, flags) {
             Ok(file) => File::from(file),
-            // A directory may be searched and not read.
+            // A directory that may be searched but not read.
             Err(Errno::EACCES) if self.is_directory(path) => return Ok(Opened::Directory),
             Err(errno) => return Err(hide(errno)),
         };
@@ -81,7 +83,7 @@ impl Beneath {
     }
 }
 
-/// What may not be served does not exist.
+/// A file that may not be served is as one that does not exist.
 fn hide(errno: Errno) -> io::Error {
     match errno {
         Errno::EACCES

@@ -1,4 +1,4 @@
-//! The one body type of all answers.
+//! The body type of all responses.
 
 use std::{
     pin::Pin,
@@ -12,11 +12,11 @@ use prefork_server::BoxError;
 
 use super::files::FileBody;
 
-/// The body of an answer; `B` is the body of the request, which an echo sends back as it arrives.
+/// The body of a response. `B` is the body of the request, which an echo sends back as it arrives.
 pub(crate) enum ResponseBody<B> {
-    /// Bytes that are at hand.
+    /// Bytes in memory.
     Full(Full<Bytes>),
-    /// The request's own body.
+    /// The body of the request.
     Echo(B),
     /// A file or a part of one.
     File(FileBody),

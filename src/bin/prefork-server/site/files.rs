@@ -1,4 +1,4 @@
-//! The files of one directory, by the rules of RFC 9110, within limits of our own.
+//! Serves the files of one directory by the rules of RFC 9110.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
@@ -38,26 +38,25 @@ mod range;
 mod tests;
 mod validators;
 
-/// How often a file is looked at again that became shorter between its lookup and its first read.
+/// How often a file is looked up, if it becomes shorter between its lookup and its first read.
 const READ_ATTEMPTS: u32 = 4;
 
-/// A directory being served: `index.html`, content types, ranges, conditional requests and
-/// precompressed siblings (`.br`, `.gz`, `.zst`). No listings, no hidden files, nothing that lies
-/// outside.
+/// A directory that is served: with `index.html`, content types, ranges, conditional requests and
+/// precompressed siblings (`.br`, `.gz`, `.zst`); without listings, hidden files and files outside.
 #[derive(Debug)]
 pub(crate) struct Files {
     lookup: Arc<Lookup>,
     budget: Budget,
 }
 
-/// What the blocking pool works with.
+/// What the threads of the blocking pool use.
 #[derive(Debug)]
 struct Lookup {
     beneath: Beneath,
     open_files: Arc<OpenFiles>,
 }
 
-/// A directory that cannot be served, and why not.
+/// A directory that cannot be served, and the reason.
 #[derive(Debug)]
 pub(crate) struct OpenError {
     directory: Box<Path>,
@@ -65,8 +64,8 @@ pub(crate) struct OpenError {
 }
 
 impl Files {
-    /// Looks at `directory` once and holds on to it. A worker opens it anew, so a reload follows a
-    /// symbolic link that has been pointed at another release.
+    /// Opens the directory and keeps it. Each worker opens it again, so after a reload a symbolic
+    /// link that was changed leads to the new directory.
     pub(crate) fn open(directory: &Path) -> Result<Self, OpenError> {
         let beneath = Beneath::new(directory).map_err(|source| OpenError {
             directory: directory.into(),
@@ -82,8 +81,8 @@ impl Files {
         })
     }
 
-    /// The answer to a GET or HEAD. All that may wait for a disk is one piece of work for the
-    /// blocking pool: no event loop stands still for it.
+    /// The response to a GET or HEAD. Everything that may wait for a disk is done in one call on a
+    /// thread of the blocking pool, so that the event loop never waits.
     ///
     /// The head is boxed for the same reason as in [`Site::answer`](super::Site::answer).
     pub(super) fn answer<B>(
@@ -107,7 +106,7 @@ impl Files {
     }
 }
 
-/// What the client is told if there is no file to be sent.
+/// The response if no file can be sent.
 fn failed<B>(error: &io::Error, method: &Method) -> Response<ResponseBody<B>> {
     match error.kind() {
         io::ErrorKind::NotFound => plain(StatusCode::NOT_FOUND, method),
@@ -136,7 +135,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A file that is there; `path` names it, without what its encoding adds.
+/// A file that was found. `path` is its path without the suffix of its encoding.
 struct Representation<'a> {
     path: &'a Path,
     file: File,
@@ -144,7 +143,7 @@ struct Representation<'a> {
     encoding: Option<Encoding>,
 }
 
-/// A response, `None` being the empty body.
+/// A response; `None` is an empty body.
 type Found = Response<Option<FileBody>>;
 
 impl Lookup {
@@ -250,7 +249,7 @@ impl Lookup {
     }
 }
 
-/// A directory is asked for by its name without the slash.
+/// The response to the path of a directory without its slash.
 fn redirect(target: &Target, method: &Method) -> io::Result<Found> {
     if target.names_directory() {
         return Err(io::ErrorKind::NotFound.into());
@@ -262,7 +261,7 @@ fn redirect(target: &Target, method: &Method) -> io::Result<Found> {
     Ok(finish(response, StatusCode::TEMPORARY_REDIRECT, method))
 }
 
-/// The worker has as many files open as it may. Others are done with theirs in a moment.
+/// The response if the worker has as many files open as it may. Later some of them are closed.
 fn unavailable<B>(method: &Method) -> Response<ResponseBody<B>> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, method);
     response
@@ -271,7 +270,7 @@ fn unavailable<B>(method: &Method) -> Response<ResponseBody<B>> {
     response
 }
 
-/// Of descriptors, in this process or in the system.
+/// Whether no descriptor was left, in this process or in the system.
 fn is_exhaustion(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::EMFILE | Errno::ENFILE))
@@ -281,7 +280,8 @@ fn finish(mut response: Found, status: StatusCode, method: &Method) -> Found {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
-    // hyper says so of an empty body, but not to HEAD, which cannot know whether it is empty.
+    // hyper adds it for an empty body, but not in a response to HEAD, where the body may not be
+    // empty.
     if method == Method::HEAD
         && status != StatusCode::NOT_MODIFIED
         && !headers.contains_key(CONTENT_LENGTH)
@@ -291,7 +291,8 @@ fn finish(mut response: Found, status: StatusCode, method: &Method) -> Found {
     response
 }
 
-/// By the name of the file. Without a charset browsers read a text as windows-1252.
+/// The content type by the name of the file. Without a charset browsers read a text as
+/// windows-1252.
 fn content_type(path: &Path) -> HeaderValue {
     let found = mime_guess::from_path(path).first_raw();
     match found.unwrap_or("application/octet-stream") {

@@ -1,4 +1,4 @@
-//! Which request paths may name a file at all, decided before any file system is asked.
+//! Decides which request paths can name a file, without a look at the file system.
 
 #[cfg(test)]
 mod fuzz;
@@ -9,22 +9,22 @@ use std::path::PathBuf;
 use http::{HeaderValue, Uri};
 use percent_encoding::percent_decode_str;
 
-/// The one hidden name that is meant to be seen (RFC 8615).
+/// The one hidden name that is served (RFC 8615).
 const WELL_KNOWN: &str = ".well-known";
 
-/// What is served for a directory.
+/// The file that is served for a directory.
 const INDEX: &str = "index.html";
 
-/// What a request asks for, as a path under the directory.
+/// The path of a request, relative to the served directory.
 #[derive(Debug)]
 pub(super) struct Target {
     uri: Uri,
-    /// As it is after decoding, without the slash in front.
+    /// The decoded path without its first slash.
     path: String,
 }
 
 impl Target {
-    /// `None` where the answer is 404 whatever is there.
+    /// `None` if the response is 404 whatever files there are.
     pub(super) fn of(uri: &Uri) -> Option<Self> {
         let uri = servable(uri)?;
         let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
@@ -35,7 +35,7 @@ impl Target {
         Some(Self { uri, path })
     }
 
-    /// The file that is meant: of a directory, its index.
+    /// The file to serve; for the path of a directory its index.
     pub(super) fn file(&self) -> PathBuf {
         match self.names_directory() {
             true => format!("{}{INDEX}", self.path).into(),
@@ -47,7 +47,7 @@ impl Target {
         self.path.is_empty() || self.path.ends_with('/')
     }
 
-    /// The same as the name of a directory, which ends in a slash.
+    /// The same path with a slash at its end, which is the path of a directory.
     pub(super) fn with_slash(&self) -> io::Result<HeaderValue> {
         let path = self.uri.path();
         let location = match self.uri.query() {
@@ -58,10 +58,11 @@ impl Target {
     }
 }
 
-/// The address to look up under the directory, or `None` where the answer is 404 whatever is there.
+/// The address without scheme and authority, and with one slash at its begin; `None` if the
+/// response is 404 whatever files there are.
 ///
-/// Scheme and authority go, and slashes in front become one: the redirect of a directory to its
-/// trailing slash is built from this address, and `//evil.example/` would lead to another host.
+/// The redirect of a directory to its path with a slash is built from it, and `//evil.example/`
+/// would lead to another host.
 fn servable(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let decoded = percent_decode_str(path).decode_utf8().ok()?;
@@ -78,8 +79,8 @@ fn servable(uri: &Uri) -> Option<Uri> {
     }
 }
 
-/// Hidden files, `.` and `..`; the backslash, which browsers take for a slash; and NUL, which ends
-/// a path for the kernel earlier than for us.
+/// Refused are hidden files, `.` and `..`; the backslash, which browsers treat as a slash; and NUL,
+/// at which the path ends for the kernel.
 fn is_refused(component: &str) -> bool {
     (component.starts_with('.') && component != WELL_KNOWN) || component.contains(['\\', '\0'])
 }

@@ -1,4 +1,4 @@
-//! The page that is shown when nothing was asked to be served.
+//! The page that is served if no content was given.
 
 use bytes::Bytes;
 use http::{
@@ -11,7 +11,7 @@ use super::{NOSNIFF, ResponseBody, full, plain};
 
 const PAGE: &str = include_str!("welcome.html");
 
-/// The page, written once per worker.
+/// The page, made once in each worker.
 #[derive(Debug)]
 pub(crate) struct Welcome {
     page: Bytes,
@@ -29,7 +29,7 @@ impl Welcome {
         Self { page: page.into() }
     }
 
-    /// The answer to a GET or HEAD.
+    /// The response to a GET or HEAD.
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<ResponseBody<B>> {
         if request.uri().path() != "/" {
             return plain(StatusCode::NOT_FOUND, request.method());
@@ -39,7 +39,7 @@ impl Welcome {
             CONTENT_TYPE,
             HeaderValue::from_static("text/html; charset=utf-8"),
         );
-        // Each worker says something else, and a reload says something new.
+        // Each worker has another page, and after a reload it changes.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(
             CONTENT_SECURITY_POLICY,

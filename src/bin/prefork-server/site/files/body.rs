@@ -1,8 +1,8 @@
-//! The bytes of a file on their way, a piece at a time.
+//! The body of a file, one piece at a time.
 //!
-//! HTTP is given one piece, and the next is read when HTTP has dropped it, after its last byte was
-//! written, into the same memory. So a response holds one piece, however much HTTP would keep ahead
-//! of its client. A caller that collects the pieces must copy them.
+//! HTTP drops a piece when its last byte was written. Then the next piece is read into the same
+//! memory. So a response holds one piece, however much HTTP would buffer for its client. A caller
+//! that collects the pieces must copy them.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,14 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::budget::{Memory, Permit};
 use super::open_files::{OpenFile, OpenFiles};
 
-/// See the module's head. It has the length that it was announced with, or fails.
+/// The body of a file or of a part of one. It has the announced length, or fails.
 #[derive(Debug)]
 pub(crate) struct FileBody {
-    /// `None` when all is read.
+    /// `None` when everything is read.
     file: Option<Arc<OpenFile>>,
-    /// Where the file is read next.
+    /// The position of the next read.
     at: u64,
-    /// What HTTP has not been given yet.
+    /// How many bytes HTTP has not got yet.
     left: u64,
     state: State,
 }
@@ -34,14 +34,15 @@ pub(crate) struct FileBody {
 #[derive(Debug)]
 enum State {
     Read(Option<Memory>),
-    /// HTTP has a piece; its memory comes back.
+    /// HTTP has a piece, and its memory will come back.
     Given(oneshot::Receiver<Memory>),
     Reading(JoinHandle<io::Result<Memory>>),
     Over,
 }
 
 impl FileBody {
-    /// So many bytes of the file from there on. Reads the first of them; waits for the disk.
+    /// A part of the file, by its position and its length. Reads the first piece, and waits for the
+    /// disk.
     pub(super) fn open(
         file: File,
         part: (u64, u64),
@@ -137,7 +138,7 @@ impl Body for FileBody {
     }
 }
 
-/// What HTTP is given. When HTTP drops it, its memory goes back to the body.
+/// A piece that HTTP has. When HTTP drops it, its memory goes back to the body.
 struct Piece {
     memory: Option<Memory>,
     back: Option<oneshot::Sender<Memory>>,
@@ -152,7 +153,7 @@ impl AsRef<[u8]> for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if let (Some(memory), Some(back)) = (self.memory.take(), self.back.take()) {
-            // The body is gone after its last piece, or if its response ended before.
+            // There is no body any more after its last piece, or if its response ended earlier.
             let _ = back.send(memory);
         }
     }

@@ -1,9 +1,9 @@
-//! What responses may hold while their clients take their time: memory by connection and by
-//! worker, and responses at once by connection.
+//! Limits what responses hold while their clients read slowly: the memory of a connection and of a
+//! worker, and the number of responses of a connection at a time.
 //!
-//! A client of HTTP/2 asks for 128 files in a packet and grants no window. Nothing of a file is
-//! held beyond its share: a connection that sends one file reads it in pieces of 64 KiB; one that
-//! sends many reads smaller pieces of each, and the requests beyond [`RESPONSES_MAX`] wait.
+//! An HTTP/2 client may ask for 128 files in one packet and grant no window. A connection with one
+//! response reads its file in pieces of 64 KiB; one with many responses reads smaller pieces of
+//! each file, and the requests beyond [`RESPONSES_MAX`] wait.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,31 +13,32 @@ use std::sync::{Arc, Weak};
 use prefork_server::ConnectionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most that is read at a time: enough that a trip to the blocking pool costs little beside it.
+/// The largest piece. It is so large that the cost of the blocking pool is small beside the read.
 pub(super) const PIECE_MAX: usize = 64 * 1024;
 
-/// The least, so that no response stands still: a page, which is what the kernel copies at once.
+/// The smallest piece, so that every response makes progress: a page.
 const PIECE_MIN: usize = 4 * 1024;
 
-/// What one connection may hold, less some minimal pieces: with 16 responses at most 168 KiB.
+/// How much one connection may hold in larger pieces. With the smallest pieces of 16 responses it
+/// is at most 168 KiB.
 const CONNECTION_BYTES: usize = 128 * 1024;
 
-/// What all connections may hold before they get minimal pieces. A thousand clients that take 32
-/// KiB at a time are well served; more than that are slow ones.
+/// How much all connections may hold before each gets the smallest pieces: 32 KiB for each of a
+/// thousand clients.
 const WORKER_BYTES: usize = 32 * 1024 * 1024;
 
-/// How many responses of one connection have a piece or a file open. Browsers ask for fewer large
-/// files at a time; small files are done in one piece.
+/// How many responses of one connection may have a piece or an open file. Browsers ask for fewer
+/// large files at a time, and a small file is one piece.
 const RESPONSES_MAX: usize = 16;
 
-/// That of a worker.
+/// The budget of a worker.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     worker: Arc<AtomicUsize>,
     connections: RefCell<HashMap<ConnectionId, Weak<Share>>>,
 }
 
-/// That of one connection.
+/// The share of one connection.
 #[derive(Debug)]
 struct Share {
     responses: Arc<Semaphore>,
@@ -45,15 +46,15 @@ struct Share {
     worker: Arc<AtomicUsize>,
 }
 
-/// The right to one response, for as long as a clone of it lives.
+/// Allows one response, until its last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
     share: Arc<Share>,
     _response: Arc<OwnedSemaphorePermit>,
 }
 
-/// Memory for one piece. Dropped, it is given back. As long as HTTP has a piece of it, its response
-/// counts, though the body may be over: the last piece waits for the client as the others do.
+/// The memory of one piece, which goes back to the budget when it is dropped. Its response counts
+/// until HTTP has dropped the last piece, which may be after the end of the body.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
@@ -61,7 +62,7 @@ pub(super) struct Memory {
 }
 
 impl Budget {
-    /// Waits while the connection has as many responses as it may.
+    /// Waits while the connection has [`RESPONSES_MAX`] responses.
     pub(super) async fn permit(&self, connection: ConnectionId) -> Permit {
         let share = self.share(connection);
         let response = Arc::clone(&share.responses).acquire_owned().await;
@@ -91,8 +92,8 @@ impl Budget {
 }
 
 impl Permit {
-    /// Memory for the next piece of so many bytes that are left: at most half of what the
-    /// connection may still hold, so that others get some too.
+    /// Memory for the next piece, if `left` bytes are left: at most half of what the connection may
+    /// still hold, so that its other responses get memory too.
     pub(super) fn memory(&self, left: u64) -> Memory {
         let memory = Memory {
             bytes: Vec::new(),
@@ -103,7 +104,7 @@ impl Permit {
 }
 
 impl Memory {
-    /// The same memory, larger or smaller, for the next piece.
+    /// The same memory for the next piece, with a new size.
     pub(super) fn renew(mut self, left: u64) -> Self {
         self.give_back();
         let share = &self.permit.share;
@@ -143,7 +144,7 @@ mod tests {
     const ONE: ConnectionId = ConnectionId(1);
     const OTHER: ConnectionId = ConnectionId(2);
 
-    /// `None` if it has to be waited for.
+    /// `None` if the caller would have to wait.
     fn try_permit(budget: &Budget, connection: ConnectionId) -> Option<Permit> {
         let mut cx = Context::from_waker(Waker::noop());
         match pin!(budget.permit(connection)).poll(&mut cx) {
@@ -175,7 +176,7 @@ mod tests {
         let other = try_permit(&budget, OTHER).unwrap().memory(u64::MAX);
         assert_eq!(other.bytes.len(), PIECE_MAX);
         assert!(sizes.iter().sum::<usize>() <= 168 * 1024);
-        // One that goes on alone has large pieces again, and nothing stays accounted for.
+        // A response that is alone again has large pieces, and all memory comes back.
         let last = pieces.pop().unwrap();
         drop(pieces);
         let last = last.renew(u64::MAX);

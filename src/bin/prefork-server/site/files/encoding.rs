@@ -1,8 +1,8 @@
-//! Which compressed siblings of a file a client takes (RFC 9110 12.5.3).
+//! Which compressed siblings of a file a client accepts (RFC 9110 12.5.3).
 
 use http::{HeaderMap, HeaderValue, header::ACCEPT_ENCODING};
 
-/// In the order in which they are preferred, the least first.
+/// In the order of preference, the best last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Encoding {
     Gzip,
@@ -11,8 +11,8 @@ pub(super) enum Encoding {
 }
 
 impl Encoding {
-    /// Those that the client takes, the best first. One that it likes less than the plain file is
-    /// not among them, if it says so.
+    /// The encodings that the client accepts, the best first, without those to which it prefers the
+    /// plain file.
     pub(super) fn accepted(headers: &HeaderMap) -> Vec<Self> {
         let lines = headers.get_all(ACCEPT_ENCODING).iter();
         let elements = lines.filter_map(|line| line.to_str().ok());
@@ -32,7 +32,7 @@ impl Encoding {
         found.into_iter().map(|(_, encoding)| encoding).collect()
     }
 
-    /// How a sibling's name ends.
+    /// The suffix of the name of the sibling.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Self::Gzip => ".gz",
@@ -50,7 +50,7 @@ impl Encoding {
     }
 }
 
-/// The name and the weight of one element; `None` if the weight is none (RFC 9110 12.4.2).
+/// The name and the weight of one element; `None` if the weight is malformed (RFC 9110 12.4.2).
 fn weighted(element: &str) -> Option<(&str, f32)> {
     let Some((name, weight)) = element.split_once(';') else {
         return Some((element.trim(), 1.0));

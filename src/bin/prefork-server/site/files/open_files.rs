@@ -1,5 +1,5 @@
-//! The files that are open because a client has yet to take the rest of them. Responses of one file
-//! share its descriptor, so that any number of slow clients of it hold one.
+//! The files that are open until their clients have read them. Responses with the same file share
+//! its descriptor, so that any number of slow clients hold one descriptor.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// A worker's share of the limit on open files: half of what the library keeps free for the app,
-/// which is an eighth.
+/// One in so many of the descriptors of a worker is for files. That is half of what the library
+/// keeps free for the app, which is an eighth.
 const SHARE_OF_LIMIT: u64 = 16;
 
-/// Those of one worker.
+/// The open files of one worker.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     max: usize,
     files: Mutex<HashMap<Version, Weak<OpenFile>>>,
-    told: Once,
+    warned: Once,
 }
 
 /// One version of one file.
@@ -30,8 +30,8 @@ pub(super) struct OpenFile {
     all: Arc<OpenFiles>,
 }
 
-/// What is equal for two descriptors of the same bytes: device, inode, length, and the times of the
-/// last change of contents and of anything.
+/// Two descriptors with the same version have the same bytes: device, inode, length, and the times
+/// of the last change of the contents and of the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Version(u64, u64, u64, [(i64, i64); 2]);
 
@@ -41,12 +41,12 @@ impl OpenFiles {
         Self {
             max: usize::try_from(limit / SHARE_OF_LIMIT).map_or(usize::MAX, |max| max.max(1)),
             files: Mutex::default(),
-            told: Once::new(),
+            warned: Once::new(),
         }
     }
 
-    /// Keeps a file open, or finds that it already is. Beyond the limit the error is
-    /// [`io::ErrorKind::QuotaExceeded`].
+    /// Keeps the file open, or returns the open file of the same version. Beyond the limit the
+    /// error is [`io::ErrorKind::QuotaExceeded`].
     pub(super) fn share(self: &Arc<Self>, file: File) -> io::Result<Arc<OpenFile>> {
         let version = Version::of(&file.metadata()?);
         let mut files = self.lock();
@@ -55,10 +55,10 @@ impl OpenFiles {
         }
         if files.len() >= self.max {
             let open = files.len();
-            self.told.call_once(|| {
+            self.warned.call_once(|| {
                 tracing::warn!(
                     open,
-                    "responses of further files are 503: raise RLIMIT_NOFILE"
+                    "too many open files: requests for further files get 503; raise RLIMIT_NOFILE"
                 );
             });
             return Err(io::ErrorKind::QuotaExceeded.into());
@@ -98,7 +98,7 @@ impl Deref for OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let mut files = self.all.lock();
-        // The same version may have been opened anew since the last response let go of this one.
+        // After the last response dropped this file, another may have opened the same version.
         if files
             .get(&self.version)
             .is_some_and(|open| open.strong_count() == 0)

@@ -1,23 +1,23 @@
-//! Which part of a file a request asks for (RFC 9110 14).
+//! The part of a file that a request asks for (RFC 9110 14).
 
 use http::{HeaderMap, header::RANGE};
 
-/// What of a file is sent.
+/// The part of a file to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Range {
     Whole,
-    /// From the first byte to the last one, which is part of it.
+    /// From the byte `first` to the byte `last`, both included.
     Part {
         first: u64,
         last: u64,
     },
-    /// The file has none of the bytes; 416.
+    /// The file has none of these bytes; 416.
     Beyond,
 }
 
 impl Range {
-    /// The whole file for a field that is not understood or asks for several parts: a server may
-    /// always ignore it (RFC 9110 14.2). Of an empty file there is no part to be had.
+    /// The whole file, if the field is malformed or asks for several parts: a server may always
+    /// ignore it (RFC 9110 14.2). An empty file has no part that could be sent.
     pub(super) fn asked(headers: &HeaderMap, length: u64) -> Self {
         let mut lines = headers.get_all(RANGE).iter();
         let (Some(line), None) = (lines.next(), lines.next()) else {
@@ -31,7 +31,7 @@ impl Range {
     }
 }
 
-/// `None` if it is not one range of bytes.
+/// The range; `None` if the field is not exactly one range of bytes.
 fn parse(line: &str, length: u64) -> Option<Range> {
     let (unit, set) = line.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") {
@@ -61,7 +61,8 @@ fn parse(line: &str, length: u64) -> Option<Range> {
     }
 }
 
-/// Any number of digits (RFC 9110 14.1.1). No file reaches what does not fit.
+/// Any number of digits (RFC 9110 14.1.1). A number that does not fit is beyond the end of any
+/// file.
 fn position(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! What tells one version of a file from another, and the conditions on it (RFC 9110 8.8, 13).
+//! The entity tag and the date of a version of a file, and conditional requests (RFC 9110 8.8, 13).
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +12,18 @@ use httpdate::{fmt_http_date, parse_http_date};
 
 use super::encoding::Encoding;
 
-/// The first second that a date of HTTP cannot name: the year 10000.
+/// The first second that an HTTP date cannot express: the year 10000.
 const DATES_END: u64 = 253_402_300_800;
 
-/// Those of one representation of a file.
+/// The validators of one representation of a file.
 #[derive(Debug)]
 pub(super) struct Validators {
     etag: HeaderValue,
-    /// In seconds since 1970. `None` for a time that a date of HTTP cannot name.
+    /// In seconds since 1970. `None` for a time that an HTTP date cannot express.
     modified: Option<u64>,
 }
 
-/// What the conditions of a request come to.
+/// The result of the conditions of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Send,
@@ -37,7 +37,7 @@ impl Validators {
     pub(super) fn of(metadata: &Metadata, encoding: Option<Encoding>) -> Self {
         let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
         let length = metadata.len();
-        // A file and its compressed sibling may be of one time and length.
+        // A file and its compressed sibling may have the same time and length.
         let suffix = encoding.map_or("", Encoding::suffix);
         let etag = format!("\"{seconds:x}.{nanos:08x}-{length:x}{suffix}\"");
         let modified = u64::try_from(seconds).ok();
@@ -56,7 +56,7 @@ impl Validators {
         }
     }
 
-    /// In the order of RFC 9110 13.2.2.
+    /// Checks the conditions in the order of RFC 9110 13.2.2.
     pub(super) fn judge(&self, headers: &HeaderMap) -> Verdict {
         let is_unmet = match self.is_listed(headers, IF_MATCH, strong) {
             Some(listed) => !listed,
@@ -75,8 +75,8 @@ impl Validators {
         }
     }
 
-    /// Whether a range may be sent: the client has the rest of this very version, if it says of
-    /// which (RFC 9110 13.1.5).
+    /// Whether a range may be sent: the client has the rest of the same version, if it says which
+    /// one (RFC 9110 13.1.5).
     pub(super) fn allow_range(&self, headers: &HeaderMap) -> bool {
         match headers.get(IF_RANGE) {
             None => true,
@@ -88,9 +88,9 @@ impl Validators {
         }
     }
 
-    /// Whether the list names this version; `None` if there is no list. Its lines are one list
-    /// (RFC 9110 5.3). No tag of ours has a comma, so a comma within a tag of others parts nothing
-    /// that could equal one of ours.
+    /// Whether the list names this version; `None` if there is no list. Several lines are one list
+    /// (RFC 9110 5.3). Our tags have no comma, so to split at a comma inside a foreign tag cannot
+    /// make a match.
     fn is_listed(
         &self,
         headers: &HeaderMap,
@@ -105,7 +105,8 @@ impl Validators {
         Some(is_ours(first) || tags.any(is_ours))
     }
 
-    /// Whether this version is newer than the date; `None` if one of the two is no date.
+    /// Whether this version is newer than the date; `None` if one of the two dates is missing or
+    /// malformed.
     fn is_newer(&self, headers: &HeaderMap, name: HeaderName) -> Option<bool> {
         let mut lines = headers.get_all(name).iter();
         let (line, None) = (lines.next()?, lines.next()) else {
@@ -115,7 +116,7 @@ impl Validators {
     }
 }
 
-/// A tag as it is, for the comparison that lets no weak one pass (RFC 9110 8.8.3.2).
+/// The tag itself, for the strong comparison, in which no weak tag matches (RFC 9110 8.8.3.2).
 fn strong(tag: &[u8]) -> &[u8] {
     tag
 }
@@ -124,7 +125,7 @@ fn weak(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// A date of HTTP in seconds since 1970.
+/// An HTTP date in seconds since 1970.
 fn seconds(date: &HeaderValue) -> Option<u64> {
     let time = parse_http_date(date.to_str().ok()?).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
