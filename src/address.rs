@@ -1,4 +1,4 @@
-//! Addresses, as people write them.
+//! The addresses of listeners and of clients.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What `sun_path` of unix(7) holds, without the NUL at its end.
+/// The longest path that `sun_path` of unix(7) holds, without the NUL at its end.
 const UNIX_PATH_MAX: usize = 107;
 
 /// Where a server listens: a TCP address or the path of a Unix socket.
 ///
-/// Parsed from `127.0.0.1:8080`, `[::]:80`, `localhost:8080` (the first address it resolves to) or
-/// `unix:/run/app.sock`. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of the
-/// machine. Port 0 lets the kernel choose; the [`Serving`](crate::Notice::Serving)
-/// notice tells which port it chose. IPv6 listeners take IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind
-/// `0.0.0.0` as well to have both.
+/// It is parsed from `127.0.0.1:8080`, `[::]:80`, `localhost:8080` or `unix:/run/app.sock`. A host
+/// name stands for its first IPv4 address, or for its first address if it has no IPv4 address.
+/// `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of the machine. With port 0
+/// the kernel chooses a port, which the notice [`Serving`](crate::Notice::Serving) names. An IPv6
+/// listener accepts IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind `0.0.0.0` too for both.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
@@ -25,17 +25,17 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peer {
-    /// A TCP client's address and port.
+    /// The address and port of a TCP client.
     Tcp(SocketAddr),
-    /// A process on this machine, through a Unix socket; such clients have no address.
+    /// A process on this machine, on a Unix socket. It has no address.
     Unix,
 }
 
-/// Why a text is not an [`Address`].
+/// An error: a text is not an [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError {
     text: String,
@@ -43,7 +43,7 @@ pub struct AddressError {
 }
 
 impl Address {
-    /// The address as a browser takes it, `http://127.0.0.1:8080/`; a Unix socket has none.
+    /// The address as a URL, `http://127.0.0.1:8080/`; `None` for a Unix socket.
     #[must_use]
     pub fn url(&self) -> Option<String> {
         match self {
@@ -105,7 +105,7 @@ impl TryFrom<String> for Address {
 }
 
 impl AddressError {
-    /// What is wrong and how it is written right, without the text.
+    /// What is wrong and how to write it, without the text.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.why
@@ -126,8 +126,7 @@ impl From<Infallible> for AddressError {
     }
 }
 
-/// A host name stands for its first IPv4 address, else for its first: which of its addresses comes
-/// first depends on the machine, and `localhost` should not.
+/// Prefers IPv4: which address of `localhost` comes first depends on the machine.
 fn parse(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return unix(path);
@@ -147,7 +146,7 @@ fn parse(text: &str) -> Result<Address, String> {
         return Err(written.into());
     }
     if text.contains("//") {
-        return Err("an address is no URL: write it as 127.0.0.1:8080".into());
+        return Err("an address is not a URL: write it as 127.0.0.1:8080".into());
     }
     if text.starts_with('/') {
         return Err(format!("a path needs its prefix: unix:{text}"));
@@ -195,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_as_they_are_shown() {
+    fn an_address_is_displayed_as_it_is_written() {
         for text in [
             "127.0.0.1:8080",
             "0.0.0.0:0",
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_alone_is_that_of_all_ipv4_addresses() {
+    fn a_port_alone_means_all_ipv4_addresses() {
         for text in ["8080", ":8080", "*:8080"] {
             assert_eq!(parse(text).unwrap().to_string(), "0.0.0.0:8080");
         }
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_the_way_out() {
+    fn an_error_shows_how_to_write_it() {
         for (text, way_out) in [
             ("", "127.0.0.1:8080"),
             (":", "127.0.0.1:8080"),

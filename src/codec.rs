@@ -1,8 +1,9 @@
-//! Values as bytes and back: how the state of a master crosses into its next image.
+//! Turns values into bytes and back: for the state that a master leaves to its next image, and for
+//! messages between processes.
 //!
-//! A type that crosses is a [`Record`]. For a struct `record!` makes both directions from one list
-//! of fields, so that they cannot disagree. Reading trusts nothing: a length that the bytes do not
-//! bear out, a tag that is none, a byte too many is [`Malformed`].
+//! Each such type is a [`Record`]. The macro `record!` makes both directions from one list of
+//! fields or variants, so that they cannot disagree. Reading trusts no byte: a length beyond the
+//! end, an unknown tag and a byte too many are [`Malformed`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -16,31 +17,31 @@ use std::time::Duration;
 use crate::address::Address;
 use crate::id::{Generation, Slot, WorkerId};
 
-/// A value that can be written down and read again, by this or by another image.
+/// A value that can be written as bytes and read again, by this image or another one.
 pub(crate) trait Record: Sized {
     fn put(&self, to: &mut Writer);
     fn take(from: &mut Reader<'_>) -> Result<Self, Malformed>;
 }
 
-/// Where records are written.
+/// Collects the bytes of records.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     bytes: Vec<u8>,
     kept: Vec<RawFd>,
 }
 
-/// Where they are read.
+/// Reads records from bytes.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
 }
 
-/// The bytes are no such record.
+/// The bytes are not such a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A descriptor that the record names by its number. To write it down is to ask that it stays open
-/// in the next image; who reads it must take it over.
+/// A descriptor, by its number. To write it means that it stays open in the next image; the code
+/// that reads it must take it over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept(pub(crate) RawFd);
 
@@ -114,7 +115,7 @@ pub(crate) fn from_bytes<T: Record>(bytes: &[u8]) -> Result<T, Malformed> {
 }
 
 impl Writer {
-    /// What was written, and the descriptors it names.
+    /// The bytes, and the descriptors that were written.
     pub(crate) fn finish(self) -> (Vec<u8>, Vec<RawFd>) {
         (self.bytes, self.kept)
     }
@@ -130,12 +131,12 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// What is left, whatever it is.
+    /// The rest of the bytes.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.bytes
     }
 
-    /// To be called after the last record: nothing may follow it.
+    /// Checks that no bytes are left. Call it after the last record.
     pub(crate) fn finish(self) -> Result<(), Malformed> {
         self.bytes.is_empty().then_some(()).ok_or(Malformed)
     }
@@ -146,7 +147,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A length of something that needs at least one byte for each of its items.
+    /// The length of a list whose items have at least one byte each.
     fn length(&mut self) -> Result<usize, Malformed> {
         let length = usize::try_from(u32::take(self)?).map_err(|_| Malformed)?;
         (length <= self.bytes.len())
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again_and_descriptors_are_noted() {
+    fn a_record_is_read_as_it_was_written_with_its_descriptors() {
         let (bytes, kept) = written();
         let mut reader = Reader::new(&bytes);
         assert_eq!(Everything::take(&mut reader), Ok(everything()));
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_too_long_is_refused() {
+    fn bytes_that_are_cut_or_too_long_are_malformed() {
         let (mut bytes, _) = written();
         for length in 0..bytes.len() {
             let cut = Everything::take(&mut Reader::new(&bytes[..length]));
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_the_bytes_do_not_bear_out_reserves_no_memory() {
+    fn a_length_beyond_the_end_reserves_no_memory() {
         let bytes = u32::MAX.to_le_bytes();
         assert_eq!(Vec::<u64>::take(&mut Reader::new(&bytes)), Err(Malformed));
         assert_eq!(

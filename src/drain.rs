@@ -1,13 +1,15 @@
-//! How a worker drains: what the master decides and the worker does.
+//! What a draining worker does with its connections. The master decides it.
 
 use crate::codec::record;
 
-/// What becomes of the connections of a worker that drains, once nothing is going on in them.
+/// What a draining worker does with a connection as soon as it is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Idle {
-    /// The slot lives on: they are handed over, by its inbox, to whoever attends to it next.
+    /// The slot continues: the worker hands the connection over, by the inbox of the slot, to the
+    /// next worker that serves the slot.
     HandOver,
-    /// Nobody comes after: they linger and are closed.
+    /// No worker follows: the worker waits for one more request for a moment, and then closes the
+    /// connection.
     Close,
 }
 

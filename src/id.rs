@@ -1,28 +1,27 @@
-//! The numbers that name things: which seat, which round, which worker.
+//! The numbers of slots, generations, workers and connections.
 
 use std::fmt;
 
-/// The most slots a server may have. Each costs a process, a listener per address and a channel;
-/// beyond this a typing error is likelier than a machine with as many CPUs.
+/// The most slots that a server may have. Each needs a process, a listener for each address and a
+/// channel. A larger number is more likely a typing error than a machine with so many CPUs.
 pub const MAX_WORKERS: usize = 1024;
 
-/// A seat, `0..workers`. A slot keeps its listeners for the life of the server; workers come and
-/// go in it.
+/// A slot, `0..workers`. It keeps its listeners as long as the server runs, and one worker after
+/// the other serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u16);
 
-/// Which round of workers: 1 at the start, raised by each reload and each upgrade, also by one that
-/// is abandoned. A worker is *current* if its generation is the newest, else *stale*.
+/// A generation of workers: 1 at the start, and one more with each reload and each upgrade, also
+/// with one that is abandoned. A worker is *current* if its generation is the newest, else *stale*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
-/// One worker process, counted from 1 in the order of spawning and never used again. Unlike a pid
-/// it cannot come to mean another process.
+/// A worker process, counted from 1 in the order of spawning. Unlike a pid, the number is never
+/// used for another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
-/// One of the connections that a worker has open. When the connection is over, the number may be
-/// that of another.
+/// An open connection of a worker. After the end of the connection, another one may get the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub usize);
 

@@ -1,25 +1,25 @@
-//! The keys that session tickets are sealed with, and when they are replaced: values alone.
+//! The keys of session tickets, and when they are replaced. Plain values.
 //!
-//! A ticket is what a client shows to resume its session (RFC 5077, RFC 8446 2.2). Whoever has a
-//! key can read what was said in all sessions whose tickets it sealed, if they were resumed from
-//! them in TLS 1.2. So a key is used for a limited time only, and then opens tickets for as long
-//! once more, so that none is refused while it is young.
+//! A client sends a ticket to resume its session (RFC 5077, RFC 8446 2.2). A key can decrypt all
+//! sessions that were resumed with its tickets in TLS 1.2. So a key makes tickets for a limited
+//! time only. For the same time after that it still opens tickets, so that no ticket is refused
+//! before its end.
 
 use std::fmt;
 use std::time::Duration;
 
 use zeroize::Zeroize;
 
-/// As many bytes as a key's name has.
+/// The number of bytes of the name of a key.
 pub(crate) const NAME: usize = 16;
 
-/// As many bytes as a key has: AES-256.
+/// The number of bytes of a key: AES-256.
 pub(crate) const SECRET: usize = 32;
 
-/// A key and its name, which each ticket bears in the open.
+/// A key and its name. Each ticket has the name, not encrypted.
 ///
-/// The secret is wiped when the key is dropped. It lies in the heap, so that no copy of it is left
-/// on the stack where the key was moved from.
+/// The secret is wiped when the key is dropped. It is on the heap, so that a move of the key leaves
+/// no copy on the stack.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) name: [u8; NAME],
@@ -29,16 +29,16 @@ pub(crate) struct Key {
 /// The keys at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keyring {
-    /// Seals and opens.
+    /// Makes tickets and opens them.
     pub(crate) current: Key,
-    /// Opens only.
+    /// Only opens tickets.
     pub(crate) previous: Option<Key>,
-    /// When `current` came to be, on the monotonic clock.
+    /// When `current` was made, on the monotonic clock.
     pub(crate) since: Duration,
 }
 
 impl Keyring {
-    /// With its first key.
+    /// A keyring with one key.
     pub(crate) fn new(first: Key, now: Duration) -> Self {
         Self {
             current: first,
@@ -47,7 +47,7 @@ impl Keyring {
         }
     }
 
-    /// The key of this name, if it still opens.
+    /// The key of this name, if it still opens tickets.
     #[cfg(feature = "tls")]
     pub(crate) fn named(&self, name: &[u8]) -> Option<&Key> {
         let mut keys = [Some(&self.current), self.previous.as_ref()]
@@ -56,13 +56,13 @@ impl Keyring {
         keys.find(|key| key.name == name)
     }
 
-    /// How long the current key has left to seal.
+    /// How long the current key still makes tickets.
     pub(crate) fn left(&self, now: Duration, lifetime: Duration) -> Duration {
         self.since.saturating_add(lifetime).saturating_sub(now)
     }
 
-    /// With a fresh key in place of the current one, which opens on unless it is too old for that
-    /// too, as after a long time in which nobody rotated.
+    /// The keyring with a fresh current key. The key before it still opens tickets, unless it is
+    /// too old for that because the keys were not replaced for a long time.
     pub(crate) fn rotated(self, fresh: Key, now: Duration, lifetime: Duration) -> Self {
         let young = now.saturating_sub(self.since) < lifetime.saturating_mul(2);
         Self {
@@ -74,7 +74,7 @@ impl Keyring {
 }
 
 impl Key {
-    /// All zeroes, to be filled in place.
+    /// A key of zeroes, to be filled in place.
     pub(crate) fn blank() -> Self {
         Self {
             name: [0; NAME],

@@ -1,4 +1,4 @@
-//! Buffers that are used again: what an answer is written into without asking the allocator.
+//! Buffers that are used again, so that a response is written without an allocation.
 
 mod spare;
 
@@ -12,25 +12,25 @@ pub(crate) use self::spare::FreeList;
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;
 
-/// The largest buffer that is kept. A larger one was for a rare answer; kept, it would hold its
-/// memory for ever.
+/// The largest buffer that is kept. A larger one was for a rare response, and would hold its memory
+/// for ever.
 const CAPACITY_MAX: usize = 64 * 1024;
 
-/// The capacity of a buffer that is new: most answers of a kind that is worth a buffer fit in.
+/// The capacity of a new buffer. Most responses that are worth a buffer fit.
 const CAPACITY_MIN: usize = 1024;
 
 thread_local! {
     static KEPT: FreeList<Vec<u8>> = const { FreeList::new(KEPT_MAX) };
 }
 
-/// A buffer from this thread's pool. It goes back when it is dropped: as a response's body, when
-/// the answer is sent.
+/// A buffer from the pool of this thread. It goes back to a pool when it is dropped; if it is the
+/// body of a response, that is when the response is sent.
 ///
-/// Write into it, and answer with `Full::new(buffer)`: in the steady state that allocates nothing,
-/// where a `String` or `Vec` costs an allocation for itself and one more to be shared.
+/// Write into it, and make a body of it by `Full::new(buffer)`. In the steady state that allocates
+/// nothing; a `String` or `Vec` costs two allocations, one for itself and one to be shared.
 ///
-/// A thread keeps up to 64 buffers, none larger than 64 KiB; others are freed. A buffer that is
-/// dropped on another thread goes to that thread's pool.
+/// A thread keeps up to 64 buffers, none larger than 64 KiB, and frees the others. A buffer that is
+/// dropped on another thread goes to the pool of that thread.
 ///
 /// ```
 /// use std::fmt::Write;
@@ -50,14 +50,14 @@ thread_local! {
 pub struct Buffer(Content);
 
 enum Content {
-    /// From the pool, and how many of its bytes are consumed.
+    /// A buffer of the pool, and how many of its bytes are consumed.
     Pooled(Vec<u8>, usize),
-    /// Somebody else's.
+    /// Memory that the pool does not own.
     Shared(Bytes),
 }
 
 impl Buffer {
-    /// An empty buffer, which may have been used before.
+    /// An empty buffer, used before or new.
     #[must_use]
     pub fn take() -> Self {
         let kept = KEPT.try_with(FreeList::take).ok().flatten();
@@ -74,7 +74,7 @@ impl Buffer {
         }
     }
 
-    /// Adds what `write` puts behind the bytes that it gets, which may be none: for many small
+    /// Adds what `write` appends to the vector that it gets, which may be empty: for many small
     /// pieces.
     #[inline]
     pub(crate) fn extend_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -88,12 +88,12 @@ impl Buffer {
         }
     }
 
-    /// To something else than a buffer of ours of which nothing is consumed.
+    /// Adds bytes to any content but a pooled buffer of which nothing is consumed.
     #[cold]
     fn extend_anew(&mut self, more: &[u8]) {
         match &mut self.0 {
             Content::Pooled(bytes, read) => {
-                // What is consumed makes room once that moves no more bytes than it frees.
+                // Removes the consumed bytes as soon as that moves no more bytes than it frees.
                 if *read * 2 >= bytes.len() {
                     bytes.drain(..*read);
                     *read = 0;
@@ -109,7 +109,7 @@ impl Buffer {
         }
     }
 
-    /// Takes back what was added last, so that `len` bytes are left; none, if there are fewer.
+    /// Removes bytes at the end, so that at most `len` bytes are left.
     pub(crate) fn truncate(&mut self, len: usize) {
         match &mut self.0 {
             Content::Pooled(bytes, read) => bytes.truncate(*read + len),
@@ -117,7 +117,7 @@ impl Buffer {
         }
     }
 
-    /// What is written and not consumed.
+    /// The bytes that are written and not consumed.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
@@ -127,8 +127,8 @@ impl Buffer {
     }
 }
 
-/// Without a copy: so that one type of body serves answers that are written and those that are
-/// there already.
+/// Without a copy, so that responses that are written and responses that exist already can have the
+/// same type of body.
 impl From<Bytes> for Buffer {
     fn from(bytes: Bytes) -> Self {
         Self(Content::Shared(bytes))
@@ -202,7 +202,7 @@ impl Drop for Content {
         }
         let mut bytes = std::mem::take(bytes);
         bytes.clear();
-        // A thread that ends has no pool any more.
+        // A thread that is ending has no pool any more.
         let _ = KEPT.try_with(|kept| kept.keep(bytes));
     }
 }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_consumed_makes_room() {
+    fn consumed_bytes_make_room_for_more() {
         for left in [0, 1, 256] {
             let mut buffer = Buffer::take();
             let before = capacity(&buffer);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_copied_when_it_grows() {
+    fn a_shared_content_is_copied_when_it_grows() {
         let mut buffer = Buffer::from("shared");
         buffer.advance(2);
         assert_eq!(buffer.chunk(), b"ared");
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "past the end")]
-    fn it_ends_where_it_ends() {
+    fn to_advance_past_the_end_panics() {
         Buffer::take().advance(1);
     }
 }

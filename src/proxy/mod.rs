@@ -1,5 +1,5 @@
-//! The PROXY protocol: what a load balancer says of the client before the client's own bytes
-//! (HAProxy's `proxy-protocol.txt`, versions 1 and 2). Only the parsing; nothing is read here.
+//! Parses the header of the PROXY protocol (HAProxy's `proxy-protocol.txt`, versions 1 and 2), with
+//! which a load balancer names the client before the first bytes of the client.
 
 #[cfg(test)]
 mod fuzz;
@@ -10,48 +10,49 @@ use std::str;
 
 pub use self::network::{Network, NetworkError};
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// What version 1 begins with.
+/// The first bytes of version 1.
 const WORD: &[u8; 6] = b"PROXY ";
 
-/// The longest line of version 1, with its end.
+/// The longest line of version 1, with its end of line.
 const LINE_MAX: usize = 107;
 
-/// Version 2: signature, command, family, length.
+/// The fixed part of version 2: signature, command, family, length.
 const HEAD: usize = 16;
 
-/// The longest header of version 2 that is taken: addresses are 36 bytes at the most, the rest is
-/// what a balancer tells about TLS and itself.
+/// The longest header of version 2 that is accepted. Addresses have at most 36 bytes; the rest is
+/// what a balancer adds about TLS and itself.
 const HEADER_MAX: usize = 4096;
 
-/// The two ends of a connection as the one who passes it on saw them.
+/// The two ends of a connection, as the balancer that forwards it saw them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Forwarded {
     /// The client.
     pub peer: SocketAddr,
-    /// What the client connected to.
+    /// The address that the client connected to.
     pub local: SocketAddr,
 }
 
-/// What is to be made of the first bytes of a connection.
+/// The first bytes of a connection, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
-    /// All of them belong to the header, and more does.
+    /// They are the beginning of a header, and the rest is missing.
     Unfinished,
-    /// So many of them are the header.
+    /// The first `len` bytes are the header.
     Whole {
         len: usize,
-        /// Nothing if the balancer speaks for itself (a health check), or does not know.
+        /// `None` if the balancer itself is the client (a health check), or does not know the
+        /// client.
         forwarded: Option<Forwarded>,
     },
-    /// They are no header.
+    /// They are not a header; the reason.
     Malformed(&'static str),
 }
 
-/// Reads the header at the beginning of `bytes`.
+/// Parses the header at the beginning of `bytes`.
 pub(crate) fn parse(bytes: &[u8]) -> Header {
     if is_beginning(bytes, SIGNATURE) {
         return parse_binary(bytes);
@@ -62,7 +63,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Header {
     Header::Malformed("it begins with neither version's first bytes")
 }
 
-/// Whether the two agree as far as the shorter goes.
+/// Whether one is the beginning of the other.
 fn is_beginning(bytes: &[u8], expected: &[u8]) -> bool {
     bytes.iter().zip(expected).all(|(one, other)| one == other)
 }
@@ -79,22 +80,22 @@ fn parse_line(bytes: &[u8]) -> Header {
     let words = str::from_utf8(&bytes[WORD.len()..end]).unwrap_or_default();
     let mut words = words.split(' ');
     let forwarded = match words.next() {
-        // Whatever follows is to be ignored.
+        // The specification says to ignore the rest of the line.
         Some("UNKNOWN") => None,
         Some("TCP4") => match line_ends::<Ipv4Addr>(words) {
             Some(ends) => Some(ends),
-            None => return Header::Malformed("its IPv4 addresses or ports are none"),
+            None => return Header::Malformed("its IPv4 addresses or ports are malformed"),
         },
         Some("TCP6") => match line_ends::<Ipv6Addr>(words) {
             Some(ends) => Some(ends),
-            None => return Header::Malformed("its IPv6 addresses or ports are none"),
+            None => return Header::Malformed("its IPv6 addresses or ports are malformed"),
         },
         _ => return Header::Malformed("its protocol is none of TCP4, TCP6 and UNKNOWN"),
     };
     Header::Whole { len, forwarded }
 }
 
-/// Two addresses, two ports, and nothing else.
+/// Parses two addresses and two ports, and nothing after them.
 fn line_ends<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Option<Forwarded>
 where
     A: str::FromStr + Into<IpAddr>,
@@ -130,7 +131,7 @@ fn parse_binary(bytes: &[u8]) -> Header {
     }
     let addresses = &rest[..len - HEAD];
     let forwarded = match (head[12] & 0x0f, head[13]) {
-        // The balancer's own connection: what it may say of addresses is to be ignored.
+        // The balancer itself is the client. The specification says to ignore the addresses.
         (0, _) => None,
         (1, 0x11) => match ends::<4>(addresses, |octets| Ipv4Addr::from(octets).into()) {
             Some(ends) => Some(ends),
@@ -140,14 +141,14 @@ fn parse_binary(bytes: &[u8]) -> Header {
             Some(ends) => Some(ends),
             None => return Header::Malformed("it has no room for its IPv6 addresses"),
         },
-        // Unix sockets, datagrams, and what is not known: to be served without an address.
+        // Unix sockets, datagrams and unknown families are served without an address.
         (1, _) => None,
         _ => return Header::Malformed("its command is neither LOCAL nor PROXY"),
     };
     Header::Whole { len, forwarded }
 }
 
-/// Two addresses of `N` octets, two ports, and then whatever else.
+/// Parses two addresses of `N` octets and two ports. More bytes may follow.
 fn ends<const N: usize>(bytes: &[u8], address: fn([u8; N]) -> IpAddr) -> Option<Forwarded> {
     let (peer, rest) = bytes.split_first_chunk::<N>()?;
     let (local, rest) = rest.split_first_chunk::<N>()?;
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_right() {
+    fn lines_of_version_1_are_parsed() {
         whole(
             b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n",
             "192.0.2.7:56324",
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not() {
+    fn malformed_lines_are_refused() {
         for line in [
             "PROXY TCP4 192.0.2.7 198.51.100.1 56324\r\n",
             "PROXY TCP4 192.0.2.7 198.51.100.1 56324 443 1\r\n",
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_headers() {
+    fn headers_of_version_2_are_parsed() {
         let four = [192, 0, 2, 7, 198, 51, 100, 1, 0xdc, 0x04, 0x01, 0xbb];
         whole(
             &binary(0x21, 0x11, &four),
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn binary_headers_that_are_none() {
+    fn malformed_headers_of_version_2_are_refused() {
         malformed(&binary(0x21, 0x11, &[0; 11]));
         malformed(&binary(0x21, 0x21, &[0; 35]));
         malformed(&binary(0x11, 0x11, &[0; 12]));

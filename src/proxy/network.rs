@@ -1,4 +1,4 @@
-//! Whose word is taken for who the client is.
+//! The networks of load balancers whose PROXY header is believed.
 
 use std::error::Error;
 use std::fmt;
@@ -9,8 +9,8 @@ use ipnet::IpNet;
 
 use crate::address::Peer;
 
-/// Where balancers connect from: `10.0.0.0/8`, `2001:db8::/32`, a single address, or `unix` for
-/// unix listeners.
+/// A network that load balancers connect from: `10.0.0.0/8`, `2001:db8::/32`, a single address, or
+/// `unix` for the clients of Unix listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(Kind);
 
@@ -20,13 +20,13 @@ enum Kind {
     Unix,
 }
 
-/// Why a text names no network.
+/// An error: a text is not a [`Network`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
     text: String,
 }
 
-/// The bits of an IPv6 address that say that it stands for an IPv4 address (RFC 4291 2.5.5.2).
+/// The length of the prefix of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2).
 const MAPPED: u8 = 96;
 
 impl Network {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_its_first_bits() {
+    fn a_network_contains_the_addresses_with_its_first_bits() {
         assert!(is_in("10.0.0.0/8", "10.255.1.2"));
         assert!(!is_in("10.0.0.0/8", "11.0.0.0"));
         assert!(is_in("192.0.2.7", "192.0.2.7"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_is_unix() {
+    fn only_unix_contains_unix_peers() {
         let unix: Network = "unix".parse().expect("a network");
         assert!(unix.contains(Peer::Unix));
         let all: Network = "0.0.0.0/0".parse().expect("a network");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_named() {
+    fn an_error_names_the_text() {
         for text in [
             "",
             "10.0.0.0/33",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_it_is_read() {
+    fn a_network_is_displayed_as_it_is_written() {
         for text in ["10.0.0.0/8", "::1/128", "unix"] {
             assert_eq!(text.parse::<Network>().expect(text).to_string(), text);
         }
