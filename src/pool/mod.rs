@@ -1,13 +1,13 @@
 //! Buffers that are used again, so that a response is written without an allocation.
 
-mod spare;
+mod free_list;
 
 use std::fmt;
 use std::io;
 
 use bytes::{Buf, Bytes};
 
-pub(crate) use self::spare::FreeList;
+pub(crate) use self::free_list::FreeList;
 
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;

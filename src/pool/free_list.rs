@@ -1,9 +1,9 @@
-//! What is used again.
+//! Things that wait to be used again.
 
 use std::cell::RefCell;
 
-/// Things of one kind that wait for their next use. What came last goes first: it is still in the
-/// cache.
+/// A bounded list of things of one kind. The last one that was added is taken first, because it is
+/// still in the cache of the CPU.
 #[derive(Debug)]
 pub(crate) struct FreeList<T> {
     kept: RefCell<Vec<T>>,
@@ -11,7 +11,7 @@ pub(crate) struct FreeList<T> {
 }
 
 impl<T> FreeList<T> {
-    /// Keeps so many at the most.
+    /// An empty list that keeps at most `max` things.
     pub(crate) const fn new(max: usize) -> Self {
         Self {
             kept: RefCell::new(Vec::new()),
@@ -24,7 +24,7 @@ impl<T> FreeList<T> {
         self.kept.borrow_mut().pop()
     }
 
-    /// Keeps it, or drops it if there are enough.
+    /// Keeps the thing, or drops it if the list is full.
     #[inline]
     pub(crate) fn keep(&self, it: T) {
         let mut kept = self.kept.borrow_mut();
