@@ -14,8 +14,8 @@
     unused_imports,
     reason = "the library does not show its rows; the bench has its own copy"
 )]
-#[path = "../src/row/mod.rs"]
-mod row;
+#[path = "../src/stats/mod.rs"]
+mod stats;
 
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -23,23 +23,23 @@ use std::time::Instant;
 
 use criterion::Criterion;
 
-use self::row::{Count, Row, Stopwatch, WORDS, Words};
+use self::stats::{Count, Stopwatch, WORDS, Words, WorkerStats};
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     let words: Words = [const { AtomicU64::new(0) }; WORDS];
     // As a worker's: shared, and never given back.
-    let row = Row::shared(Box::leak(Box::new(words)));
+    let stats = WorkerStats::shared(Box::leak(Box::new(words)));
     let stopwatch = Stopwatch::new();
     let mut group = criterion.benchmark_group("scoreboard");
     group.bench_function("busy", |bencher| {
-        bencher.iter(|| request(black_box(&row), &stopwatch, 1));
+        bencher.iter(|| request(black_box(&stats), &stopwatch, 1));
     });
     let mut tick = 1;
     group.bench_function("calm", |bencher| {
         bencher.iter(|| {
             tick += 1;
-            request(black_box(&row), &stopwatch, tick);
+            request(black_box(&stats), &stopwatch, tick);
         });
     });
     group.bench_function("clock", |bencher| {
@@ -50,11 +50,11 @@ fn main() {
 }
 
 /// All that is counted of one request and its answer.
-fn request(row: &Row, stopwatch: &Stopwatch, tick: u64) {
-    row.add(Count::BytesIn, 100);
-    row.request_begins();
+fn request(stats: &WorkerStats, stopwatch: &Stopwatch, tick: u64) {
+    stats.add(Count::BytesIn, 100);
+    stats.request_begins();
     let timing = stopwatch.start(tick);
-    row.add(Count::Success, 1);
-    row.request_ends(timing);
-    row.add(Count::BytesOut, 200);
+    stats.add(Count::Success, 1);
+    stats.request_ends(timing);
+    stats.add(Count::BytesOut, 200);
 }

@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
-use crate::row::Totals;
+use crate::stats::Totals;
 
 mod timed;
 

@@ -101,11 +101,11 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy codec row
+//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy codec stats
 //! ```
 //!
 //! `codec` turns values into bytes and back, for what crosses from a master into its next image.
-//! `row` is what one worker counts; `protocol` has the scoreboard, a page for each row. `keyring`
+//! `stats` is what one worker counts; `protocol` has the scoreboard, a page for each page. `keyring`
 //! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
 //!
 //! What must stay true:
@@ -165,7 +165,7 @@ mod pool;
 mod prefork;
 mod protocol;
 mod proxy;
-mod row;
+mod stats;
 mod supervisor;
 mod sys;
 mod worker;
@@ -190,7 +190,7 @@ pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, role};
 pub use crate::proxy::{Forwarded, Network, NetworkError};
-pub use crate::row::Totals;
+pub use crate::stats::Totals;
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;
 pub use crate::worker::connection::Connection;

@@ -34,7 +34,7 @@ rooms! {
     "../../src/pool/mod.rs" pool,
     "../../src/proxy/mod.rs" proxy,
     "../../src/codec.rs" codec,
-    "../../src/row/mod.rs" row,
+    "../../src/stats/mod.rs" stats,
 }
 
 #[cfg(test)]

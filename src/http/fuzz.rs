@@ -23,7 +23,7 @@ use tokio::task::yield_now;
 use self::wire::{Pieces, Wire};
 use super::{BodyError, DateHeader, Http, Request, Server};
 use crate::fuzz;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 /// Small enough to be broken by short inputs.
 const BODY_MAX: u64 = 48;
@@ -109,7 +109,7 @@ fn options() -> Http {
 
 /// Serves one connection to its end, and tells what was answered.
 fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
-    let server = Server::new(options, Row::own());
+    let server = Server::new(options, WorkerStats::own());
     let front = server.endpoint(service_fn(answer));
     let (wire, answers) = Wire::new(bytes, pieces);
 

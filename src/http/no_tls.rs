@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
 use crate::keyring::Keyring;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Tls {}
@@ -32,7 +32,7 @@ impl Tls {
         &self,
         _http: &Http,
         _keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
-        _row: Row,
+        _row: WorkerStats,
     ) -> Result<Acceptor, Error> {
         match *self {}
     }

@@ -12,7 +12,7 @@ use crate::http::exchange::service::Handler;
 use crate::http::options::Http;
 use crate::http::registry::counters::Counts;
 use crate::http::registry::list::Registry;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 /// Serves any number of connections, on the thread it is on. Clones are the same server.
 #[derive(Clone)]
@@ -54,10 +54,10 @@ impl<I> Clone for Endpoint<I> {
 }
 
 impl Server {
-    /// `row` is where it counts.
-    pub(crate) fn new(http: Http, row: Row) -> Self {
+    /// `stats` is where it counts.
+    pub(crate) fn new(http: Http, stats: WorkerStats) -> Self {
         Self {
-            registry: Registry::new(http, row),
+            registry: Registry::new(http, stats),
         }
     }
 

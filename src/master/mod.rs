@@ -320,8 +320,12 @@ impl Master {
     fn finish(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.listeners.close();
         self.listeners.close_inboxes();
-        let rows = self.workers.processes.values().map(|process| &process.row);
-        let totals = self.workers.scoreboard.totals(rows);
+        let stats = self
+            .workers
+            .processes
+            .values()
+            .map(|process| &process.stats);
+        let totals = self.workers.scoreboard.totals(stats);
         tracing::info!("{outcome}: {totals}");
         self.observers.notify(&Notice::Finished { outcome, totals });
         let failures = self.failures.recent.drain(..).collect();

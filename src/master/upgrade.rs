@@ -311,7 +311,7 @@ fn take_scoreboard(
         tracing::error!(%error, "the counts of the image before this one are lost");
         let mut fresh = || -> io::Result<Scoreboard> {
             for process in processes.values_mut() {
-                process.row = Page::new()?;
+                process.stats = Page::new()?;
             }
             Scoreboard::new()
         };

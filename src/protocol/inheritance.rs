@@ -48,8 +48,8 @@ pub(crate) struct Marker {
     /// 0 for a worker whose master no other worker has started.
     pub(crate) nesting: u8,
     pub(crate) channel: RawFd,
-    /// The worker's row of the scoreboard.
-    pub(crate) row: RawFd,
+    /// The worker's page of the scoreboard.
+    pub(crate) stats: RawFd,
     /// The slot's inbox: the sender and the receiver.
     pub(crate) inbox: [RawFd; 2],
     /// The keys of session tickets and the files as they were read, if the server speaks TLS.
@@ -76,7 +76,7 @@ pub(crate) enum ProcessRole {
 pub(crate) struct Inheritance {
     pub(crate) marker: Marker,
     pub(crate) channel: Channel,
-    pub(crate) row: OwnedFd,
+    pub(crate) stats: OwnedFd,
     pub(crate) outbound: Sender,
     pub(crate) inbox: OwnedFd,
     pub(crate) ticket_keys: Option<OwnedFd>,
@@ -145,7 +145,7 @@ fn state_of_this_process(text: &str) -> Option<RawFd> {
 impl Marker {
     /// The descriptors that the worker inherits.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        [self.channel, self.row]
+        [self.channel, self.stats]
             .into_iter()
             .chain(self.inbox)
             .chain(self.ticket_keys)
@@ -162,7 +162,7 @@ impl Marker {
             self.workers,
             self.nesting,
             self.channel,
-            self.row,
+            self.stats,
             self.inbox[0],
             self.inbox[1],
         );
@@ -193,7 +193,7 @@ impl Marker {
                 .ok()
                 .filter(|&nesting| nesting < u8::MAX)?,
             channel: descriptor(fields.next()?)?,
-            row: descriptor(fields.next()?)?,
+            stats: descriptor(fields.next()?)?,
             inbox: [descriptor(fields.next()?)?, descriptor(fields.next()?)?],
             ticket_keys: descriptor_or_none(fields.next()?)?,
             tls_files: descriptor_or_none(fields.next()?)?,
@@ -205,7 +205,7 @@ impl Marker {
     /// Takes the descriptors. Call it once in a process.
     pub(crate) fn take(self) -> io::Result<Inheritance> {
         let channel = Channel::new(fds::adopt(self.channel)?);
-        let row = fds::adopt(self.row)?;
+        let stats = fds::adopt(self.stats)?;
         let [sender, receiver] = self.inbox;
         let (outbound, inbox) = (Sender::new(fds::adopt(sender)?), fds::adopt(receiver)?);
         let ticket_keys = self.ticket_keys.map(fds::adopt).transpose()?;
@@ -218,7 +218,7 @@ impl Marker {
         Ok(Inheritance {
             marker: self,
             channel,
-            row,
+            stats,
             outbound,
             inbox,
             ticket_keys,
@@ -247,7 +247,7 @@ mod tests {
             workers: 4,
             nesting: 0,
             channel: 9,
-            row: 10,
+            stats: 10,
             inbox: [11, 12],
             ticket_keys: Some(13),
             tls_files: Some(14),

@@ -1,13 +1,13 @@
 //! The scoreboard: what workers count, in memory that the master reads.
 //!
-//! Each worker has a page of its own, its row, in a file of its own. The worker writes the row, and
-//! the master reads it. No worker has the row of another worker, or memory that the master relies
-//! on: the master knows by itself which row belongs to which worker. A hostile worker can write any
-//! number into its row, so the master clamps what it reads.
+//! Each worker has a page of its own, its page, in a file of its own. The worker writes the page, and
+//! the master reads it. No worker has the page of another worker, or memory that the master relies
+//! on: the master knows by itself which page belongs to which worker. A hostile worker can write any
+//! number into its page, so the master clamps what it reads.
 //!
-//! In a reload two workers of a slot run at once, and more may drain. So a row belongs to a worker,
-//! not to a slot. When the master has reaped a process, it adds the row to a page that no worker
-//! has. The totals are that page and all rows, so they never fall.
+//! In a reload two workers of a slot run at once, and more may drain. So a page belongs to a worker,
+//! not to a slot. When the master has reaped a process, it adds the page to a page that no worker
+//! has. The totals are that page and all pages, so they never fall.
 //!
 //! An upgrade passes the descriptor of every page to the next image.
 
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::codec::{Malformed, Reader, Record, Writer};
-use crate::row::{GAUGES, Gauge, Row, RowView, State, Sum, Totals, WORDS, Words};
+use crate::stats::{GAUGES, Gauge, State, StatsView, Sum, Totals, WORDS, Words, WorkerStats};
 use crate::sys::memory::{self, Mapping};
 
 /// The first words of a page. Raise the version if the meaning of any word changes.
@@ -30,7 +30,7 @@ const _: () = assert!(LAYOUT.len() <= GAUGES);
 /// is far lower (proc(5), `fs.nr_open`). Sums over all workers do not overflow.
 const GAUGE_MAX: u64 = u32::MAX as u64;
 
-/// A page in the master: the row of a worker, or the counts of the workers that have ended.
+/// A page in the master: the page of a worker, or the counts of the workers that have ended.
 #[derive(Debug)]
 pub(crate) struct Page {
     fd: OwnedFd,
@@ -43,7 +43,7 @@ pub(crate) struct Scoreboard {
     ended: Page,
 }
 
-/// What the master needs of a row to find workers that hang.
+/// What the master needs of a page to find workers that hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vitals {
     /// When its event loop last turned, on the monotonic clock; zero if it never did. Never later
@@ -53,7 +53,7 @@ pub(crate) struct Vitals {
     pub(crate) requests: u64,
 }
 
-/// What the master needs of a row to compare loads. Each number is at most [`GAUGE_MAX`].
+/// What the master needs of a page to compare loads. Each number is at most [`GAUGE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// As [`Vitals::heartbeat`].
@@ -68,7 +68,7 @@ pub(crate) struct Standing {
 impl Page {
     /// A page with all counts at zero.
     pub(crate) fn new() -> io::Result<Self> {
-        let page = Self::map(memory::create(c"prefork-row", WORDS)?)?;
+        let page = Self::map(memory::create(c"prefork-stats", WORDS)?)?;
         for (word, value) in page.map.iter().zip(LAYOUT) {
             word.store(value, Relaxed);
         }
@@ -80,7 +80,7 @@ impl Page {
         Ok(Self { fd, map })
     }
 
-    /// The descriptor that the row's worker inherits; close-on-exec here.
+    /// The descriptor that the page's worker inherits; close-on-exec here.
     pub(crate) fn number(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -96,7 +96,7 @@ impl Page {
         }
     }
 
-    /// `None` if the row's worker does not serve.
+    /// `None` if the page's worker does not serve.
     pub(crate) fn standing(&self, now: Duration) -> Option<Standing> {
         let serves = self.gauge(Gauge::State) == State::Serving as u64;
         serves.then(|| Standing {
@@ -107,21 +107,21 @@ impl Page {
         })
     }
 
-    /// How many connections the row's worker has open, or had when it was killed.
+    /// How many connections the page's worker has open, or had when it was killed.
     pub(crate) fn connections(&self) -> u32 {
         u32::try_from(self.gauge(Gauge::Connections)).expect("it is at most GAUGE_MAX")
     }
 
     fn heartbeat(&self, now: Duration) -> Duration {
-        Duration::from_millis(self.row().gauge(Gauge::HeartbeatMillis)).min(now)
+        Duration::from_millis(self.stats().gauge(Gauge::HeartbeatMillis)).min(now)
     }
 
     fn gauge(&self, gauge: Gauge) -> u64 {
-        self.row().gauge(gauge).min(GAUGE_MAX)
+        self.stats().gauge(gauge).min(GAUGE_MAX)
     }
 
-    fn row(&self) -> RowView<'_> {
-        RowView(as_row(&self.map))
+    fn stats(&self) -> StatsView<'_> {
+        StatsView(as_stats(&self.map))
     }
 }
 
@@ -142,7 +142,7 @@ impl Scoreboard {
     }
 
     /// Takes over the scoreboard of the image before. Fails if that image had another layout. Then
-    /// the rows of its workers have another layout too.
+    /// the pages of its workers have another layout too.
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         check(&fd)?;
         Page::map(fd).map(|ended| Self { ended })
@@ -155,23 +155,24 @@ impl Scoreboard {
 
     /// Adds the counts of a worker whose process was reaped.
     pub(crate) fn keep(&self, ended: &Page) {
-        self.ended.row().absorb(ended.row());
+        self.ended.stats().absorb(ended.stats());
     }
 
-    /// All counts: of the workers that have ended, and of those with these rows.
-    pub(crate) fn totals<'a>(&'a self, rows: impl Iterator<Item = &'a Page>) -> Totals {
+    /// All counts: of the workers that have ended, and of those with these pages.
+    pub(crate) fn totals<'a>(&'a self, stats: impl Iterator<Item = &'a Page>) -> Totals {
         let mut sum = Sum::new();
-        rows.chain([&self.ended])
-            .for_each(|page| sum.add(page.row()));
+        stats
+            .chain([&self.ended])
+            .for_each(|page| sum.add(page.stats()));
         sum.totals()
     }
 }
 
-/// The worker's side: maps its row and closes the descriptor.
-pub(crate) fn join(fd: OwnedFd) -> io::Result<Row> {
+/// The worker's side: maps its page and closes the descriptor.
+pub(crate) fn join(fd: OwnedFd) -> io::Result<WorkerStats> {
     check(&fd)?;
-    let row = Mapping::new(&fd, 0, WORDS)?;
-    Ok(Row::shared(as_row(row.leak())))
+    let stats = Mapping::new(&fd, 0, WORDS)?;
+    Ok(WorkerStats::shared(as_stats(stats.leak())))
 }
 
 /// Fails unless the page has the layout of this image.
@@ -189,14 +190,14 @@ fn check(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn as_row(words: &[AtomicU64]) -> &Words {
-    words.try_into().expect("a row has WORDS words")
+fn as_stats(words: &[AtomicU64]) -> &Words {
+    words.try_into().expect("a page has WORDS words")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::row::Count;
+    use crate::stats::Count;
 
     const NOW: Duration = Duration::from_secs(100);
 
@@ -204,19 +205,19 @@ mod tests {
         Page::new().expect("memory")
     }
 
-    fn joined(page: &Page) -> Row {
+    fn joined(page: &Page) -> WorkerStats {
         join(page.fd.try_clone().expect("a descriptor")).expect("the same layout")
     }
 
     #[test]
     fn the_master_reads_what_a_worker_writes() {
         let (scoreboard, page) = (Scoreboard::new().expect("memory"), page());
-        let row = joined(&page);
-        row.connection_begins(Count::Connections);
-        row.request_begins();
-        row.add(Count::BytesOut, 100);
-        row.set(Gauge::HeartbeatMillis, 1500);
-        row.note_latency(Duration::from_millis(1), 16);
+        let stats = joined(&page);
+        stats.connection_begins(Count::Connections);
+        stats.request_begins();
+        stats.add(Count::BytesOut, 100);
+        stats.set(Gauge::HeartbeatMillis, 1500);
+        stats.note_latency(Duration::from_millis(1), 16);
         let vitals = Vitals {
             heartbeat: Duration::from_millis(1500),
             requests: 1,
@@ -224,9 +225,9 @@ mod tests {
         assert_eq!(page.vitals(NOW), vitals);
         assert_eq!(page.connections(), 1);
         assert_eq!(page.standing(NOW), None, "it has not begun");
-        row.set_state(State::Serving);
-        row.set(Gauge::ConnectionsMax, 9);
-        row.set(Gauge::Served, 1);
+        stats.set_state(State::Serving);
+        stats.set(Gauge::ConnectionsMax, 9);
+        stats.set(Gauge::Served, 1);
         let standing = Standing {
             heartbeat: vitals.heartbeat,
             connections: 1,
@@ -269,8 +270,8 @@ mod tests {
         let (scoreboard, gone, living) = (Scoreboard::new().expect("memory"), page(), page());
         joined(&gone).add(Count::Requests, 5);
         scoreboard.keep(&gone);
-        let row = joined(&living);
-        row.add(Count::Requests, 2);
+        let stats = joined(&living);
+        stats.add(Count::Requests, 2);
         let left = scoreboard.share().expect("a descriptor");
         let mut writer = Writer::default();
         living.put(&mut writer);
@@ -282,7 +283,7 @@ mod tests {
         std::mem::forget(fd);
         let scoreboard = Scoreboard::inherit(left).expect("the same layout");
         let living = Page::take(&mut Reader::new(&bytes)).expect("it is open");
-        row.add(Count::Requests, 1);
+        stats.add(Count::Requests, 1);
         let totals = scoreboard.totals([&living].into_iter());
         assert_eq!(totals.requests, 8);
     }

@@ -21,7 +21,7 @@ use crate::handle::{Command, Handle};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::policy::Stop;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::{Incoming, Queue};
@@ -55,13 +55,13 @@ where
         outbound: None,
         shares: Shares::default(),
         drain_timeout: config.drain_timeout,
-        row: Row::own(),
+        stats: WorkerStats::own(),
         tls: tls::Inherited::default(),
     };
-    let row = worker.row.clone();
+    let stats = worker.stats.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
-        let queue = queue(listeners, None, &config, row)?;
+        let queue = queue(listeners, None, &config, stats)?;
         let stopped = start(Controls {
             queue: Arc::clone(&queue),
             switch,

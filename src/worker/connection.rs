@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
     use crate::http::{Http, Request, Response, Server};
-    use crate::row::Row;
+    use crate::stats::WorkerStats;
     use crate::worker::incoming::{Incoming, Queue};
 
     fn size_of_output<T>(_: impl Fn(Connection) -> T) -> usize {
@@ -275,7 +275,7 @@ mod tests {
     /// 128 bytes.
     #[test]
     fn its_life_fits_into_a_small_task() {
-        let server = Server::new(Http::new(), Row::own());
+        let server = Server::new(Http::new(), WorkerStats::own());
         let endpoint = server.endpoint::<Connection, _>(service_fn(async |_: Request| {
             Ok::<Response<Empty<Bytes>>, Infallible>(Response::default())
         }));
@@ -294,13 +294,13 @@ mod tests {
             .write_all(b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
             .expect("it is open");
         let more = client.try_clone().expect("descriptors are left");
-        let server = Server::new(Http::new(), Row::own());
+        let server = Server::new(Http::new(), WorkerStats::own());
         let front = server.endpoint(service_fn(move |_: Request| {
             let said = (&more).write_all(b"more");
             ready(said.map(|()| Response::<Empty<Bytes>>::default()))
         }));
-        let queue =
-            Queue::new(vec![listener.into()], None, 8, None, Row::own()).expect("a runtime");
+        let queue = Queue::new(vec![listener.into()], None, 8, None, WorkerStats::own())
+            .expect("a runtime");
         let accepted = Incoming::new(queue).accept().await;
         front.serve(accepted.expect("it does not drain")).await;
         let mut answer = Vec::new();

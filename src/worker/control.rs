@@ -20,7 +20,7 @@ use crate::id::Slot;
 use crate::protocol::channel::{Channel, Received, ToMaster, ToWorker};
 use crate::protocol::inbox::Sender;
 use crate::protocol::state::Versions;
-use crate::row::{Row, State};
+use crate::stats::{State, WorkerStats};
 use crate::sys::fds::Spares;
 use crate::sys::signals;
 use crate::worker::drain::DrainSwitch;
@@ -43,7 +43,7 @@ pub(crate) struct Controls {
     pub(crate) commands: StdUnixDatagram,
     pub(crate) hooks: Box<dyn Hooks>,
     pub(crate) drain_timeout: Duration,
-    pub(crate) row: Row,
+    pub(crate) stats: WorkerStats,
     pub(crate) shares: Shares,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         commands,
         hooks,
         drain_timeout,
-        row,
+        stats,
         shares,
     } = controls;
     // For a worker that cannot drain because its event loop does not turn.
@@ -78,9 +78,9 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
             forward(command, &to_master);
         }
     });
-    tasks.spawn_local(heartbeat::run(row.clone(), Arc::clone(&queue)));
+    tasks.spawn_local(heartbeat::run(stats.clone(), Arc::clone(&queue)));
     let ready = channel.clone();
-    let (accepting, accepts) = (Arc::clone(&queue), row.clone());
+    let (accepting, accepts) = (Arc::clone(&queue), stats.clone());
     let ready = tasks.spawn_local(async move {
         accepting.accepting().await;
         accepts.set_state(State::Serving);
@@ -94,7 +94,7 @@ pub(crate) fn start(controls: Controls) -> io::Result<Started> {
         queue,
         switch,
         hooks,
-        row,
+        stats,
         shares,
         spares,
     };
@@ -172,7 +172,7 @@ struct ControlTask {
     queue: Arc<Queue>,
     switch: DrainSwitch,
     hooks: Box<dyn Hooks>,
-    row: Row,
+    stats: WorkerStats,
     shares: Shares,
     spares: Spares,
 }
@@ -212,7 +212,7 @@ impl ControlTask {
             }
             ToWorker::Release(slot) => self.queue.release(slot),
             ToWorker::ReopenLogs => call(|| self.hooks.reopen_logs()),
-            ToWorker::Beat => drop(heartbeat::stamp(&self.row)),
+            ToWorker::Beat => drop(heartbeat::stamp(&self.stats)),
             ToWorker::Share { connections, inbox } => self.shares.ask(Share {
                 inbox: Sender::new(inbox),
                 connections,

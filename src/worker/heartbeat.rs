@@ -1,4 +1,4 @@
-//! The heartbeat: the worker's event loop writes the time into the worker's row, about ten times a
+//! The heartbeat: the worker's event loop writes the time into the worker's page, about ten times a
 //! second while a connection is open. Without a connection the worker sleeps, so an old heartbeat
 //! alone means nothing. If the master is in doubt, it asks for a heartbeat.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::row::{Gauge, Row};
+use crate::stats::{Gauge, WorkerStats};
 use crate::sys::clock;
 use crate::worker::incoming::Queue;
 
@@ -15,30 +15,30 @@ use crate::worker::incoming::Queue;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Writes heartbeats as long as the worker runs, and the longest delay of one.
-pub(crate) async fn run(row: Row, queue: Arc<Queue>) {
+pub(crate) async fn run(stats: WorkerStats, queue: Arc<Queue>) {
     loop {
         queue.occupied().await;
-        let mut last = stamp(&row);
+        let mut last = stamp(&stats);
         while queue.active() > 0 {
             sleep(PERIOD).await;
-            let now = stamp(&row);
-            note_stall(&row, now.saturating_sub(last).saturating_sub(PERIOD));
+            let now = stamp(&stats);
+            note_stall(&stats, now.saturating_sub(last).saturating_sub(PERIOD));
             last = now;
         }
     }
 }
 
 /// Writes one heartbeat, and returns its time.
-pub(crate) fn stamp(row: &Row) -> Duration {
+pub(crate) fn stamp(stats: &WorkerStats) -> Duration {
     let now = clock::monotonic();
-    row.set(Gauge::HeartbeatMillis, millis(now));
+    stats.set(Gauge::HeartbeatMillis, millis(now));
     now
 }
 
-fn note_stall(row: &Row, late: Duration) {
+fn note_stall(stats: &WorkerStats, late: Duration) {
     let late = millis(late);
-    if late > row.gauge(Gauge::LongestStallMillis) {
-        row.set(Gauge::LongestStallMillis, late);
+    if late > stats.gauge(Gauge::LongestStallMillis) {
+        stats.set(Gauge::LongestStallMillis, late);
     }
 }
 
@@ -66,22 +66,26 @@ mod tests {
         let Ok(Address::Tcp(address)) = listener::address(&listener) else {
             panic!("a TCP address")
         };
-        let row = Row::own();
-        let queue = Queue::new(vec![listener], None, 8, None, row.clone()).expect("a listener");
-        spawn_local(run(row.clone(), Arc::clone(&queue)));
+        let stats = WorkerStats::own();
+        let queue = Queue::new(vec![listener], None, 8, None, stats.clone()).expect("a listener");
+        spawn_local(run(stats.clone(), Arc::clone(&queue)));
         yield_now().await;
-        assert_eq!(row.gauge(Gauge::HeartbeatMillis), 0, "nothing to beat for");
+        assert_eq!(
+            stats.gauge(Gauge::HeartbeatMillis),
+            0,
+            "nothing to beat for"
+        );
         let _client = std::net::TcpStream::connect(address).expect("it listens");
         let _connection = Incoming::new(queue).accept().await.expect("one waits");
-        let accepted = row.gauge(Gauge::HeartbeatMillis);
+        let accepted = stats.gauge(Gauge::HeartbeatMillis);
         assert!(accepted > 0, "a stamp at once");
         yield_now().await;
         let begun = Instant::now();
         while begun.elapsed() < BLOCKED {}
-        while row.gauge(Gauge::LongestStallMillis) < millis(BLOCKED - PERIOD) {
+        while stats.gauge(Gauge::LongestStallMillis) < millis(BLOCKED - PERIOD) {
             yield_now().await;
         }
-        assert!(row.gauge(Gauge::HeartbeatMillis) >= accepted + millis(BLOCKED));
+        assert!(stats.gauge(Gauge::HeartbeatMillis) >= accepted + millis(BLOCKED));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::address::Address;
 use crate::address::Peer;
 use crate::drain::Idle;
 use crate::id::Slot;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 use crate::worker::clients::Clients;
 use crate::worker::connection::Connection;
 use crate::worker::heartbeat;
@@ -62,7 +62,7 @@ pub(crate) struct Queue {
     first_poll: Notify,
     first_came: Notify,
     room_asked: Notify,
-    row: Row,
+    stats: WorkerStats,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
     address: Option<Address>,
@@ -163,7 +163,7 @@ impl Queue {
         inbox: Option<OwnedFd>,
         max_connections: usize,
         clients: Option<Clients>,
-        row: Row,
+        stats: WorkerStats,
     ) -> io::Result<Arc<Self>> {
         let sources = sources(listeners, inbox, None)?;
         let address = sources.iter().find_map(Source::address).cloned();
@@ -183,7 +183,7 @@ impl Queue {
             first_poll: Notify::new(),
             first_came: Notify::new(),
             room_asked: Notify::new(),
-            row,
+            stats,
             address,
         }))
     }
@@ -283,7 +283,7 @@ impl Queue {
                 return Poll::Pending;
             }
             // What waits in the queue is not forgotten, be there no connection to beat for.
-            heartbeat::stamp(&self.row);
+            heartbeat::stamp(&self.stats);
             state.pause = None;
         }
         if state.draining {
@@ -304,10 +304,10 @@ impl Queue {
             forwarded,
             origin,
         } = accepted;
-        self.row.connection_begins(origin.count());
+        self.stats.connection_begins(origin.count());
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
             // Its handler may block before the heartbeat's task has had a turn.
-            heartbeat::stamp(&self.row);
+            heartbeat::stamp(&self.stats);
             self.first_came.notify_one();
         }
         if let Some(clients) = &mut state.clients {
@@ -335,7 +335,7 @@ pub(crate) struct Admission {
 impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);
-        self.queue.row.connection_ends();
+        self.queue.stats.connection_ends();
         let mut state = self.queue.state();
         if let Some(clients) = &mut state.clients {
             clients.end(self.peer);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     fn queue(listener: TcpListener) -> Arc<Queue> {
-        Queue::new(vec![listener.into()], None, 1000, None, Row::own()).expect("a runtime")
+        Queue::new(vec![listener.into()], None, 1000, None, WorkerStats::own()).expect("a runtime")
     }
 
     #[tokio::test]

@@ -41,7 +41,7 @@ use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::{Marker, ProcessRole};
 use crate::protocol::scoreboard;
-use crate::row::{Gauge, Row, State};
+use crate::stats::{Gauge, State, WorkerStats};
 use crate::sys::{limits, spawn};
 use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
@@ -76,7 +76,7 @@ pub struct Worker {
     outbound: Option<Sender>,
     shares: Shares,
     drain_timeout: Duration,
-    row: Row,
+    stats: WorkerStats,
     tls: tls::Inherited,
 }
 
@@ -173,9 +173,9 @@ impl Worker {
     /// Where its connections go when it drains, or when it has more of them than other workers.
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
-        let (drain, row) = (self.drain.clone(), self.row.clone());
+        let (drain, stats) = (self.drain.clone(), self.stats.clone());
         let patience = outgoing::patience(self.drain_timeout);
-        Some(Outgoing::new(sender, drain, patience, row))
+        Some(Outgoing::new(sender, drain, patience, stats))
     }
 
     /// As [`Drain::closing_within`], shortly before the drain timeout.
@@ -189,9 +189,9 @@ impl Worker {
         self.shares.clone()
     }
 
-    /// The row that it counts in.
-    pub(crate) fn row(&self) -> &Row {
-        &self.row
+    /// The page that it counts in.
+    pub(crate) fn stats(&self) -> &WorkerStats {
+        &self.stats
     }
 
     /// The keys and files of TLS that the master has left it.
@@ -284,7 +284,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let row = take_row(inheritance.row);
+    let stats = take_row(inheritance.stats);
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
@@ -299,7 +299,7 @@ where
         outbound: Some(inheritance.outbound),
         shares: shares.clone(),
         drain_timeout: config.drain_timeout,
-        row: row.clone(),
+        stats: stats.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
     };
     let channel = inheritance.channel;
@@ -307,7 +307,7 @@ where
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
-            let queue = queue(inheritance.listeners, inbox, &config, row.clone())?;
+            let queue = queue(inheritance.listeners, inbox, &config, stats.clone())?;
             let control::Started { ready, tasks } = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),
@@ -315,7 +315,7 @@ where
                 commands,
                 hooks,
                 drain_timeout: config.drain_timeout,
-                row,
+                stats,
                 shares,
             })?;
             if let Some(age) = config.max_worker_age {
@@ -337,14 +337,14 @@ where
     report(&channel, result)
 }
 
-fn take_row(row: OwnedFd) -> Row {
-    let row = scoreboard::join(row).unwrap_or_else(|error| {
+fn take_row(stats: OwnedFd) -> WorkerStats {
+    let stats = scoreboard::join(stats).unwrap_or_else(|error| {
         tracing::warn!(%error, "the master will not see what this worker counts");
-        Row::own()
+        WorkerStats::own()
     });
-    row.set(Gauge::Pid, std::process::id().into());
-    row.set_state(State::Starting);
-    row
+    stats.set(Gauge::Pid, std::process::id().into());
+    stats.set_state(State::Starting);
+    stats
 }
 
 /// Reports to the master how the worker ended, and returns its exit code.
@@ -390,10 +390,10 @@ async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
-    let (drain, row) = (worker.drain.clone(), worker.row.clone());
+    let (drain, stats) = (worker.drain.clone(), worker.stats.clone());
     let deadline = async {
         let idle = drain.asked().await;
-        row.set_state(State::Draining);
+        stats.set_state(State::Draining);
         queue.drain(idle);
         tokio::time::sleep(timeout).await;
     };
@@ -439,7 +439,7 @@ fn queue(
     listeners: Vec<OwnedFd>,
     inbox: Option<OwnedFd>,
     config: &Config,
-    row: Row,
+    stats: WorkerStats,
 ) -> io::Result<Arc<Queue>> {
     let cap = match config.max_connections {
         Some(cap) => cap,
@@ -449,8 +449,8 @@ fn queue(
             usize::try_from(limit.saturating_sub(reserved).max(limit / 2)).unwrap_or(usize::MAX)
         }
     };
-    row.set(Gauge::ConnectionsMax, cap as u64);
+    stats.set(Gauge::ConnectionsMax, cap as u64);
     let clients = config.max_connections_per_client;
     let clients = clients.map(|max| Clients::new(max, &config.proxy_protocol));
-    Queue::new(listeners, inbox, cap, clients, row)
+    Queue::new(listeners, inbox, cap, clients, stats)
 }

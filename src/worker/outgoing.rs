@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::http::HandoverTarget;
 use crate::protocol::inbox::{Note, Sender};
-use crate::row::{Count, Row};
+use crate::stats::{Count, WorkerStats};
 use crate::worker::connection::Connection;
 use crate::worker::drain::Drain;
 use crate::worker::sharing::{Share, Siblings};
@@ -33,7 +33,7 @@ pub(crate) struct Outgoing {
     drain: Drain,
     /// How long a full inbox is waited for.
     patience: Duration,
-    row: Row,
+    stats: WorkerStats,
     /// Who has it sends; the others wait in the order in which they came.
     turn: Mutex<Receiver>,
     /// Made for the first connection that finds no room.
@@ -58,12 +58,17 @@ enum Receiver {
 
 impl Outgoing {
     /// `patience` is how long a full inbox is waited for, from the first connection on.
-    pub(crate) fn new(sender: Sender, drain: Drain, patience: Duration, row: Row) -> Self {
+    pub(crate) fn new(
+        sender: Sender,
+        drain: Drain,
+        patience: Duration,
+        stats: WorkerStats,
+    ) -> Self {
         Self {
             sender,
             drain,
             patience,
-            row,
+            stats,
             turn: Mutex::new(Receiver::Some),
             room: OnceCell::new(),
             begun: OnceCell::new(),
@@ -141,7 +146,7 @@ impl HandoverTarget<Connection> for Outgoing {
         Box::pin(async move {
             match self.send(&connection, &note).await {
                 Ok(()) => {
-                    self.row.add(Count::HandedOver, 1);
+                    self.stats.add(Count::HandedOver, 1);
                     Ok(())
                 }
                 Err(error) => {
@@ -175,7 +180,7 @@ mod tests {
         outgoing: Rc<Outgoing>,
         receiver: Receiver,
         incoming: Incoming,
-        row: Row,
+        stats: WorkerStats,
         path: std::path::PathBuf,
         _dir: tempfile::TempDir,
     }
@@ -187,9 +192,9 @@ mod tests {
             let (listener, file) = listener::unix::listen(&path, 4096, listener::unix::tests::ALL)
                 .expect("a new path");
             std::mem::forget(file);
-            let row = Row::own();
+            let stats = WorkerStats::own();
             let queue =
-                Queue::new(vec![listener], None, 10_000, None, row.clone()).expect("a runtime");
+                Queue::new(vec![listener], None, 10_000, None, stats.clone()).expect("a runtime");
             let inbox = Inbox::new().expect("a pair");
             let end = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a number");
             let (switch, drain) = DrainSwitch::new();
@@ -197,10 +202,15 @@ mod tests {
             switch.start(Idle::HandOver);
             Self {
                 switch,
-                outgoing: Rc::new(Outgoing::new(sender, drain, patience(TIMEOUT), row.clone())),
+                outgoing: Rc::new(Outgoing::new(
+                    sender,
+                    drain,
+                    patience(TIMEOUT),
+                    stats.clone(),
+                )),
                 receiver: Receiver::new(end(inbox.receiver())).expect("a runtime"),
                 incoming: Incoming::new(queue),
-                row,
+                stats,
                 path,
                 _dir: dir,
             }
@@ -229,7 +239,7 @@ mod tests {
         }
 
         fn sent(&self) -> u64 {
-            self.row.count(Count::HandedOver)
+            self.stats.count(Count::HandedOver)
         }
     }
 

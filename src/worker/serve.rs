@@ -50,7 +50,7 @@ impl Serving {
         // Before the app, which may take long to find out what else is wrong.
         let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
         let service = app(worker.clone()).await?;
-        let server = Server::new(http, worker.row().clone());
+        let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {
             let counted = server.clone();
             let answered = move || counted.counts().requests;
@@ -164,5 +164,5 @@ async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
 fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Error> {
     let keys = worker.tls().keys(tls.key_lifetime())?;
     tls.use_files(&worker.tls().files()?);
-    tls.acceptor(http, move || keys.keyring(), worker.row().clone())
+    tls.acceptor(http, move || keys.keyring(), worker.stats().clone())
 }

@@ -16,7 +16,7 @@ use crate::address::{Address, Peer};
 use crate::id::Slot;
 use crate::protocol::inbox::{Note, Receiver};
 use crate::proxy::Forwarded;
-use crate::row::Count;
+use crate::stats::Count;
 use crate::sys::{fds, listener};
 use crate::worker::stream::Stream;
 

@@ -27,7 +27,7 @@ use crate::address::{Address, Peer};
 use crate::http::{Closed, ConnectionInfo, Front, Http, Server, Socket, reply};
 use crate::peer::BODY;
 use crate::process::Trouble;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 /// Who serves.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ impl Host {
         match path {
             Path::Hyper => Self::Hyper,
             Path::Ours => {
-                let server = Server::new(Http::new(), Row::own());
+                let server = Server::new(Http::new(), WorkerStats::own());
                 Self::Ours(server.front(service_fn(greet)))
             }
         }

@@ -32,7 +32,7 @@ use crate::http::conn::socket::{Closed, Socket};
 use crate::http::registry::member::Member;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::pool::Buffer;
-use crate::row::{Count, Row};
+use crate::stats::{Count, WorkerStats};
 
 /// As many bytes as are held back for more: some hundred small answers. Beyond, one more send(2) is
 /// a small part of the work.
@@ -51,7 +51,7 @@ thread_local! {
 pub(crate) struct Stream<I> {
     io: I,
     drop_notice: DropNotice,
-    row: Row,
+    stats: WorkerStats,
     preface: Preface,
     /// Read before, and not understood yet.
     ahead: Bytes,
@@ -82,15 +82,15 @@ impl<I> Stream<I> {
             registry, state, ..
         } = member;
         let preface = Preface::expected(&registry.http, state);
-        Self::new(io, Arc::clone(state), registry.counters.row(), preface)
+        Self::new(io, Arc::clone(state), registry.counters.stats(), preface)
     }
 
-    pub(crate) fn new(io: I, state: Arc<ConnState>, row: Row, preface: Preface) -> Self {
+    pub(crate) fn new(io: I, state: Arc<ConnState>, stats: WorkerStats, preface: Preface) -> Self {
         state.begin_stream();
         Self {
             io,
             drop_notice: DropNotice(state),
-            row,
+            stats,
             preface,
             ahead: Bytes::new(),
             held: None,
@@ -191,9 +191,9 @@ impl<I> Stream<I> {
     /// on.
     fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
         if self.state().may_hold() {
-            self.row.add(direct, bytes as u64);
+            self.stats.add(direct, bytes as u64);
         } else {
-            self.row.add_shared(after_upgrade, bytes as u64);
+            self.stats.add_shared(after_upgrade, bytes as u64);
         }
     }
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
-use crate::row::Timing;
+use crate::stats::Timing;
 
 /// Who made an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]

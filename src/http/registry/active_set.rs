@@ -4,7 +4,7 @@
 //! round and picks one that is idle, rather one that has been so since an earlier tick. That costs
 //! a request nothing, where a list in the order of use would be touched by each.
 
-use crate::row::{Gauge, Row};
+use crate::stats::{Gauge, WorkerStats};
 
 /// How many the hand looks at before it takes what it has seen, or lets there be one too many.
 const PROBES: usize = 8;
@@ -41,16 +41,16 @@ pub(crate) struct ActiveSet {
     hand: usize,
     max: usize,
     /// Where it is told how many there are.
-    row: Row,
+    stats: WorkerStats,
 }
 
 impl ActiveSet {
-    pub(crate) fn new(max: usize, row: Row) -> Self {
+    pub(crate) fn new(max: usize, stats: WorkerStats) -> Self {
         Self {
             keys: Vec::new(),
             hand: 0,
             max,
-            row,
+            stats,
         }
     }
 
@@ -73,7 +73,7 @@ impl ActiveSet {
     }
 
     fn tell(&self) {
-        self.row.set(Gauge::Served, self.len() as u64);
+        self.stats.set(Gauge::Served, self.len() as u64);
     }
 
     /// Who is to rest, if there are too many.
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn who_leaves_is_replaced_by_the_last() {
-        let mut active = ActiveSet::new(2, Row::own());
+        let mut active = ActiveSet::new(2, WorkerStats::own());
         let places = [7, 8, 9].map(|key| active.enter(key));
         assert_eq!(active.leave(places[0]), Some(9));
         assert_eq!(active.leave(places[1]), None, "9 is where 7 was");
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_a_surplus_rests_and_rather_the_older() {
-        let mut active = ActiveSet::new(2, Row::own());
+        let mut active = ActiveSet::new(2, WorkerStats::own());
         for key in 0..2 {
             active.enter(key);
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_hand_goes_round() {
-        let mut active = ActiveSet::new(1, Row::own());
+        let mut active = ActiveSet::new(1, WorkerStats::own());
         for key in 0..100 {
             active.enter(key);
         }

@@ -1,10 +1,10 @@
-//! What a worker counts while it serves: words of its row.
+//! What a worker counts while it serves: words of its page.
 
 use http::StatusCode;
 
 use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
-use crate::row::{Count, Row, Stopwatch, Timing};
+use crate::stats::{Count, Stopwatch, Timing, WorkerStats};
 
 /// The figures so far; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,24 +33,24 @@ pub(crate) struct Counts {
 
 #[derive(Debug)]
 pub(crate) struct Counters {
-    row: Row,
+    stats: WorkerStats,
     stopwatch: Stopwatch,
 }
 
 impl Counters {
-    pub(crate) fn new(row: Row) -> Self {
+    pub(crate) fn new(stats: WorkerStats) -> Self {
         Self {
-            row,
+            stats,
             stopwatch: Stopwatch::new(),
         }
     }
 
-    pub(crate) fn row(&self) -> Row {
-        self.row.clone()
+    pub(crate) fn stats(&self) -> WorkerStats {
+        self.stats.clone()
     }
 
     pub(crate) fn get(&self) -> Counts {
-        let count = |count| self.row.count(count);
+        let count = |count| self.stats.count(count);
         Counts {
             requests: count(Count::Requests),
             panics: count(Count::Panics),
@@ -67,7 +67,7 @@ impl Counters {
 
     #[inline]
     pub(crate) fn request_begins(&self, now: Tick) -> Timing {
-        self.row.request_begins();
+        self.stats.request_begins();
         self.stopwatch.start(now.0)
     }
 
@@ -83,21 +83,21 @@ impl Counters {
             // A number from 600 on is nothing that a client could understand (RFC 9110 15).
             _ => return,
         };
-        self.row.add(class, 1);
+        self.stats.add(class, 1);
     }
 
     /// The answer has been given to its end, or the client has left.
     #[inline]
     pub(crate) fn request_ends(&self, timing: Timing) {
-        self.row.request_ends(timing);
+        self.stats.request_ends(timing);
     }
 
     pub(crate) fn panic(&self) {
-        self.row.add(Count::Panics, 1);
+        self.stats.add(Count::Panics, 1);
     }
 
     pub(crate) fn broken_response(&self) {
-        self.row.add(Count::BrokenResponses, 1);
+        self.stats.add(Count::BrokenResponses, 1);
     }
 
     pub(crate) fn timeout(&self, deadline: Deadline) {
@@ -107,18 +107,18 @@ impl Counters {
             Deadline::Write => Count::WriteTimeouts,
             Deadline::Idle => Count::IdleTimeouts,
         };
-        self.row.add(count, 1);
+        self.stats.add(count, 1);
     }
 
     pub(crate) fn spent(&self) {
-        self.row.add(Count::Spent, 1);
+        self.stats.add(Count::Spent, 1);
     }
 
     pub(crate) fn upgrade_cut(&self) {
-        self.row.add(Count::UpgradesCut, 1);
+        self.stats.add(Count::UpgradesCut, 1);
     }
 
     pub(crate) fn cut(&self, connections: usize) {
-        self.row.add(Count::Cut, connections as u64);
+        self.stats.add(Count::Cut, connections as u64);
     }
 }

@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::http::Http;
-    use crate::row::Row;
+    use crate::stats::WorkerStats;
 
     /// Whether a connection's task is to be polled.
     #[derive(Default)]
@@ -229,7 +229,7 @@ mod tests {
     /// A tick calls connections without knowing how many are called already.
     #[test]
     fn a_connection_that_is_called_and_finds_no_place_is_called_again() {
-        let registry = Registry::new(Http::new(), Row::own());
+        let registry = Registry::new(Http::new(), WorkerStats::own());
         let mut waiting: Vec<_> = (0..3 * HANDOVERS_MAX)
             .map(|_| {
                 let (member, called) = (registry.join(), Arc::<Called>::default());
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn an_upgraded_connection_has_one_grace_whatever_becomes_of_the_others() {
         let http = Http::new().upgrade_grace(Duration::from_secs(1));
-        let registry = Registry::new(http, Row::own());
+        let registry = Registry::new(http, WorkerStats::own());
         let [member, other] = [registry.join(), registry.join()];
         member.state.allow_handover();
         other.state.allow_handover();

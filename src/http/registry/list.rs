@@ -25,7 +25,7 @@ use crate::http::registry::mode::{Handovers, Mode};
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order, Timeouts};
 use crate::http::registry::wheel::{Tick, Wheel};
-use crate::row::{Row, Timing};
+use crate::stats::{Timing, WorkerStats};
 
 /// See the module's head.
 pub(crate) struct Registry {
@@ -61,14 +61,14 @@ pub(crate) struct Entry {
 }
 
 impl Registry {
-    pub(crate) fn new(http: Http, row: Row) -> Rc<Self> {
+    pub(crate) fn new(http: Http, stats: WorkerStats) -> Rc<Self> {
         Rc::new(Self {
             members: RefCell::new(Members {
                 entries: Slab::new(),
                 wheel: Wheel::new(),
-                active: ActiveSet::new(http.max_warm, row.clone()),
+                active: ActiveSet::new(http.max_warm, stats.clone()),
             }),
-            counters: Counters::new(row),
+            counters: Counters::new(stats),
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             http,

@@ -141,11 +141,11 @@ mod tests {
 
     use super::*;
     use crate::http::options::Http;
-    use crate::row::Row;
+    use crate::stats::WorkerStats;
 
     #[test]
     fn places_are_used_again() {
-        let registry = Registry::new(Http::new(), Row::own());
+        let registry = Registry::new(Http::new(), WorkerStats::own());
         for _ in 0..100 {
             let members = [registry.join(), registry.join()];
             assert!(members.iter().all(|member| member.key < 2));
@@ -157,7 +157,7 @@ mod tests {
     /// What has left its protocol before it obeyed is not served again.
     #[test]
     fn an_order_to_rest_may_come_too_late() {
-        let registry = Registry::new(Http::new(), Row::own());
+        let registry = Registry::new(Http::new(), WorkerStats::own());
         for (stage, served) in [
             (Stage::Handling, 1),
             (Stage::Upgraded, 0),
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_turn_comes_within_the_shortest_timeout() {
         let http = Http::new().header_timeout(Duration::from_secs(2));
-        let registry = Registry::new(http, Row::own());
+        let registry = Registry::new(http, WorkerStats::own());
         let member = registry.join();
         member.activate();
         let mut ticks = 0;

@@ -1,4 +1,4 @@
-//! What ends up in the worker's row.
+//! What ends up in the worker's page.
 
 use std::future::pending;
 
@@ -6,10 +6,10 @@ use tokio::sync::oneshot;
 
 use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
-use crate::row::{Count, Gauge, Row};
+use crate::stats::{Count, Gauge, WorkerStats};
 
-fn row(host: &Host) -> Row {
-    host.server.registry.counters.row()
+fn stats(host: &Host) -> WorkerStats {
+    host.server.registry.counters.stats()
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn each_byte_and_each_answer_is_counted_once() {
         client.expect(HELLO_ANSWER).await;
         drop(client);
         host.emptied().await;
-        let totals = row(&host).totals();
+        let totals = stats(&host).totals();
         assert_eq!(totals.requests, 4);
         assert_eq!(totals.responses, [0, 3, 0, 0, 1]);
         assert_eq!(totals.bytes_in, (3 * HELLO.len() + fail.len()) as u64);
@@ -41,7 +41,7 @@ fn each_byte_and_each_answer_is_counted_once() {
             (3 * HELLO_ANSWER.len() + failed.len()) as u64
         );
         assert!(totals.latency_p99 < Duration::from_secs(5));
-        assert_eq!(row(&host).gauge(Gauge::Requests), 0);
+        assert_eq!(stats(&host).gauge(Gauge::Requests), 0);
     });
 }
 
@@ -57,13 +57,13 @@ fn what_is_answered_before_its_head_is_whole_is_counted() {
             (&long, "431"),
             ("GET / HTTP/1.1\r\n", "408"),
         ] {
-            let before = row(&host).totals();
+            let before = stats(&host).totals();
             let mut client = host.connect().await;
             // It may be told before all of it is sent.
             let _ = client.stream.write_all(request.as_bytes()).await;
             client.expect(&format!("HTTP/1.1 {status} ")).await;
             client.rest().await;
-            let after = row(&host).totals();
+            let after = stats(&host).totals();
             let answers = [0, 0, 0, before.responses[3] + 1, 0];
             assert_eq!(after.responses, answers, "{status}");
             assert_eq!(after.requests, 0, "{status}");
@@ -85,7 +85,11 @@ fn what_ends_without_an_answer_is_not_counted() {
             client.expect_end().await;
             drop(client);
             host.emptied().await;
-            assert_eq!(row(&host).totals().responses, [0, 1, 0, 0, 0], "{bytes:?}");
+            assert_eq!(
+                stats(&host).totals().responses,
+                [0, 1, 0, 0, 0],
+                "{bytes:?}"
+            );
         }
     });
 }
@@ -106,10 +110,10 @@ fn a_request_is_active_until_its_client_leaves() {
         let mut client = host.connect().await;
         client.send(HELLO).await;
         has_begun.await.expect("the handler is called");
-        assert_eq!(row(&host).gauge(Gauge::Requests), 1);
+        assert_eq!(stats(&host).gauge(Gauge::Requests), 1);
         drop(client);
         host.emptied().await;
-        assert_eq!(row(&host).gauge(Gauge::Requests), 0);
+        assert_eq!(stats(&host).gauge(Gauge::Requests), 0);
     });
 }
 
@@ -125,11 +129,11 @@ fn bytes_after_an_upgrade_are_counted_apart() {
         client.expect("twelve bytes").await;
         drop(client);
         host.emptied().await;
-        let row = row(&host);
-        assert_eq!(row.count(Count::TunnelBytesIn), 12);
-        assert_eq!(row.totals().bytes_in, UPGRADE.len() as u64 + 12);
-        assert_eq!(row.totals().bytes_out, UPGRADED.len() as u64 + 12);
-        assert_eq!(row.totals().responses, [1, 0, 0, 0, 0]);
+        let stats = stats(&host);
+        assert_eq!(stats.count(Count::TunnelBytesIn), 12);
+        assert_eq!(stats.totals().bytes_in, UPGRADE.len() as u64 + 12);
+        assert_eq!(stats.totals().bytes_out, UPGRADED.len() as u64 + 12);
+        assert_eq!(stats.totals().responses, [1, 0, 0, 0, 0]);
     });
 }
 
@@ -149,6 +153,6 @@ fn the_time_a_handler_blocks_is_seen() {
         client.expect(HELLO_ANSWER).await;
         drop(client);
         host.emptied().await;
-        assert!(row(&host).totals().latency_p50 >= SHORT.mul_f64(0.93));
+        assert!(stats(&host).totals().latency_p50 >= SHORT.mul_f64(0.93));
     });
 }

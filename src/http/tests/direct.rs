@@ -165,7 +165,7 @@ fn a_request_whose_answer_is_not_plain_is_served_once() {
         client.send(get).await;
         client.expect(answer).await;
         assert_eq!((calls.get(), host.server.counts().requests), (4, 4));
-        let totals = host.server.registry.counters.row().totals();
+        let totals = host.server.registry.counters.stats().totals();
         assert_eq!(totals.responses, [0, 4, 0, 0, 0]);
         assert_eq!(totals.bytes_in, 4 * get.len() as u64);
     });
@@ -198,7 +198,7 @@ fn a_request_that_is_known_may_be_hypers_all_the_same() {
             .expect(&[plain, plain, streamed, plain].concat())
             .await;
         assert_eq!((calls.get(), host.server.counts().requests), (4, 4));
-        let totals = host.server.registry.counters.row().totals();
+        let totals = host.server.registry.counters.stats().totals();
         assert_eq!(totals.responses, [0, 4, 0, 0, 0]);
         assert_eq!(totals.bytes_in, 4 * get.len() as u64);
     });
@@ -232,7 +232,7 @@ fn a_request_is_answered_once_and_counted_once() {
         client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         let failed = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         client.expect(failed).await;
-        let totals = host.server.registry.counters.row().totals();
+        let totals = host.server.registry.counters.stats().totals();
         assert_eq!(totals.responses, [0, 0, 0, 0, 1]);
         assert_eq!(host.server.counts().panics, 1);
     });

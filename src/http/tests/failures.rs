@@ -141,7 +141,7 @@ fn a_body_that_panics_when_it_is_dropped_ends_the_connection_behind_its_answer()
         client.expect(&[HELLO_ANSWER, whole].concat()).await;
         client.expect_end().await;
         host.emptied().await;
-        let totals = host.server.registry.counters.row().totals();
+        let totals = host.server.registry.counters.stats().totals();
         assert_eq!(totals.responses, [0, 2, 0, 0, 0]);
         assert_eq!(host.server.counts().panics, 1);
     });

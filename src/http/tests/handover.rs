@@ -32,7 +32,7 @@ enum Mood {
 
 impl Successor {
     fn new(mood: Mood) -> Rc<Self> {
-        let server = Server::new(options(), crate::row::Row::own());
+        let server = Server::new(options(), crate::stats::WorkerStats::own());
         spawn_local(server.clock());
         let front = server.endpoint(service_fn(hello));
         Rc::new(Self {

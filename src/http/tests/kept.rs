@@ -3,7 +3,7 @@
 use http_body::{Body, Frame as BodyFrame};
 
 use super::*;
-use crate::row::Count;
+use crate::stats::Count;
 
 pub(super) const CHUNK: usize = 64 * 1024;
 
@@ -56,7 +56,7 @@ fn a_client_that_does_not_read_has_little_kept() {
         client.expect("HTTP/1.1 200 OK\r\n").await;
         host.emptied().await;
         assert_eq!(host.server.counts().write_timeouts, 1);
-        let out = host.server.registry.counters.row().count(Count::BytesOut);
+        let out = host.server.registry.counters.stats().count(Count::BytesOut);
         let made = asked.load(Relaxed) * CHUNK;
         let kept = made - usize::try_from(out).expect("a small number").min(made);
         assert!(kept < 256 * 1024, "{kept} bytes");

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::row::Count;
+use crate::stats::Count;
 
 const TOO_LARGE: &str =
     "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -114,9 +114,9 @@ fn a_refused_head_is_counted_as_an_answer() {
             .expect("HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
             .await;
         client.expect_end().await;
-        let row = host.server.registry.counters.row();
-        assert_eq!(row.count(Count::ClientError), 1);
-        assert_eq!(row.count(Count::Requests), 1);
+        let stats = host.server.registry.counters.stats();
+        assert_eq!(stats.count(Count::ClientError), 1);
+        assert_eq!(stats.count(Count::Requests), 1);
     });
 }
 

@@ -159,7 +159,7 @@ impl Host {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
-            server: Server::new(http, crate::row::Row::own()),
+            server: Server::new(http, crate::stats::WorkerStats::own()),
             address: listener.local_addr().expect("an address"),
             sends: Arc::default(),
             looks: Arc::default(),

@@ -16,7 +16,7 @@ use crate::http::tls::identity::{self, Identity};
 use crate::http::tls::secure::Secure;
 use crate::http::tls::tickets::Tickets;
 use crate::keyring::Keyring;
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 impl Tls {
     /// Reads and tries everything, and logs what is doubtful. What was read is written down for
@@ -31,12 +31,12 @@ impl Tls {
     }
 
     /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and
-    /// `row` is where handshakes are counted.
+    /// `stats` is where handshakes are counted.
     pub(crate) fn acceptor(
         &self,
         http: &Http,
         keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
-        row: Row,
+        stats: WorkerStats,
     ) -> Result<Acceptor, Error> {
         let identity = Identity::read(self).map_err(Error::Config)?;
         let tickets = Tickets::new(keys, self.ticket_lifetime, identity.client_policy());
@@ -52,7 +52,7 @@ impl Tls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Acceptor {
             config: Arc::new(config),
-            row,
+            stats,
         })
     }
 }
@@ -61,12 +61,12 @@ impl Tls {
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptor {
     config: Arc<ServerConfig>,
-    row: Row,
+    stats: WorkerStats,
 }
 
 impl Acceptor {
     /// The stream within this one; the handshake is still to be done.
     pub(crate) fn accept<I: Socket>(&self, io: I) -> Secure<I> {
-        Secure::new(io, Arc::clone(&self.config), self.row.clone())
+        Secure::new(io, Arc::clone(&self.config), self.stats.clone())
     }
 }

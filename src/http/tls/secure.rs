@@ -14,7 +14,7 @@ use crate::http::conn::socket::{Closed, Socket, Version};
 use crate::http::info::ConnectionInfo;
 use crate::http::info::tls::TlsInfo;
 use crate::http::tls::alpn::version;
-use crate::row::{Count, Row};
+use crate::stats::{Count, WorkerStats};
 
 /// What a client is told that speaks HTTP where TLS is spoken. Once, and in the open.
 const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
@@ -24,7 +24,7 @@ const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
 /// A stream within TLS. On the heap: what TLS has to remember is large, and is moved about.
 pub(crate) struct Secure<I: Socket> {
     state: Box<State<I>>,
-    row: Row,
+    stats: WorkerStats,
 }
 
 /// How far it has come.
@@ -42,10 +42,10 @@ enum State<I: Socket> {
 }
 
 impl<I: Socket> Secure<I> {
-    pub(crate) fn new(io: I, config: Arc<ServerConfig>, row: Row) -> Self {
+    pub(crate) fn new(io: I, config: Arc<ServerConfig>, stats: WorkerStats) -> Self {
         Self {
             state: Box::new(State::Fresh(io, config)),
-            row,
+            stats,
         }
     }
 
@@ -73,9 +73,9 @@ impl<I: Socket> Secure<I> {
     }
 
     fn opened(&self, stream: &TlsStream<Wire<I>>) {
-        self.row.add(Count::TlsHandshakes, 1);
+        self.stats.add(Count::TlsHandshakes, 1);
         if stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
-            self.row.add(Count::TlsResumed, 1);
+            self.stats.add(Count::TlsResumed, 1);
         }
     }
 
@@ -83,7 +83,7 @@ impl<I: Socket> Secure<I> {
     fn part(&self, wire: Wire<I>, why: io::Error) -> State<I> {
         // A load balancer that looks whether somebody listens has done nothing wrong.
         if wire.heard != Heard::Nothing {
-            self.row.add(Count::TlsHandshakeFailures, 1);
+            self.stats.add(Count::TlsHandshakeFailures, 1);
         }
         State::Parting(Parting {
             io: wire.io,

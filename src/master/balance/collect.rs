@@ -66,7 +66,7 @@ impl Master {
     /// `None` for a worker that starts, was asked to end, or is late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
-        let standing = process.row.standing(now).filter(|_| stays)?;
+        let standing = process.stats.standing(now).filter(|_| stays)?;
         let is_late = standing.connections > 0 && now.saturating_sub(standing.heartbeat) > STALE;
         (!is_late).then_some(Load {
             worker,

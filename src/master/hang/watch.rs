@@ -75,7 +75,7 @@ impl Master {
         watch: &HangPolicy,
         now: Duration,
     ) -> Sample {
-        let vitals = process.row.vitals(now);
+        let vitals = process.stats.vitals(now);
         let heartbeat = vitals.heartbeat;
         let work = if vitals.requests > 0 {
             PendingWork::Begun

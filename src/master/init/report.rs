@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(lines(Notice::ReloadStarted { generation }), "");
         assert_eq!(lines(Notice::ReloadFinished { generation }), "");
         let outcome = Outcome::Drained;
-        let totals = crate::row::Totals::default();
+        let totals = crate::stats::Totals::default();
         let finished = lines(Notice::Finished { outcome, totals });
         assert_eq!(finished, "STOPPING=1\nSTATUS=ended: drained\n");
     }

@@ -141,9 +141,12 @@ mod tests {
         let scoreboard = Scoreboard::new().expect("a memfd");
         let keyring = Keyring::new(ticket_keys::fresh_key().expect("random"), Duration::ZERO);
         let keys = TicketKeys::new(keyring).expect("a memfd");
-        let row = Page::new().expect("a memfd");
+        let stats = Page::new().expect("a memfd");
         let (ours, theirs) = Channel::pair().expect("a pair");
-        let ours = MasterSide { channel: ours, row };
+        let ours = MasterSide {
+            channel: ours,
+            stats,
+        };
         let mut process = Process::new(Pid::from_raw(7), Slot(0), Generation::FIRST, ours);
         process.end_request = EndRequest::Abort;
         let worker = process.info();
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(
             crossing.len(),
             11,
-            "two listeners, two inboxes, a scoreboard, keys, files, a channel and a row"
+            "two listeners, two inboxes, a scoreboard, keys, files, a channel and a page"
         );
         let shown = format!(
             "{:?}",

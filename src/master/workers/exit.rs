@@ -43,9 +43,9 @@ impl Master {
             .remove(&worker)
             .expect("the worker was found a moment ago");
         process.close_channel();
-        // A worker that was killed has sent nothing, but its row says how many were open.
-        let cut = process.cut().unwrap_or_else(|| process.row.connections());
-        self.workers.scoreboard.keep(&process.row);
+        // A worker that was killed has sent nothing, but its page says how many were open.
+        let cut = process.cut().unwrap_or_else(|| process.stats.connections());
+        self.workers.scoreboard.keep(&process.stats);
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }

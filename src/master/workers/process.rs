@@ -22,7 +22,7 @@ pub(crate) struct Process {
     pub(crate) generation: Generation,
     pub(crate) end_request: EndRequest,
     /// The worker's page of the scoreboard.
-    pub(crate) row: Page,
+    pub(crate) stats: Page,
     spawned: Moment,
     channel: ChannelState,
     outbox: Outbox,
@@ -33,7 +33,7 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct MasterSide {
     pub(crate) channel: Channel,
-    pub(crate) row: Page,
+    pub(crate) stats: Page,
 }
 
 record!(Process {
@@ -41,7 +41,7 @@ record!(Process {
     slot,
     generation,
     end_request,
-    row,
+    stats,
     spawned,
     channel,
     outbox,
@@ -89,13 +89,13 @@ record!(FinalMessages { cut, why });
 
 impl Process {
     pub(crate) fn new(pid: Pid, slot: Slot, generation: Generation, ours: MasterSide) -> Self {
-        let MasterSide { channel, row } = ours;
+        let MasterSide { channel, stats } = ours;
         Self {
             pid,
             slot,
             generation,
             end_request: EndRequest::None,
-            row,
+            stats,
             spawned: Moment(Instant::now()),
             channel: ChannelState::Open(channel),
             outbox: Outbox::default(),

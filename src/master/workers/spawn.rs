@@ -103,7 +103,7 @@ impl Master {
     ) -> Result<Process, NotSpawned> {
         self.ensure_listeners_of_worker(slot)
             .map_err(NotSpawned::Failed)?;
-        let row = Page::new()
+        let stats = Page::new()
             .map_err(|error| NotSpawned::Failed(Error::system("memfd_create(2)", error)))?;
         let (ours, theirs) = Channel::pair()
             .map_err(|error| NotSpawned::Failed(Error::system("socketpair(2)", error)))?;
@@ -115,7 +115,7 @@ impl Master {
             workers: self.workers.count,
             nesting: self.spawner.nesting,
             channel: theirs.as_raw_fd(),
-            row: row.number(),
+            stats: stats.number(),
             inbox: [inbox.sender(), inbox.receiver()].map(|end| end.as_raw_fd()),
             ticket_keys: self.secrets.as_ref().and_then(Secrets::keys_number),
             tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
@@ -159,7 +159,10 @@ impl Master {
         let pid = spawn(&mut command, inherit).map_err(|error| {
             NotSpawned::Failed(spawn_error(error, program, self.spawner.credentials))
         })?;
-        let ours = MasterSide { channel: ours, row };
+        let ours = MasterSide {
+            channel: ours,
+            stats,
+        };
         Ok(Process::new(pid, slot, generation, ours))
     }
 

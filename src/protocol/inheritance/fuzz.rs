@@ -19,7 +19,7 @@ fn markers() {
         assert_eq!(Marker::parse(&encoded).as_ref(), Some(&marker));
         let own = [
             Some(marker.channel),
-            Some(marker.row),
+            Some(marker.stats),
             marker.ticket_keys,
             marker.tls_files,
         ];

@@ -12,7 +12,7 @@ use super::*;
 use crate::address::{Address, Peer};
 use crate::http::http1::buffers::Buffers;
 use crate::http::{Closed, ConnectionInfo, Http, Request, reply};
-use crate::row::Row;
+use crate::stats::WorkerStats;
 
 /// A client that has said something, and waits, or says it again whenever it is listened to.
 struct Client {
@@ -82,7 +82,7 @@ impl AsyncWrite for Client {
 
 /// Polls its connection once. It waits, be it for others; what is left then?
 fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Buffers) -> T) -> T {
-    let registry = Rc::new(Registry::new(Http::new(), Row::own()));
+    let registry = Rc::new(Registry::new(Http::new(), WorkerStats::own()));
     let service = service_fn(async |request: Request| {
         let (head, _) = request.into_parts();
         reply(head).body(Empty::<Bytes>::new())
@@ -120,7 +120,7 @@ fn one_that_asks_on_and_on_lets_others_go_first() {
             is_patient: false,
         };
         let answered = poll_once(client, |registry, _| {
-            registry.counters.row().totals().responses[1]
+            registry.counters.stats().totals().responses[1]
         });
         assert_eq!(answered, 16, "{says:?}");
     }

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use super::*;
-use crate::row::Count;
+use crate::stats::Count;
 
 fn bytes_in(host: &Host) -> u64 {
-    host.server.registry.counters.row().count(Count::BytesIn)
+    host.server.registry.counters.stats().count(Count::BytesIn)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use super::*;
-use crate::row::Gauge;
+use crate::stats::Gauge;
 
 /// Notes its end.
 struct Working(Rc<RefCell<u32>>);
@@ -134,8 +134,8 @@ fn a_reset_ends_its_handler_alone() {
         drop(first);
         reaches(&ended, 1).await;
         assert_eq!(*ended.borrow(), 1);
-        let row = host.server.registry.counters.row();
-        assert_eq!(row.gauge(Gauge::Requests), 1);
+        let stats = host.server.registry.counters.stats();
+        assert_eq!(stats.gauge(Gauge::Requests), 1);
     });
 }
 

@@ -5,18 +5,18 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::http::Http2;
-use crate::row::{Count, Gauge};
+use crate::stats::{Count, Gauge};
 
 #[test]
 fn a_preface_begins_http2_wherever_it_is_split() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let row = host.server.registry.counters.row();
+        let stats = host.server.registry.counters.stats();
         for split in 1..PREFACE.len() {
             let mut client = host.connect().await;
-            let before = row.count(Count::BytesIn);
+            let before = stats.count(Count::BytesIn);
             client.send(&PREFACE[..split]).await;
-            while row.count(Count::BytesIn) < before + split as u64 {
+            while stats.count(Count::BytesIn) < before + split as u64 {
                 tokio::task::yield_now().await;
             }
             client.send(&PREFACE[split..]).await;
@@ -33,10 +33,10 @@ fn a_preface_begins_http2_wherever_it_is_split() {
 fn what_only_begins_like_a_preface_is_http1() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let row = host.server.registry.counters.row();
+        let stats = host.server.registry.counters.stats();
         let mut client = host.connect().await;
         client.send("PR").await;
-        while row.count(Count::BytesIn) < 2 {
+        while stats.count(Count::BytesIn) < 2 {
             tokio::task::yield_now().await;
         }
         client.send("OPFIND / HTTP/1.1\r\nhost: test\r\n\r\n").await;
@@ -114,8 +114,8 @@ fn a_body_comes_and_goes_whole() {
         let (status, received) = whole(answer).await.expect("an answer");
         assert_eq!(status, 200);
         assert!(received == sent, "{} bytes", received.len());
-        let row = host.server.registry.counters.row();
-        assert_eq!(row.gauge(Gauge::Requests), 0);
+        let stats = host.server.registry.counters.stats();
+        assert_eq!(stats.gauge(Gauge::Requests), 0);
     });
 }
 
@@ -136,17 +136,17 @@ fn requests_are_answered_as_they_are_done_and_counted() {
             }
         };
         let host = Host::start(options(), app).await;
-        let row = host.server.registry.counters.row();
+        let stats = host.server.registry.counters.stats();
         let mut client = Http2Client::connect(&host).await;
         let held = client.ask("/held").await;
         client.hello().await;
         let failed = whole(client.ask("/fail").await).await.expect("an answer");
         assert_eq!(failed.0, 500);
-        assert_eq!(row.gauge(Gauge::Requests), 1);
+        assert_eq!(stats.gauge(Gauge::Requests), 1);
         go.notify_one();
         assert_eq!(whole(held).await.expect("an answer").1, "hello");
-        assert_eq!(row.gauge(Gauge::Requests), 0);
-        assert_eq!(row.totals().responses, [0, 2, 0, 0, 1]);
+        assert_eq!(stats.gauge(Gauge::Requests), 0);
+        assert_eq!(stats.totals().responses, [0, 2, 0, 0, 1]);
         assert_eq!(host.server.connections(), 1);
     });
 }

@@ -80,7 +80,7 @@ impl AsyncWrite for Tcp {
 struct Peers {
     acceptor: Acceptor,
     client: ClientConfig,
-    row: Row,
+    stats: WorkerStats,
     client_certificate: CertificateDer<'static>,
 }
 
@@ -104,9 +104,9 @@ impl Peers {
         if let Some(auth) = auth {
             tls = tls.client_ca_pem(ca_certificate.pem()).client_auth(auth);
         }
-        let row = Row::own();
+        let stats = WorkerStats::own();
         let ring = Keyring::new(Key::of(1), Duration::ZERO);
-        let acceptor = tls.acceptor(&Http::new(), move || Some(ring.clone()), row.clone());
+        let acceptor = tls.acceptor(&Http::new(), move || Some(ring.clone()), stats.clone());
         let mut roots = RootCertStore::empty();
         roots.add(ca_certificate.der().clone()).expect("a CA");
         let (client_certificate, key) = signed("client");
@@ -128,7 +128,7 @@ impl Peers {
         Self {
             acceptor: acceptor.expect("the files are good"),
             client,
-            row,
+            stats,
             client_certificate,
         }
     }
@@ -179,7 +179,7 @@ impl Peers {
             Count::TlsResumed,
             Count::TlsHandshakeFailures,
         ]
-        .map(|count| self.row.count(count))
+        .map(|count| self.stats.count(count))
     }
 }
 
@@ -316,7 +316,7 @@ async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
         Ok::<_, io::Error>(http::Response::new(body))
     });
     let http = Http::new().linger(Duration::ZERO);
-    let server = crate::http::Server::new(http, Row::own());
+    let server = crate::http::Server::new(http, WorkerStats::own());
     let front = server.endpoint(service);
     let lives = async { tokio::join!(front.serve(one), front.serve(other)) };
     let ask = async {
@@ -370,7 +370,7 @@ async fn answers_before_one_that_breaks_off_are_whole() {
         };
         Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
     });
-    let server = crate::http::Server::new(Http::new(), Row::own());
+    let server = crate::http::Server::new(Http::new(), WorkerStats::own());
     let life = server.endpoint(service).serve(secure);
     let ask = async {
         let request = |path| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");

@@ -1,7 +1,7 @@
 //! What one worker tells about itself while it serves: how much it has done, and what it is at.
 //!
-//! A row is one page of counters. The worker writes its own row and the master reads all of them,
-//! by the scoreboard; a server without a master has a row of its own that nobody else sees. Every
+//! A page is one page of counters. The worker writes its own page and the master reads all of them,
+//! by the scoreboard; a server without a master has a page of its own that nobody else sees. Every
 //! word is an atomic, because two processes see it, and every access is relaxed, because no word
 //! guards another. Each word has one writer, so to count costs a load and a store.
 
@@ -19,10 +19,10 @@ pub(crate) use self::stopwatch::{Stopwatch, Timing};
 pub(crate) use self::totals::Sum;
 pub use self::totals::Totals;
 
-/// A row's words: one page of most machines, so that no two workers ever share a cache line.
+/// A page's words: one page of most machines, so that no two workers ever share a cache line.
 pub(crate) const WORDS: usize = 512;
 
-/// A row's memory.
+/// A page's memory.
 pub(crate) type Words = [AtomicU64; WORDS];
 
 /// Where the gauges begin. The line before says what layout this is.
@@ -38,9 +38,9 @@ const LATENCIES: usize = 64;
 const _: () = assert!(GAUGES + (Gauge::ConnectionsMax as usize) < COUNTS);
 const _: () = assert!(COUNTS_END <= LATENCIES && LATENCIES + latency::BUCKETS <= WORDS);
 
-/// A row to write to. Clones are the same row.
+/// A page to write to. Clones are the same page.
 #[derive(Clone, Debug)]
-pub(crate) struct Row(Memory);
+pub(crate) struct WorkerStats(Memory);
 
 #[derive(Clone, Debug)]
 enum Memory {
@@ -67,7 +67,7 @@ pub(crate) enum Count {
     ServerError,
     BytesIn,
     BytesOut,
-    /// As the two above, after an upgrade. See [`Row::add_shared`].
+    /// As the two above, after an upgrade. See [`WorkerStats::add_shared`].
     TunnelBytesIn,
     TunnelBytesOut,
     /// Panics of handlers and of response bodies.
@@ -127,13 +127,13 @@ pub(crate) enum State {
     Draining,
 }
 
-impl Row {
-    /// A row of the scoreboard.
+impl WorkerStats {
+    /// A page of the scoreboard.
     pub(crate) fn shared(words: &'static Words) -> Self {
         Self(Memory::Shared(words))
     }
 
-    /// A row for a server that has no scoreboard.
+    /// A page for a server that has no scoreboard.
     pub(crate) fn own() -> Self {
         Self(Memory::Own(Arc::new([const { AtomicU64::new(0) }; WORDS])))
     }
@@ -145,7 +145,7 @@ impl Row {
     }
 
     /// Counts `more`, from whichever thread: an upgraded stream may be moved to another, and an
-    /// accepted connection dropped there. It costs several times as much as [`Row::add`].
+    /// accepted connection dropped there. It costs several times as much as [`WorkerStats::add`].
     pub(crate) fn add_shared(&self, count: Count, more: u64) {
         self.count_word(count).fetch_add(more, Relaxed);
     }
@@ -167,13 +167,13 @@ impl Row {
     }
 
     /// One connection more, new here as [`Count::Connections`] or [`Count::TakenOver`] says. As
-    /// [`Row::add_shared`].
+    /// [`WorkerStats::add_shared`].
     pub(crate) fn connection_begins(&self, origin: Count) {
         self.add_shared(origin, 1);
         self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
     }
 
-    /// One connection fewer. As [`Row::add_shared`].
+    /// One connection fewer. As [`WorkerStats::add_shared`].
     pub(crate) fn connection_ends(&self) {
         self.gauge_word(Gauge::Connections).fetch_sub(1, Relaxed);
     }
@@ -200,11 +200,11 @@ impl Row {
         add(&self.words()[LATENCIES + latency::bucket(took)], requests);
     }
 
-    /// Of this row alone.
+    /// Of this page alone.
     #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Sum::new();
-        sum.add(RowView(self.words()));
+        sum.add(StatsView(self.words()));
         sum.totals()
     }
 
@@ -254,17 +254,17 @@ impl Count {
     ];
 }
 
-/// A row as the master sees it.
+/// A page as the master sees it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RowView<'a>(pub(crate) &'a Words);
+pub(crate) struct StatsView<'a>(pub(crate) &'a Words);
 
-impl RowView<'_> {
+impl StatsView<'_> {
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.0[GAUGES + gauge as usize].load(Relaxed)
     }
 
     /// Adds all that `ended`, whose worker is gone, has counted.
-    pub(crate) fn absorb(&self, ended: RowView<'_>) {
+    pub(crate) fn absorb(&self, ended: StatsView<'_>) {
         let counts = (COUNTS..COUNTS_END).chain(LATENCIES..LATENCIES + latency::BUCKETS);
         for at in counts {
             // A hostile worker writes any number. A sum that wrapped would fall.
@@ -289,24 +289,24 @@ mod tests {
 
     #[test]
     fn every_count_has_a_word_of_its_own() {
-        let row = Row::own();
+        let stats = WorkerStats::own();
         for (at, count) in Count::ALL.into_iter().enumerate() {
             assert_eq!(count as usize, at, "{count:?}");
-            row.add(count, at as u64 + 1);
+            stats.add(count, at as u64 + 1);
         }
         for (at, count) in Count::ALL.into_iter().enumerate() {
-            assert_eq!(row.count(count), at as u64 + 1, "{count:?}");
+            assert_eq!(stats.count(count), at as u64 + 1, "{count:?}");
         }
     }
 
     #[test]
     fn what_has_ended_is_not_below_zero() {
-        let row = Row::own();
-        row.request_ends(Timing::Untimed);
-        assert_eq!(row.gauge(Gauge::Requests), 0);
-        row.connection_begins(Count::Connections);
-        row.connection_ends();
-        assert_eq!(row.gauge(Gauge::Connections), 0);
-        assert_eq!(row.count(Count::Connections), 1);
+        let stats = WorkerStats::own();
+        stats.request_ends(Timing::Untimed);
+        assert_eq!(stats.gauge(Gauge::Requests), 0);
+        stats.connection_begins(Count::Connections);
+        stats.connection_ends();
+        assert_eq!(stats.gauge(Gauge::Connections), 0);
+        assert_eq!(stats.count(Count::Connections), 1);
     }
 }

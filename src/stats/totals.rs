@@ -1,10 +1,10 @@
-//! Sums over rows, for people and for metrics.
+//! Sums over pages, for people and for metrics.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, RowView, latency};
+use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, StatsView, latency};
 
 /// What all workers have done since the server started, the ones that are gone included. Told at
 /// its end, by [`Notice::Finished`](crate::Notice::Finished).
@@ -69,16 +69,16 @@ impl Sum {
         }
     }
 
-    pub(crate) fn add(&mut self, row: RowView<'_>) {
+    pub(crate) fn add(&mut self, stats: StatsView<'_>) {
         for (at, count) in self.counts.iter_mut().enumerate() {
-            // A hostile worker writes any number into its row.
-            *count = count.saturating_add(row.0[COUNTS + at].load(Relaxed));
+            // A hostile worker writes any number into its page.
+            *count = count.saturating_add(stats.0[COUNTS + at].load(Relaxed));
         }
         for bucket in 0..latency::BUCKETS {
-            let hits = row.0[LATENCIES + bucket].load(Relaxed);
+            let hits = stats.0[LATENCIES + bucket].load(Relaxed);
             self.latencies.add(bucket, hits);
         }
-        let stall = row.gauge(Gauge::LongestStallMillis);
+        let stall = stats.gauge(Gauge::LongestStallMillis);
         self.longest_stall_millis = self.longest_stall_millis.max(stall);
     }
 
