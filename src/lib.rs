@@ -101,12 +101,15 @@
 //! floor 3  http                 HTTP on one stream after the other
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id named policy | drain keyring pool proxy codec stats
+//! floor 0  address config error handle hooks id named policy | codec drain pool proxy |
+//!          keyring stats
 //! ```
 //!
-//! `codec` turns values into bytes and back, for what crosses from a master into its next image.
-//! `stats` is what one worker counts; `protocol` has the scoreboard, a page for each page. `keyring`
-//! is what TLS sessions are resumed by; `protocol` has the page in which all workers see it.
+//! `policy` has the words that users and the supervisor share, `named` the names of option values.
+//! `codec` turns values into bytes and back, for messages between processes and for the state that
+//! a master leaves to its next image. `stats` is what one worker counts; `protocol` has the
+//! scoreboard, with a page for each worker. `keyring` has the keys of TLS session tickets;
+//! `protocol` has the page in which all workers see them.
 //!
 //! What must stay true:
 //!

@@ -1,13 +1,13 @@
 //! The scoreboard: what workers count, in memory that the master reads.
 //!
-//! Each worker has a page of its own, its page, in a file of its own. The worker writes the page, and
-//! the master reads it. No worker has the page of another worker, or memory that the master relies
-//! on: the master knows by itself which page belongs to which worker. A hostile worker can write any
+//! Each worker has a page of its own, in a file of its own. The worker writes the page, and the
+//! master reads it. No worker has the page of another worker, or memory that the master relies on:
+//! the master knows by itself which page belongs to which worker. A hostile worker can write any
 //! number into its page, so the master clamps what it reads.
 //!
-//! In a reload two workers of a slot run at once, and more may drain. So a page belongs to a worker,
-//! not to a slot. When the master has reaped a process, it adds the page to a page that no worker
-//! has. The totals are that page and all pages, so they never fall.
+//! In a reload two workers of a slot run at once, and more may drain. So a page belongs to a
+//! worker, not to a slot. When the master has reaped a process, it adds the page to a page that no
+//! worker has. The totals are that page and all pages, so they never fall.
 //!
 //! An upgrade passes the descriptor of every page to the next image.
 

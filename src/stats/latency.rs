@@ -1,16 +1,16 @@
-//! How long requests take, in buckets whose width grows with the time: eight to each doubling from
-//! 1 µs to about a minute. A quantile is told as the middle of its bucket and so is off by at most
-//! 6.3 % of what it should be; the first buckets are a microsecond wide.
+//! How long requests take, in buckets whose width grows with the time: eight buckets for each
+//! doubling, from 1 µs to about a minute. A quantile is the middle of its bucket, so it is wrong by
+//! at most 6.3 %. The first buckets are one microsecond wide.
 
 use std::time::Duration;
 
-/// Buckets to a doubling, as a power of two.
+/// The number of buckets for each doubling, as a power of two.
 const FINENESS: u32 = 3;
 
-/// From here on, 2^26 µs or 67 s, all goes into one bucket.
+/// Everything from 2^26 µs (67 s) on goes into one bucket.
 const DOUBLINGS: u32 = 26;
 
-/// How many buckets there are: the last is for what is longer than all others hold.
+/// The number of buckets. The last one is for everything that is longer.
 pub(crate) const BUCKETS: usize = (((DOUBLINGS - FINENESS + 1) << FINENESS) + 1) as usize;
 
 /// The bucket of a duration.
@@ -25,7 +25,7 @@ pub(crate) fn bucket(took: Duration) -> usize {
         return BUCKETS - 1;
     }
     let above = doubling - FINENESS;
-    // The bits below the highest say which part of the doubling it is.
+    // The bits after the highest one are the part of the doubling.
     let part = (micros >> above) - fine;
     (((above + 1) as usize) << FINENESS) + part as usize
 }
@@ -39,7 +39,7 @@ fn floor(bucket: usize) -> u64 {
     }
 }
 
-/// How often each bucket was hit.
+/// The number of requests in each bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Latencies([u64; BUCKETS]);
 
@@ -52,7 +52,7 @@ impl Latencies {
         self.0[bucket] = self.0[bucket].saturating_add(hits);
     }
 
-    /// What `percent` of all requests did not exceed; zero if there were none.
+    /// The time that `percent` of all requests did not exceed; zero if there were no requests.
     pub(crate) fn quantile(&self, percent: u8) -> Duration {
         let all: u128 = self.0.iter().copied().map(u128::from).sum();
         let rank = (all * u128::from(percent)).div_ceil(100).max(1);
@@ -70,7 +70,7 @@ impl Latencies {
 fn middle(bucket: usize) -> Duration {
     let from = floor(bucket);
     if bucket == BUCKETS - 1 {
-        // There is no end to it, and so no middle.
+        // It has no end, and so no middle.
         return Duration::from_micros(from);
     }
     Duration::from_nanos((from + floor(bucket + 1)) * 500)

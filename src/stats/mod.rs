@@ -1,9 +1,9 @@
-//! What one worker tells about itself while it serves: how much it has done, and what it is at.
+//! What one worker counts while it serves, and its state.
 //!
-//! A page is one page of counters. The worker writes its own page and the master reads all of them,
-//! by the scoreboard; a server without a master has a page of its own that nobody else sees. Every
-//! word is an atomic, because two processes see it, and every access is relaxed, because no word
-//! guards another. Each word has one writer, so to count costs a load and a store.
+//! The counters fill one page. Each worker writes its own page, and the master reads the pages of
+//! all workers, by the scoreboard. A server without a master has a page that no other process sees.
+//! Every word is an atomic, because two processes see it, and every access is relaxed, because no
+//! word guards another. Each word has one writer, so to count costs a load and a store.
 
 mod latency;
 mod stopwatch;
@@ -19,16 +19,16 @@ pub(crate) use self::stopwatch::{Stopwatch, Timing};
 pub(crate) use self::totals::Sum;
 pub use self::totals::Totals;
 
-/// A page's words: one page of most machines, so that no two workers ever share a cache line.
+/// The words of a page. It is a page of most machines, so no two workers share a cache line.
 pub(crate) const WORDS: usize = 512;
 
-/// A page's memory.
+/// The memory of a page.
 pub(crate) type Words = [AtomicU64; WORDS];
 
-/// Where the gauges begin. The line before says what layout this is.
+/// Where the gauges begin. The words before them say which layout this is.
 pub(crate) const GAUGES: usize = 8;
 
-/// Where the counts begin, and where they end: there is room for as many again.
+/// Where the counts begin and end. There is room for as many again.
 const COUNTS: usize = 16;
 const COUNTS_END: usize = COUNTS + Count::ALL.len();
 
@@ -38,19 +38,19 @@ const LATENCIES: usize = 64;
 const _: () = assert!(GAUGES + (Gauge::ConnectionsMax as usize) < COUNTS);
 const _: () = assert!(COUNTS_END <= LATENCIES && LATENCIES + latency::BUCKETS <= WORDS);
 
-/// A page to write to. Clones are the same page.
+/// The counters of a worker, to write to. Clones have the same page.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerStats(Memory);
 
 #[derive(Clone, Debug)]
 enum Memory {
-    /// The scoreboard's. Mapped until the process ends.
+    /// A page of the scoreboard, mapped until the process ends.
     Shared(&'static Words),
-    /// Nobody else's.
+    /// Memory that no other process sees.
     Own(Arc<Words>),
 }
 
-/// What only grows. The discriminants are part of the scoreboard's layout.
+/// A number that only grows. The discriminants are part of the layout of the scoreboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Count {
@@ -58,8 +58,8 @@ pub(crate) enum Count {
     Connections,
     /// Requests whose head was complete and well-formed.
     Requests,
-    /// Responses 1xx, 2xx, 3xx, 4xx and 5xx, of handlers and in their stead; and those of HTTP/1 to
-    /// what is no head and so no request.
+    /// Responses 1xx, 2xx, 3xx, 4xx and 5xx, of handlers and of the server itself; in HTTP/1 also
+    /// the responses to bytes that are no head and so no request.
     Informational,
     Success,
     Redirection,
@@ -67,58 +67,58 @@ pub(crate) enum Count {
     ServerError,
     BytesIn,
     BytesOut,
-    /// As the two above, after an upgrade. See [`WorkerStats::add_shared`].
+    /// The same after an upgrade to another protocol. See [`WorkerStats::add_shared`].
     TunnelBytesIn,
     TunnelBytesOut,
     /// Panics of handlers and of response bodies.
     Panics,
-    /// Responses whose body failed midway, so that the connection was aborted.
+    /// Responses whose body failed before its end, so that the connection was aborted.
     BrokenResponses,
-    /// Heads that did not come in time, or connections that never said a word.
+    /// Heads that did not arrive in time, and connections that sent nothing.
     HeaderTimeouts,
-    /// Request bodies that stopped coming.
+    /// Request bodies of which no more arrived.
     BodyTimeouts,
-    /// Clients that stopped reading.
+    /// Clients that accepted no more of a response.
     WriteTimeouts,
-    /// Connections closed for having nothing to say.
+    /// Connections that were closed because they were idle.
     IdleTimeouts,
-    /// Connections that were still live when time was up.
+    /// Connections that were still open at the drain timeout.
     Cut,
-    /// TLS handshakes that came to their end, and those of them that resumed a session.
+    /// TLS handshakes that succeeded, and those of them that resumed a session.
     TlsHandshakes,
     TlsResumed,
-    /// TLS handshakes that failed, for whatever the client said. One that takes too long is a
-    /// header timeout, and one without a word is none.
+    /// TLS handshakes that failed because of what the client sent. A handshake that takes too long
+    /// counts as a header timeout, and one in which the client sends nothing does not count.
     TlsHandshakeFailures,
-    /// Connections that went to another worker, and those that came from one.
+    /// Connections that were handed over to another worker, and that came from another worker.
     HandedOver,
     TakenOver,
-    /// Connections that were ended for their age, or for the number of their requests.
+    /// Connections that were ended because of their age or of the number of their requests.
     Spent,
-    /// Upgraded connections that a drain has ended after their grace.
+    /// Upgraded connections that a drain has cut after their grace time.
     UpgradesCut,
 }
 
-/// What goes up and down, or is of now.
+/// A number that rises and falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Gauge {
     Pid,
     State,
     Connections,
-    /// Requests that were begun and are not answered to their end.
+    /// Requests that have begun and whose response is not finished.
     Requests,
-    /// How late the event loop has been at the most.
+    /// The longest delay of the event loop.
     LongestStallMillis,
-    /// When the event loop last went round, on the monotonic clock.
+    /// When the event loop last ran, on the monotonic clock.
     HeartbeatMillis,
-    /// Connections that are served, being not at rest.
+    /// Connections that are served and are not idle.
     Served,
-    /// As many connections as the worker may have open.
+    /// How many connections the worker may have open.
     ConnectionsMax,
 }
 
-/// What a worker is at.
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum State {
@@ -128,24 +128,25 @@ pub(crate) enum State {
 }
 
 impl WorkerStats {
-    /// A page of the scoreboard.
+    /// The counters in a page of the scoreboard.
     pub(crate) fn shared(words: &'static Words) -> Self {
         Self(Memory::Shared(words))
     }
 
-    /// A page for a server that has no scoreboard.
+    /// The counters of a server that has no scoreboard.
     pub(crate) fn own() -> Self {
         Self(Memory::Own(Arc::new([const { AtomicU64::new(0) }; WORDS])))
     }
 
-    /// Counts `more`. For the one thread of the worker alone.
+    /// Adds `more` to a count. Only the thread of the worker may call it.
     #[inline]
     pub(crate) fn add(&self, count: Count, more: u64) {
         add(self.count_word(count), more);
     }
 
-    /// Counts `more`, from whichever thread: an upgraded stream may be moved to another, and an
-    /// accepted connection dropped there. It costs several times as much as [`WorkerStats::add`].
+    /// Adds `more` to a count, on any thread: an upgraded stream may move to another thread, and an
+    /// accepted connection may be dropped there. It costs several times as much as
+    /// [`WorkerStats::add`].
     pub(crate) fn add_shared(&self, count: Count, more: u64) {
         self.count_word(count).fetch_add(more, Relaxed);
     }
@@ -166,26 +167,26 @@ impl WorkerStats {
         self.gauge_word(gauge).load(Relaxed)
     }
 
-    /// One connection more, new here as [`Count::Connections`] or [`Count::TakenOver`] says. As
+    /// A connection begins. `origin` is [`Count::Connections`] or [`Count::TakenOver`]. As
     /// [`WorkerStats::add_shared`].
     pub(crate) fn connection_begins(&self, origin: Count) {
         self.add_shared(origin, 1);
         self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
     }
 
-    /// One connection fewer. As [`WorkerStats::add_shared`].
+    /// A connection ends. As [`WorkerStats::add_shared`].
     pub(crate) fn connection_ends(&self) {
         self.gauge_word(Gauge::Connections).fetch_sub(1, Relaxed);
     }
 
-    /// One request more.
+    /// A request begins.
     #[inline]
     pub(crate) fn request_begins(&self) {
         self.add(Count::Requests, 1);
         add(self.gauge_word(Gauge::Requests), 1);
     }
 
-    /// One request fewer.
+    /// A request ends.
     #[inline]
     pub(crate) fn request_ends(&self, timing: Timing) {
         let word = self.gauge_word(Gauge::Requests);
@@ -195,12 +196,12 @@ impl WorkerStats {
         }
     }
 
-    /// So many requests took so long.
+    /// Counts the time that so many requests took.
     pub(crate) fn note_latency(&self, took: Duration, requests: u64) {
         add(&self.words()[LATENCIES + latency::bucket(took)], requests);
     }
 
-    /// Of this page alone.
+    /// The totals of this page alone.
     #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Sum::new();
@@ -254,7 +255,7 @@ impl Count {
     ];
 }
 
-/// A page as the master sees it.
+/// The counters of a worker, as the master sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatsView<'a>(pub(crate) &'a Words);
 
@@ -263,11 +264,11 @@ impl StatsView<'_> {
         self.0[GAUGES + gauge as usize].load(Relaxed)
     }
 
-    /// Adds all that `ended`, whose worker is gone, has counted.
+    /// Adds the counts of `ended`, whose worker has exited.
     pub(crate) fn absorb(&self, ended: StatsView<'_>) {
         let counts = (COUNTS..COUNTS_END).chain(LATENCIES..LATENCIES + latency::BUCKETS);
         for at in counts {
-            // A hostile worker writes any number. A sum that wrapped would fall.
+            // A hostile worker may write any number. A sum that wraps would fall.
             let sum = self.0[at].load(Relaxed);
             self.0[at].store(sum.saturating_add(ended.0[at].load(Relaxed)), Relaxed);
         }
@@ -279,7 +280,7 @@ impl StatsView<'_> {
 
 #[inline]
 fn add(word: &AtomicU64, more: u64) {
-    // It wraps after centuries; an overflow check would only cost.
+    // It wraps after centuries, so an overflow check would only cost time.
     word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_ended_is_not_below_zero() {
+    fn a_gauge_does_not_fall_below_zero() {
         let stats = WorkerStats::own();
         stats.request_ends(Timing::Untimed);
         assert_eq!(stats.gauge(Gauge::Requests), 0);

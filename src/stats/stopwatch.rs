@@ -1,18 +1,17 @@
 //! Which requests are timed.
 //!
-//! To read the clock twice for a request would cost several times what all the rest of the counting
-//! does (the figures are in `benches/scoreboard.rs`). So it is done for every request while there
-//! are few, when it does not matter, and for one in [`SAMPLED`] when there are many; such a one
-//! then counts as that many.
+//! To read the clock twice for each request would cost several times as much as all other counting
+//! (the figures are in `benches/scoreboard.rs`). So every request is timed while there are few, and
+//! one in [`SAMPLED`] while there are many. A sampled request counts as [`SAMPLED`] requests.
 
 use std::cell::Cell;
 use std::time::Instant;
 
-/// How many requests are timed in each tick of whoever counts, before only samples are. They cost
-/// some microseconds.
+/// How many requests are timed in each tick of the coarse clock, before only samples are timed.
+/// They cost some microseconds.
 const TIMED_PER_TICK: u32 = 64;
 
-/// Of the requests beyond, one in so many is timed. A power of two.
+/// One in so many of the further requests is timed. A power of two.
 const SAMPLED: u64 = 16;
 
 /// When a request began, if it is timed.
@@ -35,12 +34,12 @@ impl Stopwatch {
         Self {
             tick: Cell::new(0),
             timed: Cell::new(0),
-            // Any will do: what matters is that no pattern of requests meets a pattern of draws.
+            // Any seed will do. A pattern of requests must not meet a pattern of draws.
             seed: Cell::new(0x9E37_79B9_7F4A_7C15),
         }
     }
 
-    /// A request begins in this tick of a coarse clock.
+    /// A request begins in this tick of the coarse clock.
     #[inline]
     pub(crate) fn start(&self, tick: u64) -> Timing {
         match self.draw(tick) {
@@ -52,7 +51,7 @@ impl Stopwatch {
         }
     }
 
-    /// For how many requests this one stands; 0 if it is not timed.
+    /// How many requests this one counts for; 0 if it is not timed.
     fn draw(&self, tick: u64) -> u64 {
         if self.tick.replace(tick) != tick {
             self.timed.set(0);
@@ -61,7 +60,7 @@ impl Stopwatch {
             self.timed.set(self.timed.get() + 1);
             return 1;
         }
-        // A linear congruential generator, whose high bits are good enough for this.
+        // A linear congruential generator. Its high bits are good enough for this.
         let seed = self
             .seed
             .get()

@@ -1,4 +1,4 @@
-//! Sums over pages, for people and for metrics.
+//! The sums of all pages.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, StatsView, latency};
 
-/// What all workers have done since the server started, the ones that are gone included. Told at
-/// its end, by [`Notice::Finished`](crate::Notice::Finished).
+/// What all workers have done since the server started, also those that have exited. The notice
+/// [`Finished`](crate::Notice::Finished) has them.
 ///
-/// Requests, answers and bytes are those of [`Prefork::serve`](crate::Prefork::serve): what another
-/// server does with the connections it gets from [`Prefork::run`](crate::Prefork::run) is not seen.
+/// Requests, responses and bytes are those of [`Prefork::serve`](crate::Prefork::serve). What
+/// another server does with the connections of [`Prefork::run`](crate::Prefork::run) is not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
@@ -18,9 +19,10 @@ pub struct Totals {
     pub connections: u64,
     /// Requests whose head was complete and well-formed.
     pub requests: u64,
-    /// Answers by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
-    /// Those of handlers, ours in their stead, and what a client of HTTP/1 gets for bytes that are
-    /// no request (400, 408, 414, 431): of answers there may be more than of requests.
+    /// Responses by the first digit of their status: `responses[0]` is 1xx, `responses[4]` is 5xx.
+    /// They are those of handlers and those of the server itself. In HTTP/1 they include the
+    /// responses to bytes that are no request (400, 408, 414, 431), so there may be more responses
+    /// than requests.
     pub responses: [u64; 5],
     /// Bytes that were read from clients.
     pub bytes_in: u64,
@@ -28,31 +30,34 @@ pub struct Totals {
     pub bytes_out: u64,
     /// Panics of handlers and of response bodies.
     pub panics: u64,
-    /// Requests and connections that ended because a client took too long, for whatever.
+    /// Requests and connections that a timeout ended.
     pub timeouts: u64,
-    /// TLS handshakes that came to their end, those that resumed a session included.
+    /// TLS handshakes that succeeded, also those that resumed a session.
     pub tls_handshakes: u64,
     /// TLS handshakes that resumed a session.
     pub tls_resumed: u64,
-    /// TLS handshakes that failed, for whatever the client said; HTTP without TLS is one too. One
-    /// that takes too long is a timeout, and one without a word is none.
+    /// TLS handshakes that failed because of what the client sent, for example HTTP without TLS. A
+    /// handshake that takes too long counts as a timeout, and one in which the client sends nothing
+    /// does not count.
     pub tls_handshake_failures: u64,
-    /// What half of the requests took at most, from the end of the head to the end of the answer.
-    /// Within 7 %; under load one request in sixteen is timed.
+    /// Half of the requests took at most this long, from the end of the head to the end of the
+    /// response. It is right within 7 %; under load one request in sixteen is timed.
     pub latency_p50: Duration,
-    /// As `latency_p50`, for 99 of 100.
+    /// As `latency_p50`, for 99 of 100 requests.
     pub latency_p99: Duration,
-    /// Connections that went from one worker to another; `connections` has each of them once.
+    /// How often a connection went from one worker to another. `connections` counts each connection
+    /// once.
     pub handed_over: u64,
-    /// Upgraded connections that a drain has ended after
-    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace). What is open at the drain timeout is
-    /// not among them: [`Notice::WorkerExited`](crate::Notice::WorkerExited) tells it.
+    /// Upgraded connections that a drain has cut after
+    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace). It does not include connections that
+    /// are open at the drain timeout, which [`Notice::WorkerExited`](crate::Notice::WorkerExited)
+    /// counts.
     pub upgrades_cut: u64,
-    /// The longest time that a worker's event loop could not go round, within 0.1 s.
+    /// The longest time for which the event loop of a worker stood still, within 0.1 s.
     pub longest_stall: Duration,
 }
 
-/// A sum in the making.
+/// Adds up the pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Sum {
     counts: [u64; Count::ALL.len()],
@@ -71,7 +76,7 @@ impl Sum {
 
     pub(crate) fn add(&mut self, stats: StatsView<'_>) {
         for (at, count) in self.counts.iter_mut().enumerate() {
-            // A hostile worker writes any number into its page.
+            // A hostile worker may write any number into its page.
             *count = count.saturating_add(stats.0[COUNTS + at].load(Relaxed));
         }
         for bucket in 0..latency::BUCKETS {
@@ -124,7 +129,7 @@ impl Sum {
 }
 
 impl fmt::Display for Totals {
-    /// On one line: what a person wants to see when a server has ended.
+    /// One line for the log when a server has ended.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             connections,
@@ -136,7 +141,7 @@ impl fmt::Display for Totals {
         write!(
             f,
             "{requests} requests on {connections} connections, {bytes_out} bytes sent, \
-             {server_errors} answers 5xx"
+             {server_errors} responses 5xx"
         )
     }
 }
