@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 
-use crate::codec::{Malformed, Reader, Record, Writer};
+use crate::codec::{self, Malformed, Reader, Record, Writer, record};
 use crate::drain::Idle;
 use crate::handle::Command;
 use crate::id::Slot;
@@ -26,8 +26,11 @@ pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 /// and an inbox.
 pub(crate) const ADDRESSES_MAX: usize = fds::MESSAGE_FDS_MAX - 1;
 
-/// The longest message. Longer error texts are cut.
+/// The longest message.
 const LEN_MAX: usize = 1024;
+
+/// The longest error text in a message, which is cut: beside it are a tag and its length.
+const WHY_MAX: usize = LEN_MAX - size_of::<u8>() - size_of::<u32>();
 
 /// One side of a channel. Clones are the same side, which closes when the last one is dropped.
 #[derive(Clone, Debug)]
@@ -258,45 +261,31 @@ fn with_number(tag: u8, number: u16) -> Vec<u8> {
     vec![tag, low, high]
 }
 
+record!(enum ToMaster {
+    b'S' = Spent,
+    b'L' = Leaving,
+    b'R' = Ready(versions),
+    b'D' = Drained { cut },
+    b'F' = Failed(why),
+    b'N' = NotAdopted(slot),
+    b'C' = Asked(command),
+});
+
 impl ToMaster {
     fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Spent => vec![b'S'],
-            Self::Leaving => vec![b'L'],
-            Self::Ready(versions) => {
-                let mut writer = Writer::default();
-                b'R'.put(&mut writer);
-                versions.put(&mut writer);
-                writer.finish().0
-            }
-            Self::Drained { cut } => [&[b'D'][..], &cut.to_le_bytes()].concat(),
-            Self::Failed(why) => {
-                let end = why.floor_char_boundary(LEN_MAX - 1);
-                [b"F", &why.as_bytes()[..end]].concat()
-            }
-            Self::NotAdopted(slot) => with_number(b'N', slot.0),
-            Self::Asked(command) => [&[b'C'][..], &command.encode()].concat(),
-        }
+        let Self::Failed(why) = self else {
+            return codec::to_bytes(self);
+        };
+        let end = why.floor_char_boundary(WHY_MAX);
+        codec::to_bytes(&Self::Failed(why[..end].to_owned()))
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&tag, rest) = bytes.split_first()?;
-        match tag {
-            b'S' if rest.is_empty() => Some(Self::Spent),
-            b'L' if rest.is_empty() => Some(Self::Leaving),
-            b'R' if rest.is_empty() => Some(Self::Ready(Versions::NONE)),
+        match bytes {
+            b"R" => Some(Self::Ready(Versions::NONE)),
             // A later image may send more, which is for later masters.
-            b'R' => Versions::take(&mut Reader::new(rest)).ok().map(Self::Ready),
-            b'D' => Some(Self::Drained {
-                cut: u32::from_le_bytes(rest.try_into().ok()?),
-            }),
-            b'F' => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
-            b'N' => {
-                let slot = u16::from_le_bytes(rest.try_into().ok()?);
-                Some(Self::NotAdopted(Slot(slot)))
-            }
-            b'C' => Command::decode(rest).map(Self::Asked),
-            _ => None,
+            [b'R', ..] => Self::take(&mut Reader::new(bytes)).ok(),
+            _ => codec::from_bytes(bytes).ok(),
         }
     }
 }
@@ -454,7 +443,7 @@ mod tests {
             panic!("a reason")
         };
         assert!(
-            why.chars().all(|c| c == 'é') && why.len() > LEN_MAX - 4,
+            why.chars().all(|c| c == 'é') && why.len() > WHY_MAX - 4,
             "{}",
             why.len()
         );
