@@ -191,7 +191,8 @@ impl Master {
         })
     }
 
-    /// The image before this one has told the service manager and its handles of the start.
+    /// Tells the handles of this image, and the report to the service manager, that the server
+    /// serves.
     fn resume_observers(&mut self) {
         let addresses = self.listeners.addresses();
         self.commands.handle.set_serving(&addresses);

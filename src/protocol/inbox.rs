@@ -262,11 +262,11 @@ mod tests {
             sender.send(&ours, &note(b"ab")).expect("room");
             sender.send(&ours, &note(b"")).expect("room");
             drop(ours);
-            let (first, told) = receiver.take().expect("no error").expect("one");
-            assert_eq!(told, note(b"ab"));
+            let (first, received) = receiver.take().expect("no error").expect("one");
+            assert_eq!(received, note(b"ab"));
             drop(first);
-            let (second, told) = receiver.take().expect("no error").expect("another");
-            assert_eq!(told, note(b""));
+            let (second, received) = receiver.take().expect("no error").expect("another");
+            assert_eq!(received, note(b""));
             assert!(receiver.take().expect("no error").is_none());
             theirs.set_nonblocking(true).expect("a socket");
             let open = std::io::Read::read(&mut &theirs, &mut [0]).expect_err("nothing to read");
@@ -289,8 +289,8 @@ mod tests {
             fds::send(&sender.0, &note(b"").encode(), &[]).expect("room");
             sender.send(&theirs, &note(b"x")).expect("room");
             drop(ours);
-            let (_connection, told) = receiver.take().expect("no error").expect("the last");
-            assert_eq!(told, note(b"x"));
+            let (_connection, received) = receiver.take().expect("no error").expect("the last");
+            assert_eq!(received, note(b"x"));
             let ended = std::io::Read::read(&mut &theirs, &mut [0]);
             assert_eq!(ended.expect("nobody has the other end"), 0);
         });
@@ -312,8 +312,8 @@ mod tests {
                 local: format!("unix:/{}", "p".repeat(106)).parse().expect("valid"),
             };
             sender.send(&ours, &longest).expect("it fits");
-            let (_, told) = receiver.take().expect("no error").expect("one");
-            assert_eq!(told, longest);
+            let (_, received) = receiver.take().expect("no error").expect("one");
+            assert_eq!(received, longest);
             let full = (0..10_000).find_map(|count| {
                 let error = sender.send(&ours, &note(b"")).err()?;
                 Some((count, error.kind()))

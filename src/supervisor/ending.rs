@@ -114,8 +114,8 @@ impl Supervisor {
         // The workers that were to take over their connections drain now as well.
         let leaving = self.entries.iter().flat_map(|entry| &entry.leaving);
         let drains = leaving.chain(&self.canary).filter(|it| it.is_draining());
-        let told = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
-        self.actions.extend(told);
+        let again = drains.map(|worker| Action::Drain(worker.id, Idle::Close));
+        self.actions.extend(again);
         for slot in self.slots() {
             self.vacate(slot);
         }

@@ -58,7 +58,7 @@ impl Before {
         }
         assert!(
             self.servers == 0 || servers(&supervisor.entries) > 0,
-            "7: the last worker that served was told to leave: {supervisor:#?}"
+            "7: the last worker that served was asked to leave: {supervisor:#?}"
         );
         if matches!(self.phase, Phase::Reloading { .. }) && self.cause == Cause::Other {
             assert!(

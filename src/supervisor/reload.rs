@@ -21,8 +21,8 @@ impl Supervisor {
         }
     }
 
-    /// A refused reload is told as begun and abandoned, so that those who wait for its end
-    /// are notified. A reload that runs goes on.
+    /// Notifies that a reload has started and was abandoned, so that hooks that wait for its end
+    /// get one. A reload that runs goes on.
     pub(super) fn reload_refused(&mut self) {
         if self.is_draining() {
             return;

@@ -1,4 +1,4 @@
-//! The supervisor's clock face: it is told the time and never asks for it.
+//! The supervisor's time. The master passes it in; the supervisor reads no clock.
 
 use std::fmt;
 use std::ops::Add;

@@ -166,10 +166,10 @@ fn a_spawn_that_is_still_queued_is_removed_at_the_end() {
     let mut machine = Supervisor::new(Policy::default(), Time::ZERO);
     machine.handle(Event::Stop(Stop::Drain), Time::ZERO);
     let actions: Vec<_> = std::iter::from_fn(|| machine.next_action()).collect();
-    let told = Action::Notify(Change::Draining);
+    let notified = Action::Notify(Change::Draining);
     assert_eq!(
         actions,
-        [told, Action::CloseListeners, finish(Outcome::Drained)]
+        [notified, Action::CloseListeners, finish(Outcome::Drained)]
     );
 }
 
