@@ -1,12 +1,12 @@
-//! What the master does at times of its own, and when. The only place that says when the loop wakes
-//! though nothing has happened. All times are of the monotonic clock.
+//! The tasks that the master does at set times. Only this file decides when the loop wakes if
+//! nothing happens. All times are of the monotonic clock.
 
 use std::time::Duration;
 
 use crate::master::Master;
 use crate::sys::clock;
 
-/// What is done when its time has come.
+/// A task of the master, which is done when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
     /// Reports to the service manager's watchdog.

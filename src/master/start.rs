@@ -1,0 +1,135 @@
+//! The start of a master: checks and opens everything before the first worker is spawned.
+
+use std::num::NonZeroU16;
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::master::clock::Clock;
+use crate::master::commands::Commands;
+use crate::master::failures::Failures;
+use crate::master::init::{Inherited, Init};
+use crate::master::listeners::{ListenerWatch, Listeners};
+use crate::master::observers::Observers;
+use crate::master::observers::announce::Announcer;
+use crate::master::pid_file::PidFile;
+use crate::master::tls::Secrets;
+use crate::master::upgrade::{Program, Upgrade};
+use crate::master::workers::Workers;
+use crate::master::workers::spawn::Spawner;
+use crate::master::{Master, Setup, balance, hang};
+use crate::protocol::inheritance::ProcessRole;
+use crate::protocol::scoreboard::Scoreboard;
+use crate::supervisor::{self, Event, Policy, Supervisor, Time};
+use crate::sys::credentials::{self, Credentials};
+use crate::sys::limits;
+use crate::sys::signals::Signals;
+
+/// The user and group of the workers, or why workers cannot run as them.
+pub(super) fn choose_credentials(config: &mut Config) -> Result<Option<Credentials>, String> {
+    let credentials = Credentials::choose(config.user.as_deref(), config.group.as_deref());
+    if let Ok(Some(credentials)) = &credentials {
+        config.unix_group = Some(credentials.group());
+    }
+    credentials
+}
+
+pub(super) fn begin(
+    setup: Setup,
+    credentials: Result<Option<Credentials>, String>,
+    nesting: u8,
+) -> Result<Master, Error> {
+    if !ProcessRole::may_nest(nesting) {
+        return Err(Error::Config(
+            "servers started by workers of servers, too many levels deep: does the app start its \
+             own program?"
+                .into(),
+        ));
+    }
+    let Setup {
+        config,
+        workers,
+        tls,
+        hooks,
+        handle,
+        commands,
+    } = setup;
+    // First, because a descriptor that is opened before might get the number of an inherited one.
+    let mut inherited = Inherited::take()?;
+    let credentials = credentials.map_err(Error::Config)?;
+    let secrets = tls.map(Secrets::new).transpose()?;
+    let announcer = config.announce_fd.map(announcer).transpose()?;
+    warn_of_root(&config);
+    limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
+    let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
+    let mut init = Init::of_this_process();
+    init.forget(&inherited.give_up_all_but(&config.addresses));
+    let listeners = Listeners::open(&config, workers, inherited)?;
+    init.store(&listeners);
+    let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
+    let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
+    let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
+    let mut master = Master {
+        supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
+        clock: Clock::starting_at(Time::ZERO),
+        signals,
+        commands: Commands::new(handle, commands, &config),
+        listeners,
+        listener_watch: ListenerWatch::default(),
+        workers: Workers::new(slots.get(), scoreboard),
+        spawner: Spawner {
+            nesting,
+            credentials,
+        },
+        upgrade: Upgrade::of(Program::of_this_process()),
+        failures: Failures::default(),
+        observers: Observers {
+            hooks,
+            announcer,
+            init,
+        },
+        next_balance: balance::first_look(&config, secrets.as_ref()),
+        secrets,
+        hang: hang::from_config(&config),
+        pid_file,
+    };
+    if slots > workers {
+        // An earlier master had more slots. Their listeners stay, and the other slots adopt them.
+        master.handle_event(Event::Resize(workers));
+    }
+    Ok(master)
+}
+
+fn announcer(fd: RawFd) -> Result<Announcer, Error> {
+    Announcer::new(fd)
+        .map_err(|error| Error::Config(format!("cannot announce on descriptor {fd}: {error}")))
+}
+
+fn pid_file(path: &Path) -> Result<PidFile, Error> {
+    PidFile::write(path).map_err(|error| {
+        let path = path.display();
+        Error::Config(format!("cannot write the pid file {path}: {error}"))
+    })
+}
+
+pub(super) fn warn_of_root(config: &Config) {
+    if credentials::is_root() && config.user.is_none() {
+        tracing::warn!(
+            "Workers run as root. Pass --user NAME to drop privileges, or --user root to confirm."
+        );
+    }
+}
+
+pub(super) fn policy(config: &Config, workers: NonZeroU16) -> Policy {
+    Policy {
+        workers,
+        drain_timeout: config.drain_timeout,
+        ready_timeout: config.ready_timeout,
+        crash_limit: config.crash_limit,
+        backoff: config.backoff,
+        reload_batch: config.reload_batch,
+        seed: u64::from(std::process::id()),
+        ..Policy::default()
+    }
+}
