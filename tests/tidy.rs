@@ -60,7 +60,8 @@ const BESIDE: &[(&str, &str)] = &[
 ];
 
 /// Imports that a floor allows and the house does not: the pure room knows only what things are
-/// called; HTTP knows nothing of processes; master and worker meet only in the protocol.
+/// called; HTTP knows nothing of processes; master and worker meet only in the protocol; the
+/// builder only calls master and worker.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("supervisor", "config"),
     ("supervisor", "error"),

@@ -252,8 +252,8 @@ where
 {
     let name = format!("worker {} gen {}", marker.slot, marker.generation);
     spawn::set_name(&CString::new(name).expect("digits and letters hold no NUL"));
-    let life = AssertUnwindSafe(|| serve_master(setup, marker, app));
-    std::process::exit(catch_unwind(life).unwrap_or(EXIT_PANICKED))
+    let run = AssertUnwindSafe(|| run_with_master(setup, marker, app));
+    std::process::exit(catch_unwind(run).unwrap_or(EXIT_PANICKED))
 }
 
 /// Reports to the master that the settings are wrong, and exits the process.
@@ -267,7 +267,7 @@ pub(crate) fn refuse(marker: Marker, error: Error) -> ! {
     std::process::exit(EXIT_NOT_READY)
 }
 
-fn serve_master<A>(setup: Setup, marker: Marker, app: A) -> i32
+fn run_with_master<A>(setup: Setup, marker: Marker, app: A) -> i32
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
@@ -280,7 +280,7 @@ where
     let inheritance = match marker.take() {
         Ok(inheritance) => inheritance,
         Err(error) => {
-            tracing::error!(%error, "cannot take what the master has left");
+            tracing::error!(%error, "cannot take the inherited descriptors");
             return EXIT_NOT_READY;
         }
     };
