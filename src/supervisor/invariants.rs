@@ -1,4 +1,9 @@
 //! What must be true after every event, whatever the event was. Asserted in test and debug builds.
+//!
+//! `tests/watch.rs` is a second check, because each finds what the other cannot. This one sees the
+//! state, so it finds an inconsistent state at the event that makes it, before an action is wrong.
+//! It cannot find a state that is consistent but wrong, such as a worker that the supervisor has
+//! forgotten. The other one sees only events and actions, and finds that.
 
 use std::collections::BTreeSet;
 

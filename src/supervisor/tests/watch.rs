@@ -1,4 +1,7 @@
 //! Checks what a machine does only by its events and actions, without its state.
+//!
+//! It keeps its own record of the workers, so a mistake in the supervisor's state cannot hide from
+//! it. `invariants.rs` checks the state itself, and says why there are two checks.
 
 mod events;
 mod settled;
