@@ -56,7 +56,7 @@ impl Master {
     fn on_message(&mut self, worker: WorkerId, message: ToMaster) {
         match message {
             ToMaster::Ready(reads) => self.on_ready(worker, reads),
-            ToMaster::Spent => self.handle_event(Event::Spent(worker)),
+            ToMaster::Recycle => self.handle_event(Event::Recycle(worker)),
             ToMaster::Leaving => self.handle_event(Event::Leaving(worker)),
             ToMaster::Asked(command) => self.on_request(worker, command),
             ToMaster::NotAdopted(slot) => {

@@ -21,7 +21,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, balance, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::supervisor::{self, Event, Policy, Supervisor, Time};
+use crate::supervisor::{Event, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
 use crate::sys::signals::Signals;

@@ -84,7 +84,7 @@ pub(crate) enum ToWorkerRef<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ToMaster {
     /// The worker has served its share and asks to be replaced.
-    Spent,
+    Recycle,
     /// The worker got a signal that was not from the master. It drains, and accepts no more.
     Leaving,
     /// The worker accepts connections. A master of its image reads these versions of a state.
@@ -262,7 +262,7 @@ fn with_number(tag: u8, number: u16) -> Vec<u8> {
 }
 
 record!(enum ToMaster {
-    b'S' = Spent,
+    b'S' = Recycle,
     b'L' = Leaving,
     b'R' = Ready(versions),
     b'D' = Drained { cut },
@@ -314,7 +314,7 @@ mod tests {
     fn messages_of_a_worker_arrive() {
         let (master, worker) = Channel::pair().expect("a pair");
         let sent = [
-            ToMaster::Spent,
+            ToMaster::Recycle,
             ToMaster::Leaving,
             ToMaster::Ready(Versions::OURS),
             ToMaster::Drained { cut: 70_000 },

@@ -41,7 +41,7 @@ pub(crate) enum Event {
     /// The worker's event loop stands still although work is waiting for it.
     Hung(WorkerId),
     /// The worker has served its share of requests or time, and asks to be replaced.
-    Spent(WorkerId),
+    Recycle(WorkerId),
     /// The worker could not adopt the slot, and does not attend to it.
     NotAdopted { slot: Slot, by: WorkerId },
     /// A hook has returned an error. The server must end.

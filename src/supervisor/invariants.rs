@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::supervisor::policy::{LEAVING_MAX, MAX_WORKERS};
 use crate::supervisor::slot::{Holder, SlotEntry};
-use crate::supervisor::worker::{Spent, Worker};
+use crate::supervisor::worker::{Recycle, Worker};
 use crate::supervisor::{Action, Event, Phase, Supervisor};
 
 /// What the checks after an event need of the state before it.
@@ -101,7 +101,7 @@ fn check_workers(supervisor: &Supervisor) {
             Holder::Replacing { old, new } => {
                 new.is_starting()
                     && (old.is_serving() || old.is_aborted_or_killed())
-                    && (old.generation < new.generation || old.spent == Spent::Due)
+                    && (old.generation < new.generation || old.recycle == Recycle::Due)
             }
         };
         assert!(fits, "1: no such holder: {supervisor:#?}");
@@ -215,7 +215,7 @@ fn check_phase(supervisor: &Supervisor) {
 }
 
 /// 6: a reload replaces at most a batch of slots at a time. Without a reload at most one slot is
-/// being replaced, and its worker is spent.
+/// being replaced, and its worker has asked for it.
 fn check_replaced(supervisor: &Supervisor, wanted: &[SlotEntry]) {
     let replacing = |entry: &&SlotEntry| matches!(entry.holder, Holder::Replacing { .. });
     let replaced = wanted.iter().filter(replacing).count();
@@ -228,9 +228,9 @@ fn check_replaced(supervisor: &Supervisor, wanted: &[SlotEntry]) {
             usize::from(supervisor.policy.reload_batch.get())
         }
         Phase::Serving => {
-            let spent =
-                |entry: &SlotEntry| entry.workers().any(|worker| worker.spent == Spent::Due);
-            let for_it = wanted.iter().filter(replacing).all(spent);
+            let asked =
+                |entry: &SlotEntry| entry.workers().any(|worker| worker.recycle == Recycle::Due);
+            let for_it = wanted.iter().filter(replacing).all(asked);
             assert!(for_it, "6: replaced without need: {supervisor:#?}");
             1
         }

@@ -158,7 +158,7 @@ impl Supervisor {
             }
             Event::Exited(worker, exit) => self.gone(worker, exit, Abandoned::Died),
             Event::Hung(worker) => self.hung(worker),
-            Event::Spent(worker) => self.spent(worker),
+            Event::Recycle(worker) => self.recycle_asked(worker),
             Event::NotAdopted { slot, by } => self.not_adopted(slot, by),
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
             Event::CanaryIncompatible => self.give_up_canary(Abandoned::Incompatible),
@@ -226,7 +226,7 @@ impl Supervisor {
             self.begin_pending();
             self.fill_vacant();
             self.replace_stale();
-            self.replace_spent();
+            self.start_recycling();
         }
         self.conclude_end();
     }
@@ -282,7 +282,7 @@ impl Supervisor {
             id: self.last_worker,
             generation,
             state: WorkerState::Starting { deadline },
-            spent: worker::Spent::No,
+            recycle: worker::Recycle::No,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::id::Slot;
 use crate::supervisor::slot::Holder;
 use crate::supervisor::upgrade::PendingCommand;
-use crate::supervisor::worker::{Spent, Worker};
+use crate::supervisor::worker::{Recycle, Worker};
 use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 // The new worker starts first: it takes the same listeners while the old one still accepts, and the
@@ -89,8 +89,8 @@ impl Supervisor {
         let new = self.spawn(slot);
         let entry = self.entry_mut(slot);
         if let Holder::Held(mut old) = std::mem::take(&mut entry.holder) {
-            if let Spent::Pausing { .. } = old.spent {
-                old.spent = Spent::Due;
+            if let Recycle::Pausing { .. } = old.recycle {
+                old.recycle = Recycle::Due;
             }
             entry.holder = Holder::Replacing { old, new };
         }

@@ -6,7 +6,7 @@ use crate::id::Slot;
 use crate::supervisor::crash::Strikes;
 use crate::supervisor::policy::MAX_WORKERS;
 use crate::supervisor::slot::{Holder, SlotEntry};
-use crate::supervisor::worker::Spent;
+use crate::supervisor::worker::Recycle;
 use crate::supervisor::{Change, Step, Supervisor};
 
 impl Supervisor {
@@ -53,7 +53,7 @@ impl Supervisor {
                     self.drain_out(slot, new);
                 }
                 // It need not be replaced, because it will drain.
-                self.set_spent(slot, Spent::No);
+                self.set_recycle(slot, Recycle::No);
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::id::{Slot, WorkerId};
 use crate::supervisor::crash::{Strikes, Verdict};
 use crate::supervisor::policy::{DRAINING_MAX, HASTY, LEAVING_MAX};
 use crate::supervisor::time::Time;
-use crate::supervisor::worker::{Spent, Worker, WorkerState};
+use crate::supervisor::worker::{Recycle, Worker, WorkerState};
 use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervisor, Urgency};
 
 /// A slot, and the workers in it.
@@ -27,9 +27,9 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 ///
 /// (1) The reload is abandoned, and no crash is counted. (2) In a slot that was vacant when the
 /// running reload came to it, so that the reload's generation is tried there at once. (3) If it
-/// replaces a spent worker: no crash is counted, and the holder is spent no more. `Spent` counts
-/// only from a worker that serves. (4) At once; but if it has served for less than `HASTY`, the
-/// slot gets a strike, which the crash limit does not count, and may rest.
+/// replaces a worker that asked: no crash is counted, and the holder may ask again. `Recycle`
+/// counts only from a worker that serves. (4) At once; but if it has served for less than `HASTY`,
+/// the slot gets a strike, which the crash limit does not count, and may rest.
 ///
 /// | worker \ event | `Hung` | `Leaving` | drain asked | `Stop::Now` |
 /// |---|---|---|---|---|
@@ -72,8 +72,8 @@ pub(super) enum Holder {
     Vacant,
     /// One worker.
     Held(Worker),
-    /// In a reload, or because `old` is spent. `old` holds the slot until `new`, which is Starting,
-    /// is ready.
+    /// In a reload, or because `old` has asked to be replaced. `old` holds the slot until `new`,
+    /// which is Starting, is ready.
     Replacing { old: Worker, new: Worker },
     /// No worker until then.
     Backoff { until: Time },
@@ -242,7 +242,7 @@ impl Supervisor {
                 self.entry_mut(slot).holder = Holder::Vacant;
             }
             Holder::Held(worker) if worker.pauses_until().is_some_and(|until| until <= now) => {
-                self.set_spent(slot, Spent::Due);
+                self.set_recycle(slot, Recycle::Due);
             }
             Holder::Held(worker) if overdue(worker) => self.holder_overdue(slot),
             Holder::Replacing { new, .. } if overdue(new) => {

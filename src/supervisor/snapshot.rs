@@ -10,7 +10,7 @@ use crate::supervisor::invariants;
 use crate::supervisor::policy::MAX_WORKERS;
 use crate::supervisor::slot::{FailedAdopters, FirstStart, Holder, SlotEntry};
 use crate::supervisor::upgrade::{CANARY_SLOT, PendingCommand};
-use crate::supervisor::worker::{Spent, Worker, WorkerState};
+use crate::supervisor::worker::{Recycle, Worker, WorkerState};
 use crate::supervisor::{Change, Phase, Policy, Supervisor, Time};
 
 /// A supervisor at the moment of `ExecInPlace`. The next image has its own policy, and the phase is
@@ -135,7 +135,7 @@ record!(Worker {
     id,
     generation,
     state,
-    spent
+    recycle
 });
 
 record!(enum Holder {
@@ -154,7 +154,7 @@ record!(enum WorkerState {
 });
 
 record!(enum FailedAdopters { 0 = None, 1 = Until { workers, again } });
-record!(enum Spent { 0 = No, 1 = Due, 2 = Pausing { until } });
+record!(enum Recycle { 0 = No, 1 = Due, 2 = Pausing { until } });
 
 record!(enum FirstStart { 0 = Pending, 1 = Failed, 2 = Ready });
 

@@ -36,8 +36,8 @@ impl Supervisor {
 
     /// Begins the command that has waited longest, if the server is not busy with another.
     pub(super) fn begin_pending(&mut self) {
-        // The replacement of a spent worker is finished first, so that the new image finds one
-        // worker in each slot.
+        // The replacement of a worker that has asked for it is finished first, so that the new
+        // image finds one worker in each slot.
         if self.phase != Phase::Serving || self.is_replacing() {
             return;
         }

@@ -11,12 +11,12 @@ pub(super) struct Worker {
     pub(super) id: WorkerId,
     pub(super) generation: Generation,
     pub(super) state: WorkerState,
-    pub(super) spent: Spent,
+    pub(super) recycle: Recycle,
 }
 
 /// Whether a worker has asked to be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Spent {
+pub(super) enum Recycle {
     No,
     /// It has asked too soon, and not as the first one in its slot. It serves on until then.
     Pausing {
@@ -76,8 +76,8 @@ impl Worker {
 
     /// Until when it serves on though it has asked to be replaced.
     pub(super) fn pauses_until(&self) -> Option<Time> {
-        match self.spent {
-            Spent::Pausing { until } if self.is_serving() => Some(until),
+        match self.recycle {
+            Recycle::Pausing { until } if self.is_serving() => Some(until),
             _ => None,
         }
     }

@@ -153,7 +153,7 @@ impl Worker {
     /// again; that is no crash. Without a master nothing happens.
     pub fn recycle(&self) {
         if let Some(channel) = &self.channel
-            && let Err(error) = channel.send_to_master(&ToMaster::Spent)
+            && let Err(error) = channel.send_to_master(&ToMaster::Recycle)
         {
             tracing::debug!(%error, "could not ask the master to replace the worker");
         }

@@ -204,7 +204,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
                 let misconfigured = Event::Exited(id, Exit::Misconfigured);
                 events.extend([
                     Event::Hung(id),
-                    Event::Spent(id),
+                    Event::Recycle(id),
                     Event::Ready(id),
                     misconfigured,
                 ]);

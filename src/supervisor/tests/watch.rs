@@ -31,7 +31,7 @@ pub(super) struct Watch {
     /// The workers that could not adopt a slot, and until when they are not asked again.
     failed_adopters: BTreeMap<Slot, (BTreeSet<WorkerId>, Time)>,
     hung: BTreeSet<WorkerId>,
-    spent: BTreeSet<WorkerId>,
+    recycle: BTreeSet<WorkerId>,
     /// The workers that have reported that they leave.
     leaving: BTreeSet<WorkerId>,
     /// The workers that drained already when the server ended, and got a second `Drain`.
@@ -107,7 +107,7 @@ impl Watch {
             adopters: BTreeMap::new(),
             failed_adopters: BTreeMap::new(),
             hung: BTreeSet::new(),
-            spent: BTreeSet::new(),
+            recycle: BTreeSet::new(),
             leaving: BTreeSet::new(),
             drained_twice: BTreeSet::new(),
             aborted: BTreeMap::new(),
@@ -196,7 +196,7 @@ impl Watch {
         failed_adopters.is_some_and(|(workers, _)| workers.contains(&by))
     }
 
-    /// Ends the pause of a spent worker that does not serve any more.
+    /// Ends the pause of a worker that has asked to be replaced and does not serve any more.
     fn serves_no_more(&mut self, seen: &Seen) {
         if seen.life == Life::Serving && seen.role == Role::Slot {
             self.resting.remove(&seen.slot);
@@ -288,7 +288,7 @@ impl Watch {
         for (id, seen) in self.slot_workers(slot) {
             let beside = match seen.life {
                 Life::Starting | Life::Killed => false,
-                Life::Serving => seen.generation < generation || self.spent.contains(&id),
+                Life::Serving => seen.generation < generation || self.recycle.contains(&id),
                 Life::Draining | Life::KilledLeaving => true,
             };
             rule(beside, || {

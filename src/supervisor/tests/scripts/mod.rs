@@ -99,8 +99,8 @@ impl World {
         self.event(Event::Hung(WorkerId(worker)))
     }
 
-    fn spent(&mut self, worker: u64) -> &mut Self {
-        self.event(Event::Spent(WorkerId(worker)))
+    fn recycle(&mut self, worker: u64) -> &mut Self {
+        self.event(Event::Recycle(WorkerId(worker)))
     }
 
     fn spawn_failed(&mut self, worker: u64) -> &mut Self {

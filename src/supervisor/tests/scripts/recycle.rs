@@ -3,18 +3,22 @@
 use super::*;
 
 #[test]
-fn a_spent_worker_serves_until_its_replacement_is_ready() {
+fn a_worker_that_asks_serves_until_its_replacement_is_ready() {
     let mut world = World::serving(2);
-    world.spent(1).expect([spawn(3, 0, 1)]);
+    world.recycle(1).expect([spawn(3, 0, 1)]);
     world.ready(3).expect([drain(1)]);
     world.exited(1, Exit::Clean).expect([]);
     world.expect_no_change(is_backing_off);
 }
 
 #[test]
-fn spent_workers_are_replaced_one_after_the_other() {
+fn workers_that_ask_are_replaced_one_after_the_other() {
     let mut world = World::serving(3);
-    world.spent(2).spent(1).spent(3).expect([spawn(4, 1, 1)]);
+    world
+        .recycle(2)
+        .recycle(1)
+        .recycle(3)
+        .expect([spawn(4, 1, 1)]);
     world.ready(4).expect([drain(2), spawn(5, 0, 1)]);
     world.ready(5).expect([drain(1), spawn(6, 2, 1)]);
     world.ready(6).expect([drain(3)]);
@@ -22,16 +26,16 @@ fn spent_workers_are_replaced_one_after_the_other() {
 
 /// The next replacement may fail for the same reason.
 #[test]
-fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
+fn after_a_failed_replacement_the_worker_serves_until_it_asks_again() {
     let mut world = World::serving(1);
-    world.spent(1).expect([spawn(2, 0, 1)]);
+    world.recycle(1).expect([spawn(2, 0, 1)]);
     world.exited(2, Exit::Misconfigured).expect([]);
     assert_eq!(world.phase(), Phase::Serving);
     world.at(3600).expect([]);
-    world.spent(1).expect([spawn(3, 0, 1)]);
+    world.recycle(1).expect([spawn(3, 0, 1)]);
     world.at(3600 + 60).expect([kill(3)]);
     world.exited(3, Exit::Crash).expect([]);
-    world.spent(1).expect([spawn(4, 0, 1)]);
+    world.recycle(1).expect([spawn(4, 0, 1)]);
     world.ready(4).expect([drain(1)]);
 }
 
@@ -39,21 +43,21 @@ fn after_a_failed_replacement_the_spent_one_serves_until_it_asks_again() {
 fn replacements_that_always_fail_do_not_end_the_server() {
     let mut world = World::serving(1);
     for new in 2..=30 {
-        world.at(new).spent(1).expect([spawn(new, 0, 1)]);
+        world.at(new).recycle(1).expect([spawn(new, 0, 1)]);
         world.exited(new, Exit::Crash).expect([]);
     }
     world.expect_no_change(is_backing_off);
-    // If the spent worker crashes later, its slot does not rest for the failed replacement.
+    // If the worker crashes later, its slot does not rest for the failed replacement.
     world.exited(1, Exit::Crash).expect([spawn(31, 0, 1)]);
 }
 
 #[test]
-fn workers_that_are_spent_soon_after_ready_are_replaced_more_and_more_slowly() {
+fn workers_that_ask_soon_after_ready_are_replaced_more_and_more_slowly() {
     let mut world = World::serving(1);
-    world.spent(1).expect([spawn(2, 0, 1)]);
+    world.recycle(1).expect([spawn(2, 0, 1)]);
     world.ready(2).exited(1, Exit::Clean).forget();
     for (worker, millis) in (2..).zip([100, 200, 400, 800, 1600, 3200, 6400]) {
-        world.spent(worker).spent(worker).expect([]);
+        world.recycle(worker).recycle(worker).expect([]);
         let (pause, most) = (world.rest(), Duration::from_millis(millis));
         assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
         let slot = Slot(0);
@@ -65,14 +69,14 @@ fn workers_that_are_spent_soon_after_ready_are_replaced_more_and_more_slowly() {
         world.ready(worker + 1).expect([drain(worker)]);
         world.exited(worker, Exit::Clean);
     }
-    world.at(600).spent(9).expect([spawn(10, 0, 1)]);
+    world.at(600).recycle(9).expect([spawn(10, 0, 1)]);
 }
 
 #[test]
-fn a_spent_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
+fn a_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
     let pausing = || {
         let mut world = World::serving(1);
-        world.spent(1).ready(2).exited(1, Exit::Clean).spent(2);
+        world.recycle(1).ready(2).exited(1, Exit::Clean).recycle(2);
         world.expect_changes([Change::BackingOff {
             slot: Slot(0),
             pause: world.rest(),
@@ -96,11 +100,11 @@ fn a_spent_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
 #[test]
 fn a_reload_comes_first() {
     let mut world = World::serving(2);
-    world.spent(2).expect([spawn(3, 1, 1)]);
+    world.recycle(2).expect([spawn(3, 1, 1)]);
     // The replacement that starts stays, and is replaced by the reload in its turn.
     world.event(Event::Reload).expect([]);
     world.ready(3).expect([drain(2), spawn(4, 0, 2)]);
-    world.spent(1).expect([]);
+    world.recycle(1).expect([]);
     world.ready(4).expect([drain(1), spawn(5, 1, 2)]);
     world.ready(5).expect([drain(3)]);
     world.expect_changes([Change::ReloadFinished {
@@ -111,16 +115,16 @@ fn a_reload_comes_first() {
 #[test]
 fn an_upgrade_waits_for_a_replacement_that_starts() {
     let mut world = World::serving(1);
-    world.spent(1).expect([spawn(2, 0, 1)]);
+    world.recycle(1).expect([spawn(2, 0, 1)]);
     world.event(Event::Upgrade).expect([]);
     world.ready(2);
     world.expect_changes([Change::UpgradeStarted]);
 }
 
 #[test]
-fn a_spent_worker_that_does_not_serve_is_not_replaced_twice() {
+fn a_worker_that_asks_and_does_not_serve_is_not_replaced_twice() {
     let mut world = World::serving(1);
-    world.spent(1).expect([spawn(2, 0, 1)]);
-    world.spent(1).spent(2).spent(9).expect([]);
-    world.ready(2).spent(1).expect([drain(1)]);
+    world.recycle(1).expect([spawn(2, 0, 1)]);
+    world.recycle(1).recycle(2).recycle(9).expect([]);
+    world.ready(2).recycle(1).expect([drain(1)]);
 }

@@ -19,8 +19,8 @@ impl Watch {
             Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
                 self.hung.insert(id);
             }
-            Event::Spent(id) if self.life(id) == Some(Life::Serving) => {
-                self.spent.insert(id);
+            Event::Recycle(id) if self.life(id) == Some(Life::Serving) => {
+                self.recycle.insert(id);
             }
             Event::Leaving(id) if self.life(id) == Some(Life::Serving) => {
                 self.leaving.insert(id);
@@ -95,7 +95,7 @@ impl Watch {
         };
         self.serves_no_more(&seen);
         self.hung.remove(&id);
-        self.spent.remove(&id);
+        self.recycle.remove(&id);
         self.leaving.remove(&id);
         self.drained_twice.remove(&id);
         self.aborted.remove(&id);
