@@ -182,14 +182,14 @@ impl ConnState {
 
     /// hyper is polled: it discards the rest of a body, or ends the connection.
     pub(crate) fn clear_leftover(&self) {
-        if self.request_body.get() == RequestBody::Dropped {
+        if self.request_body.is(RequestBody::Dropped) {
             self.request_body.set(RequestBody::Discarded);
         }
     }
 
     /// Whether the next byte is the first of a request.
     pub(crate) fn has_no_leftover(&self) -> bool {
-        self.request_body.get() != RequestBody::Dropped
+        !self.request_body.is(RequestBody::Dropped)
     }
 
     /// Whether a request has come to this server.
@@ -208,7 +208,7 @@ impl ConnState {
     }
 
     pub(crate) fn may_hand_over(&self) -> bool {
-        self.handover.get() == Handover::Allowed
+        self.handover.is(Handover::Allowed)
     }
 
     /// How many requests have begun.
@@ -223,7 +223,7 @@ impl ConnState {
 
     /// Makes the next response the connection's last one. Returns whether that is new.
     pub(crate) fn end_after_response(&self) -> bool {
-        let is_new = self.end.get() == End::Open;
+        let is_new = self.end.is(End::Open);
         if is_new {
             self.end.set(End::AfterResponse);
         }
@@ -231,7 +231,7 @@ impl ConnState {
     }
 
     pub(crate) fn ends_after_response(&self) -> bool {
-        self.end.get() != End::Open
+        !self.end.is(End::Open)
     }
 
     /// Has the stream ask, at its next flush, whether the client is still there. That stays due
@@ -241,13 +241,13 @@ impl ConnState {
     }
 
     pub(crate) fn is_client_check_due(&self) -> bool {
-        self.client_check.get() == ClientCheck::Due
+        self.client_check.is(ClientCheck::Due)
     }
 
     /// A head is complete and its request begins.
     pub(crate) fn begin_request(&self) {
         self.body_failure.set(BodyFailure::None);
-        if self.request_body.get() != RequestBody::Open {
+        if !self.request_body.is(RequestBody::Open) {
             self.request_body.set(RequestBody::Done);
         }
         self.client_check.set(ClientCheck::NotDue);
@@ -292,7 +292,7 @@ impl ConnState {
 
     /// Whether the stream holds bytes back, to send them with the next ones.
     pub(crate) fn holds_back(&self) -> bool {
-        matches!(self.output.get(), Output::Held | Output::LastHeld)
+        self.output.is(Output::Held) || self.output.is(Output::LastHeld)
     }
 
     /// The stream holds so many bytes back now.
@@ -316,7 +316,7 @@ impl ConnState {
 
     #[inline]
     pub(crate) fn may_hold(&self) -> bool {
-        matches!(self.output.get(), Output::Empty | Output::Held)
+        self.output.is(Output::Empty) || self.output.is(Output::Held)
     }
 }
 
@@ -383,12 +383,11 @@ impl ConnState {
     }
 
     fn is_body_open(&self) -> bool {
-        self.request_body.get() == RequestBody::Open
+        self.request_body.is(RequestBody::Open)
     }
 
     pub(crate) fn is_body_unread(&self) -> bool {
-        let body = self.request_body.get();
-        matches!(body, RequestBody::Dropped | RequestBody::Discarded)
+        self.request_body.is(RequestBody::Dropped) || self.request_body.is(RequestBody::Discarded)
     }
 }
 

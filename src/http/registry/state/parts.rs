@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// An enum that fits into a byte.
 pub(crate) trait Byte: Copy + fmt::Debug + 'static {
-    /// All values; the value at place `n` has the byte `n`. The first is the initial one.
-    const ALL: &'static [Self];
-
+    /// The number of the value. The initial value has 0.
     fn byte(self) -> u8;
+
+    /// The value of a number that [`Byte::byte`] gave.
+    fn of(byte: u8) -> Self;
 }
 
 /// An enum in an atomic byte. Relaxed: no other memory depends on it.
@@ -19,7 +20,12 @@ pub(crate) struct Atomic<E>(AtomicU8, PhantomData<E>);
 impl<E: Byte> Atomic<E> {
     #[inline]
     pub(crate) fn get(&self) -> E {
-        E::ALL[usize::from(self.0.load(Relaxed))]
+        E::of(self.0.load(Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, value: E) -> bool {
+        self.0.load(Relaxed) == value.byte()
     }
 
     #[inline]
@@ -51,11 +57,17 @@ macro_rules! byte_enum {
         }
 
         impl Byte for $name {
-            const ALL: &'static [Self] = &[$(Self::$variant),+];
-
             #[inline]
             fn byte(self) -> u8 {
                 self as u8
+            }
+
+            #[inline]
+            fn of(byte: u8) -> Self {
+                match byte {
+                    $(byte if byte == Self::$variant as u8 => Self::$variant,)+
+                    _ => unreachable!("only bytes of values are stored"),
+                }
             }
         }
     };

@@ -18,7 +18,7 @@ impl ConnState {
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        self.end.get() == End::Cut
+        self.end.is(End::Cut)
     }
 
     /// The task that reads the upgraded stream is to hear of [`ConnState::cut`].
@@ -57,6 +57,6 @@ impl ConnState {
         // Under the lock: the stream may be dropped on another thread.
         let mut guard = self.wakers();
         store(&mut wakers(&mut guard).stream_gone, waker);
-        self.stream.get() == StreamLife::Dropped
+        self.stream.is(StreamLife::Dropped)
     }
 }
