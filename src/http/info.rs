@@ -1,4 +1,4 @@
-//! Whose connection it is.
+//! The addresses of a connection, and facts about its client.
 
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
@@ -10,38 +10,40 @@ use crate::address::{Address, Peer};
 use crate::http::info::tls::TlsInfo;
 use crate::proxy::Forwarded;
 
-/// The two ends of a connection, as the listener saw them, and what was learnt while it opened.
+/// The two addresses of a connection, as the listener saw them, and what the server learned about
+/// the client while the connection opened.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
-    /// Who connected: the client, or a balancer before it.
+    /// The address that connected: the client, or a load balancer before it.
     pub peer: Peer,
-    /// The listener's address; for a wildcard listener the wildcard.
+    /// The address of the listener. For a wildcard listener it is the wildcard.
     pub local: Arc<Address>,
-    /// Few connections have any of it.
-    more: Option<Arc<More>>,
+    /// Boxed, because few connections have any of it.
+    extra: Option<Arc<Extra>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct More {
+struct Extra {
     forwarded: Option<Forwarded>,
     #[cfg(feature = "tls")]
     tls: Option<TlsInfo>,
 }
 
 impl ConnectionInfo {
-    /// What an acceptor tells about a connection.
+    /// What an acceptor knows about a new connection.
     #[must_use]
     pub fn new(peer: Peer, local: impl Into<Arc<Address>>) -> Self {
         Self {
             peer,
             local: local.into(),
-            more: None,
+            extra: None,
         }
     }
 
-    /// The client: whom a trusted balancer named in its PROXY header (see
-    /// [`Prefork::proxy_protocol`](crate::Prefork::proxy_protocol)), and else who connected.
+    /// The client: the address in the PROXY header of a trusted load balancer (see
+    /// [`Prefork::proxy_protocol`](crate::Prefork::proxy_protocol)), or else the address that
+    /// connected.
     #[must_use]
     pub fn client(&self) -> Peer {
         match self.forwarded() {
@@ -50,27 +52,28 @@ impl ConnectionInfo {
         }
     }
 
-    /// What a trusted balancer said in its PROXY header, if there was one and it named the client.
+    /// What a trusted load balancer wrote into its PROXY header, if it sent one that names the
+    /// client.
     #[must_use]
     pub fn forwarded(&self) -> Option<&Forwarded> {
-        self.more.as_deref()?.forwarded.as_ref()
+        self.extra.as_deref()?.forwarded.as_ref()
     }
 
-    /// What was agreed on in the TLS handshake; `None` if TLS is not spoken.
+    /// What the TLS handshake agreed on. `None` if the connection does not use TLS.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(&self) -> Option<&TlsInfo> {
-        self.more.as_deref()?.tls.as_ref()
+        self.extra.as_deref()?.tls.as_ref()
     }
 
     #[cfg(feature = "tls")]
     pub(crate) fn set_tls(&mut self, tls: TlsInfo) {
-        let more = Arc::make_mut(self.more.get_or_insert_default());
-        more.tls = Some(tls);
+        let extra = Arc::make_mut(self.extra.get_or_insert_default());
+        extra.tls = Some(tls);
     }
 
     pub(crate) fn set_forwarded(&mut self, forwarded: Forwarded) {
-        let more = Arc::make_mut(self.more.get_or_insert_default());
-        more.forwarded = Some(forwarded);
+        let extra = Arc::make_mut(self.extra.get_or_insert_default());
+        extra.forwarded = Some(forwarded);
     }
 }

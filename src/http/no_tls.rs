@@ -1,5 +1,5 @@
-//! What stands in for TLS without the feature `tls`: types that no value can be made of, so that
-//! nobody above has to ask whether the feature is there.
+//! The types of TLS without the feature `tls`. They have no values, so the code above does not need
+//! to check for the feature.
 
 use std::time::Duration;
 

@@ -9,9 +9,9 @@ use http::HeaderValue;
 
 use crate::http::options::refused::{OnRefused, Refused};
 
-/// How connections are served: what a client may take, and how long.
+/// How connections are served: limits and timeouts.
 ///
-/// A timeout may pass late, by half a second at the most, but never early.
+/// A timeout may pass up to half a second late, but never early.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Http {
@@ -35,7 +35,7 @@ pub struct Http {
     pub(crate) http2: Http2,
     #[cfg(feature = "http2")]
     pub(crate) max_concurrent_streams: u32,
-    /// So that a test can have hyper serve what is plain too.
+    /// A test can make hyper serve plain requests too.
     #[cfg(test)]
     pub(crate) by_hyper: bool,
 }
@@ -44,7 +44,7 @@ pub struct Http {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepAlive {
-    /// As many as the client likes.
+    /// A connection may carry any number of requests.
     Enabled,
     /// Each response carries `Connection: close`.
     Disabled,
@@ -54,9 +54,9 @@ pub enum KeepAlive {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DateHeader {
-    /// They do.
+    /// Responses carry `Date`.
     Sent,
-    /// They do not: for a server that has no clock worth the name, or to save 37 bytes.
+    /// Responses carry no `Date`: for a server without a reliable clock, or to save 37 bytes.
     Omitted,
 }
 
@@ -65,10 +65,11 @@ pub enum DateHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Http2 {
-    /// To clients that know it beforehand: their first bytes are its preface (RFC 9113 3.3).
-    /// `Upgrade: h2c` is not heard; RFC 9113 has retired it.
+    /// HTTP/2 is served to clients that know beforehand that the server supports it: their first
+    /// bytes are the HTTP/2 preface (RFC 9113 3.3). `Upgrade: h2c` is ignored; RFC 9113 has retired
+    /// it.
     Enabled,
-    /// A connection that begins so is closed.
+    /// A connection that begins with the HTTP/2 preface is closed.
     Disabled,
 }
 
@@ -106,32 +107,38 @@ impl Default for Http {
 
 /// HTTP/2, with the feature `http2`.
 ///
-/// The other options hold for each request, whatever its connection speaks, with these
-/// differences. [`Http::header_timeout`] is for the client's preface; a head that does not come to
-/// its end keeps no connection from being idle. [`Http::write_timeout`] is for each stream: one
-/// whose client grants no window is reset, if its response is not finished; if it is, the
-/// connection ends. A sixth of that time is for a stream that keeps others of its connection
-/// waiting, as below. [`Http::idle_timeout`] is for connections without an open stream, which are
-/// told GOAWAY and left a second later at most; a PING does not count. In a drain they are told at
-/// once, new ones after their first request or when there is none for as long as [`Http::linger`]
-/// says of new ones. [`Http::max_warm`] is not for them, nor is [`Http::keep_alive`].
+/// The other options apply to each request, in HTTP/1 and in HTTP/2, with these differences:
 ///
-/// Fixed limits, after which a client is told GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5): 20
-/// streams that are reset before they are looked at; 1,024 streams that are reset for errors of the
-/// client; more CONTINUATION frames than a head of [`Http::max_header_size`] has need of; 1,024
-/// frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM, unknown ones,
-/// DATA without a byte), to which each request and each write of a response's data adds 16, and
-/// each second 32.
+/// - [`Http::header_timeout`] limits the wait for the client's preface. An incomplete head does not
+///   keep a connection from being idle.
+/// - [`Http::write_timeout`] applies to each stream. If its client grants no window, a stream is
+///   reset if its response is not finished; if the response is finished, the connection ends. A
+///   stream that keeps other streams of its connection waiting, as described below, has a sixth of
+///   that time.
+/// - [`Http::idle_timeout`] applies to connections without an open stream. The server sends them
+///   GOAWAY and closes them at most a second later. A PING does not count as activity. In a drain
+///   the server sends GOAWAY at once; to a new connection it sends GOAWAY after the first request,
+///   or when none has come for as long as [`Http::linger`] gives new connections.
+/// - [`Http::max_warm`] and [`Http::keep_alive`] do not apply.
 ///
-/// A request that begins a second after GOAWAY is refused (REFUSED_STREAM), whether or not the
-/// client has acknowledged the PING that comes with it. A head with over 100 fields is answered
-/// 431. The pieces of `Cookie` are one field, and handlers see one (RFC 9113 8.2.3). A client may
-/// send 256 KiB ahead on one stream, 1 MiB on all of a connection.
+/// Fixed limits, after which a client is sent GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5):
 ///
-/// A worker keeps 64 KiB and a piece of each response's body ahead of its client, and of all
-/// responses of a connection less than 160 KiB and a piece, whatever window the client grants:
-/// beyond that no body is asked for more. While all connections of a worker keep 64 MiB, each has
-/// one piece. What a handler has in memory by itself is not counted.
+/// - 20 streams that are reset before the server has looked at them;
+/// - 1,024 streams that are reset for errors of the client;
+/// - more CONTINUATION frames than a head of [`Http::max_header_size`] needs;
+/// - 1,024 frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
+///   unknown ones, DATA without a byte). Each request adds 16 to this limit, each write of a
+///   response's data 16, and each second 32.
+///
+/// A request that begins more than a second after GOAWAY is refused (REFUSED_STREAM), even if the
+/// client has not acknowledged the PING that comes with GOAWAY. A head with over 100 fields gets a
+/// 431. The parts of a split `Cookie` field count as one field, and handlers see one (RFC 9113
+/// 8.2.3). A client may send 256 KiB ahead on one stream, and 1 MiB on all streams of a connection.
+///
+/// Of each response's body a worker buffers 64 KiB and one piece at the most, and of all responses
+/// of a connection less than 160 KiB and one piece, whatever window the client grants. Above that
+/// it asks no body for more. While all connections of a worker buffer 64 MiB, each may buffer one
+/// piece. Memory that a handler itself uses is not counted.
 #[cfg(feature = "http2")]
 impl Http {
     /// Whether HTTP/2 is served.
@@ -142,9 +149,9 @@ impl Http {
         self
     }
 
-    /// How many requests may be open at the same time on one connection of HTTP/2, at least one
-    /// (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 5.1.2). Those beyond are refused, and the client
-    /// may try again.
+    /// How many requests may be open at the same time on one HTTP/2 connection, at least one
+    /// (SETTINGS_MAX_CONCURRENT_STREAMS, RFC 9113 5.1.2). Requests above the limit are refused, and
+    /// the client may send them again.
     ///
     /// Default: 128.
     pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
@@ -173,13 +180,14 @@ impl Http {
 }
 
 impl Http {
-    /// The defaults.
+    /// All options with their defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a request's head may take from its first byte to its last; then the client is
-    /// answered 408. A new connection that says nothing for as long is closed without a word.
+    /// How long a request's head may take from its first byte to its last. After that the client
+    /// gets a 408. A new connection on which nothing comes for this long is closed without a
+    /// response.
     ///
     /// Default: 10 s.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
@@ -187,9 +195,9 @@ impl Http {
         self
     }
 
-    /// How long a handler that reads the request's body may wait for the next piece of it; then it
-    /// gets [`BodyError::TimedOut`](crate::BodyError::TimedOut), and if it fails the client is
-    /// answered 408. The whole body may take any time, and so may the handler.
+    /// How long a handler that reads the request's body may wait for the next piece of it. After
+    /// that the handler gets [`BodyError::TimedOut`](crate::BodyError::TimedOut). If the handler
+    /// then fails, the client gets a 408. The whole body may take any time, and so may the handler.
     ///
     /// Default: 30 s.
     pub fn body_timeout(mut self, timeout: Duration) -> Self {
@@ -197,9 +205,9 @@ impl Http {
         self
     }
 
-    /// How long a client may take to accept 4 KiB of a response that is there to be sent, or the
-    /// rest of it; then its connection is dropped. The whole response may take any time. A byte now
-    /// and then is no progress: at the default a client takes 137 bytes a second or more.
+    /// How long a client may take to accept 4 KiB of a response, or the rest of it. After that the
+    /// connection is closed. The whole response may take any time. A byte now and then is not
+    /// enough: with the default, a client must accept at least 137 bytes a second.
     ///
     /// Default: 30 s.
     pub fn write_timeout(mut self, timeout: Duration) -> Self {
@@ -207,7 +215,8 @@ impl Http {
         self
     }
 
-    /// How long a connection may stay open between requests; then it is closed without a word.
+    /// How long a connection may stay open between requests. After that it is closed without a
+    /// response.
     ///
     /// Default: 75 s.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
@@ -215,15 +224,15 @@ impl Http {
         self
     }
 
-    /// How long an idle connection that nobody takes over is left open in a drain. A request that
-    /// comes within it, being on its way already, is answered with `Connection: close` instead of a
-    /// reset. A connection that has not asked for anything yet has a second from its begin, or
-    /// [`Http::header_timeout`] if that is shorter: its first request is a round trip away. A
-    /// client that has been sent the last response of its connection and does not close has as long
-    /// from the drain's begin.
+    /// How long an idle connection stays open in a drain if no other worker takes it over. A
+    /// request that is already on its way then gets a response with `Connection: close` instead of
+    /// a reset. Two kinds of connections have a second, or [`Http::header_timeout`] if that is
+    /// shorter: a connection that has carried no request yet, from its start, because its first
+    /// request is a round trip away; and a connection that was sent its last response and that the
+    /// client does not close, from the start of the drain.
     ///
-    /// If another worker comes after this one, nobody waits for the end of the drain. A connection
-    /// that cannot be handed over is closed then when its client has been silent for five seconds,
+    /// If another worker follows this one, nothing waits for the end of the drain. A connection
+    /// that cannot be handed over is then closed when its client has been silent for five seconds,
     /// or for [`Http::idle_timeout`] if that is shorter.
     ///
     /// Default: 100 ms.
@@ -232,38 +241,40 @@ impl Http {
         self
     }
 
-    /// How old a connection may become, or up to a quarter older so that those of one moment do not
-    /// all come back in another. From then on the next answer is its last: `Connection: close` in
-    /// HTTP/1, GOAWAY in HTTP/2. So nothing is lost; one on which nothing comes has
-    /// [`Http::idle_timeout`]. It has balancers, and clients that never leave, look for a server
-    /// anew now and then. A connection that another worker takes over begins anew.
+    /// The maximum age of a connection. Each connection gets up to a quarter more, so that
+    /// connections that began together do not all reconnect together. After that age the next
+    /// response is the last one: with `Connection: close` in HTTP/1, with GOAWAY in HTTP/2. So no
+    /// request is lost. If no request comes, the connection ends by [`Http::idle_timeout`]. The
+    /// option makes load balancers, and clients that never close, choose a server again from time
+    /// to time. A connection that another worker takes over begins at age zero.
     ///
-    /// Default: `None`, which is for ever.
+    /// Default: `None`, no maximum.
     pub fn max_connection_age(mut self, age: impl Into<Option<Duration>>) -> Self {
         self.max_connection_age = age.into();
         self
     }
 
-    /// How many requests a connection may carry; the answer to the last one ends it, as
-    /// [`Http::max_connection_age`] does.
+    /// How many requests a connection may carry. The response to the last one ends the connection,
+    /// as with [`Http::max_connection_age`].
     ///
-    /// Default: `None`, which is any number.
+    /// Default: `None`, any number.
     pub fn max_connection_requests(mut self, requests: impl Into<Option<NonZeroU32>>) -> Self {
         self.max_connection_requests = requests.into();
         self
     }
 
-    /// How long a connection that was upgraded, to WebSocket or by CONNECT, may go on in a drain, a
-    /// reload's included: such connections are not handed over. The task that has one hears of the
-    /// drain by [`Worker::drain`](crate::Worker::drain) and has this long to say goodbye. Then its
-    /// reads and writes fail ([`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted)), and
-    /// [`Totals::upgrades_cut`](crate::Totals::upgrades_cut) counts it. It is counted from the
-    /// drain's begin, also for who is upgraded after that; the drain timeout comes first if it is
-    /// shorter. Zero ends them as soon as they are told.
+    /// How long an upgraded connection (WebSocket or CONNECT) may continue in a drain, also in the
+    /// drain of a reload: upgraded connections are not handed over. The task that serves the
+    /// connection learns of the drain from [`Worker::drain`](crate::Worker::drain), and has this
+    /// long to end its protocol. Then its reads and writes fail
+    /// ([`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted)), and
+    /// [`Totals::upgrades_cut`](crate::Totals::upgrades_cut) counts the connection. The time begins
+    /// with the drain, also for connections that are upgraded later. A shorter drain timeout ends
+    /// it earlier. With zero, upgraded connections end as soon as the drain begins.
     ///
-    /// Until the drain an upgraded connection has no deadline at all: none of the timeouts is for
-    /// it, and one whose client says nothing and reads nothing stays until its task lets go of it.
-    /// A tunnel of HTTP/2 (CONNECT) is a stream among others, and ends by the drain timeout.
+    /// Before a drain an upgraded connection has no timeout: if its client sends nothing and reads
+    /// nothing, the connection stays open until its task drops it. An HTTP/2 tunnel (CONNECT) is a
+    /// stream like others, and ends by the drain timeout.
     ///
     /// Default: 10 s.
     pub fn upgrade_grace(mut self, grace: Duration) -> Self {
@@ -271,10 +282,10 @@ impl Http {
         self
     }
 
-    /// How many connections are kept ready for their next request; the others give up all but
-    /// their socket, which takes less than a kilobyte, where a connection that is ready has its
-    /// buffers. Those that were active last are kept, for about a second. While more than that
-    /// work at the same time, more are ready.
+    /// How many connections keep their buffers for the next request. The others give up all but
+    /// their socket, and then take less than a kilobyte. The connections that were active last keep
+    /// their buffers, for about a second. If more connections than this are busy at the same time,
+    /// more keep theirs.
     ///
     /// Default: 1,024.
     pub fn max_warm(mut self, connections: usize) -> Self {
@@ -282,12 +293,12 @@ impl Http {
         self
     }
 
-    /// The most bytes that a request's target may have: in a request line, what stands between the
-    /// method and the version. A longer one is answered 414, whatever else is too large about its
-    /// head. Two heads whose target is too long are answered 431: one that is longer than this and
-    /// [`Http::max_header_size`] together and has come in one piece with the request before it, and
-    /// in HTTP/2 one beyond [`Http::max_header_size`]. Above 65534 bytes a target is 414 whatever
-    /// the limit.
+    /// Limit of bytes of a request's target, which is the part of the request line between the
+    /// method and the version. For a longer target the client gets a 414, even if the head breaks
+    /// other limits too. In two cases it gets a 431 instead: a head in HTTP/1 that is longer than
+    /// this and [`Http::max_header_size`] together and came in one piece with the request before
+    /// it, and a head in HTTP/2 above [`Http::max_header_size`]. A target above 65534 bytes always
+    /// gets a 414.
     ///
     /// Default: 8 KiB.
     pub fn max_target_size(mut self, bytes: usize) -> Self {
@@ -295,11 +306,11 @@ impl Http {
         self
     }
 
-    /// The most bytes that a request's head may have, from the request line to the empty line. A
-    /// longer one is answered 431, as is one with more than 100 fields. A field counts as if it had
-    /// been written `name: value`, and in HTTP/2 as 32 bytes more than its name and value (RFC 9113
-    /// 6.5.2); of other white space, empty lines before the head, and trailers, hyper takes as much
-    /// as this and [`Http::max_target_size`] together.
+    /// Limit of bytes of a request's head, from the request line to the empty line. For a longer
+    /// head, or more than 100 fields, the client gets a 431. A field counts as if it were written
+    /// `name: value`; in HTTP/2 it counts 32 bytes more than its name and value (RFC 9113 6.5.2).
+    /// Other white space, empty lines before the head, and trailers are limited by hyper, to this
+    /// and [`Http::max_target_size`] together.
     ///
     /// Default: 16 KiB.
     pub fn max_header_size(mut self, bytes: usize) -> Self {
@@ -307,10 +318,10 @@ impl Http {
         self
     }
 
-    /// The most bytes that a request's body may have; `None` for no limit. If a longer one is
-    /// announced the client is answered 413 and the handler never hears of it. If it turns out to
-    /// be longer the handler gets [`BodyError::TooLarge`](crate::BodyError::TooLarge), and if it
-    /// fails the client is answered 413.
+    /// Limit of bytes of a request's body; `None` for no limit. If `Content-Length` is larger, the
+    /// client gets a 413 and no handler is called. If the body turns out to be larger, the handler
+    /// gets [`BodyError::TooLarge`](crate::BodyError::TooLarge). If the handler then fails, the
+    /// client gets a 413.
     ///
     /// Default: 4 MiB.
     pub fn max_body_size(mut self, bytes: impl Into<Option<u64>>) -> Self {
@@ -326,8 +337,8 @@ impl Http {
         self
     }
 
-    /// What responses carry as `Server` (RFC 9110 10.2.4) if the handler did not set it; `None`
-    /// for nothing.
+    /// Value of the `Server` field in responses (RFC 9110 10.2.4) if the handler did not set it;
+    /// `None` for no such field.
     ///
     /// Default: `None`.
     pub fn server_header(mut self, value: impl Into<Option<HeaderValue>>) -> Self {
@@ -335,11 +346,12 @@ impl Http {
         self
     }
 
-    /// Calls `log` for each request that the server itself refuses, so that no handler sees it: one
-    /// call in a worker, when the response is made, before any of it is sent. It is for an access
-    /// log, and must not block: the worker serves nothing meanwhile.
+    /// Calls `log` for each request that the server itself refuses, so that no handler sees it. It
+    /// is called once in the worker, when the response is made and before any of it is sent. It is
+    /// meant for an access log. It must not block, because the worker serves nothing meanwhile.
     ///
-    /// Not told are streams of HTTP/2 that are reset, and connections that end without a response.
+    /// It is not called for HTTP/2 streams that are reset, or for connections that end without a
+    /// response.
     ///
     /// ```
     /// use prefork_server::Http;

@@ -1,4 +1,5 @@
-//! How an open connection leaves this server for another one, and what a connection needs for it.
+//! Hand-over of an open connection to another server, and what the connections of one endpoint
+//! share.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,18 +8,19 @@ use bytes::Bytes;
 
 use crate::http::conn::protocol::StartProtocol;
 
-/// What the connections of a front have in common.
+/// Shared by all connections of one endpoint.
 pub(crate) struct Shared<I> {
     pub(crate) http: Rc<dyn StartProtocol<I>>,
     pub(crate) target: Option<Rc<dyn HandoverTarget<I>>>,
 }
 
-/// Takes connections over when a server hands over, or shares.
+/// Takes connections over from a server that hands over or shares.
 pub(crate) trait HandoverTarget<I> {
-    /// Takes a connection, with what was read from it and not answered. If it cannot, or not any
-    /// more, it gives the connection back, from which these bytes are read again.
+    /// Takes a connection, with the bytes that were read from it and not answered. If it cannot
+    /// take the connection, it gives the connection back, and these bytes are read from it again.
     fn hand_over(self: Rc<Self>, io: I, read_ahead: Bytes) -> HandoverFuture<I>;
 }
 
-/// A connection on its way to a [`HandoverTarget`]. It may take long.
+/// Resolves when a [`HandoverTarget`] has taken the connection or gives it back. This may take
+/// long.
 pub(crate) type HandoverFuture<I> = Pin<Box<dyn Future<Output = Result<(), I>>>>;

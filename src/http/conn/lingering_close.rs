@@ -1,5 +1,5 @@
-//! How a connection is closed: the server sends what is left to send, and discards what the client
-//! may still be sending.
+//! How a connection is closed: the server sends its remaining bytes, and discards bytes that the
+//! client still sends.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,23 +15,23 @@ use crate::http::registry::member::Member;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
 
-/// What a client is told whose request's head does not come to its end.
+/// Response to a request whose head is not complete at its deadline.
 pub(crate) const TOO_SLOW: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// How hyper begins its answer to a head that is longer than it reads, and how that answer begins
-/// if the reason is the head's target.
+/// Start of hyper's response to a head that is longer than it reads.
 pub(crate) const HEAD_TOO_LARGE: &[u8] = b"HTTP/1.1 431 Request Header Fields Too Large\r\n";
+/// Replaces [`HEAD_TOO_LARGE`] if the request target is what is too long.
 pub(crate) const TARGET_TOO_LONG: &[u8] = b"HTTP/1.1 414 URI Too Long\r\n";
 
-/// How many bytes of a client are thrown away. Linux has at most 6 MiB on their way to us and 4 MiB
-/// in the client's socket (`tcp_rmem`, `tcp_wmem` of tcp(7)): a client that sends more does not
-/// listen.
+/// Limit of discarded bytes. Linux keeps at most 6 MiB in our receive buffer and 4 MiB in the
+/// client's send buffer (`tcp_rmem`, `tcp_wmem` of tcp(7)): a client that sends more does not react
+/// to its response.
 const DISCARDED_MAX: usize = 16 * 1024 * 1024;
 
-/// What is still to be done for a connection that is over.
+/// The work that is left when the protocol of a connection has ended.
 pub(crate) enum LingeringClose<I> {
-    /// Its stream is in the hands of whoever asked for the upgrade.
+    /// The stream belongs to the handler that upgraded the connection.
     Upgraded,
     Close {
         stream: Stream<I>,
@@ -40,17 +40,18 @@ pub(crate) enum LingeringClose<I> {
     },
 }
 
-/// What the close does.
+/// Steps of the close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseMode {
-    /// Sent, and no more.
+    /// Sends the remaining bytes.
     SendOnly,
-    /// Sent, and the end of file with them.
+    /// Sends the remaining bytes and the end of file.
     SendAndShutdown,
-    /// As `SendAndShutdown`, and then read and discard what the client sends until it closes.
+    /// As `SendAndShutdown`. Then reads and discards what the client sends, until the client
+    /// closes.
     ///
-    /// close(2) on a socket with unread bytes resets the connection, and a reset takes the answer
-    /// with it that the client has not read yet: it would never learn of its 413.
+    /// close(2) on a socket with unread bytes resets the connection. A reset also drops the
+    /// response if the client has not read it yet, so the client would never learn of its 413.
     Linger,
 }
 
@@ -63,14 +64,14 @@ impl<I: Socket> LingeringClose<I> {
         }
     }
 
-    /// The end of file, without a word.
+    /// Sends the end of file and no last response.
     pub(crate) fn silent(stream: Stream<I>) -> Self {
         Self::new(stream, b"", CloseMode::SendAndShutdown)
     }
 
     pub(crate) async fn run(self, member: Member) {
         match self {
-            Self::Upgraded => outlive_upgrade(&member).await,
+            Self::Upgraded => wait_for_upgraded_stream(&member).await,
             Self::Close {
                 mut stream,
                 last_bytes,
@@ -88,7 +89,7 @@ impl<I: Socket> LingeringClose<I> {
     }
 }
 
-/// Sends what the stream holds, and then the last bytes.
+/// Sends the bytes that the stream holds back, then `last_bytes`.
 async fn send<I: Socket>(stream: &mut Stream<I>, last_bytes: &[u8], member: &Member) {
     member.state.enter(Stage::Closing);
     let mut left = last_bytes;
@@ -101,16 +102,16 @@ async fn send<I: Socket>(stream: &mut Stream<I>, last_bytes: &[u8], member: &Mem
             let sent = ready!(Pin::new(stream.io()).poll_write(cx, left))?;
             left = &left[sent..];
         }
-        // TLS takes more than the kernel does.
+        // A TLS stream accepts more bytes than the kernel takes.
         Pin::new(stream.io()).poll_flush(cx)
     })
     .await;
     if let Err(error) = outcome {
-        tracing::debug!(peer = ?member.peer(), %error, "client left before our last last_bytes");
+        tracing::debug!(peer = ?member.peer(), %error, "client closed before the last bytes");
     }
 }
 
-/// Sends the end of file. Whoever does not hear it has left.
+/// Sends the end of file. An error means that the client has gone, and is ignored.
 async fn shutdown<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     poll_fn(|cx| match member.take_order(cx) {
         Some(_) => Poll::Ready(()),
@@ -138,9 +139,9 @@ async fn discard_input<I: Socket>(stream: &mut Stream<I>, member: &Member) {
     .await;
 }
 
-/// Keeps an upgraded connection's place in the registry for as long as its stream lives, so that a
-/// drain waits for it, for its grace, and a cut ends it.
-async fn outlive_upgrade(member: &Member) {
+/// Keeps an upgraded connection in the registry until its stream is dropped. So a drain waits for
+/// the stream for as long as the upgrade grace, and a cut ends it.
+async fn wait_for_upgraded_stream(member: &Member) {
     let state: &Arc<ConnState> = &member.state;
     state.enter(Stage::Upgraded);
     member.rest();
@@ -149,8 +150,8 @@ async fn outlive_upgrade(member: &Member) {
             return Poll::Ready(());
         }
         match member.take_order(cx) {
-            // Whoever has the stream is to find that out and to drop it. The order comes again with
-            // the next tick, and by then nobody is waited for.
+            // The owner of the stream finds out by an error, and drops it. The order comes again
+            // with the next tick; then this task does not wait for the owner any longer.
             Some(order @ Order::EndUpgrade) if !state.is_cut() => {
                 member.note(order);
                 state.cut();

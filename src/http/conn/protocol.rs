@@ -1,4 +1,4 @@
-//! What a connection's task and the protocols, HTTP/1 and HTTP/2, know of each other.
+//! The interface between the task of a connection and the protocols, HTTP/1 and HTTP/2.
 
 use std::fmt;
 use std::io;
@@ -12,36 +12,36 @@ use crate::http::conn::stream::Stream;
 use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Order;
 
-/// What serves the requests of a connection.
+/// Serves the requests of a connection.
 pub(crate) trait Protocol<I> {
-    /// Serves, and is ready when the protocol or the client has ended the connection.
+    /// Serves. Ready when the protocol or the client has ended the connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>>;
 
-    /// Does what the registry wants in the protocol's own way, or gives the order back, or another,
-    /// for the connection to obey.
+    /// Carries out an order of the registry in the protocol's own way, or returns this order or
+    /// another one, which the connection's task then carries out.
     fn follow(&mut self, order: Order, _cx: &mut Context<'_>) -> Option<Order> {
         Some(order)
     }
 
-    /// The stream, into which is put back what was read from it and not understood; `None` after an
+    /// Returns the stream, with the bytes put back that were read and not parsed. `None` after an
     /// upgrade.
     fn into_stream(self: Box<Self>) -> Option<Stream<I>>;
 }
 
-/// Why a protocol could not go on.
+/// Why a protocol stopped.
 pub(crate) enum Failure {
     Hyper(hyper::Error),
-    /// The client left, or an answer broke off.
+    /// The client has gone, or a response broke off.
     Stream(io::Error),
 }
 
 impl Failure {
-    /// Whether what came is not HTTP/1.
+    /// Whether the client sent bytes that are not HTTP/1.
     pub(crate) fn is_parse(&self) -> bool {
         matches!(self, Self::Hyper(error) if error.is_parse())
     }
 
-    /// What hyper has answered to what is not HTTP/1.
+    /// Status of hyper's response to bytes that are not HTTP/1.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Hyper(error) if error.is_parse_too_large() => {
@@ -65,7 +65,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Begins to serve a connection, anew after each rest.
+/// Starts a protocol on a connection, again after each rest.
 pub(crate) trait StartProtocol<I> {
     fn start(
         &self,

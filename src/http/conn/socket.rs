@@ -1,4 +1,4 @@
-//! What connections are made of.
+//! The interface that connections need of a socket.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -8,40 +8,43 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use crate::http::info::ConnectionInfo;
 
-/// A stream that carries HTTP. It may have to say other things first: see [`Socket::poll_open`].
+/// A byte stream that carries HTTP. Something else may come first, such as a TLS handshake:
+/// [`Socket::poll_open`] does that.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Whether bytes have come that nobody has read. This asks the kernel (recv(2), `MSG_PEEK`):
-    /// the runtime learns of them only when its event loop goes round.
+    /// Whether the kernel has bytes that were not read yet (recv(2), `MSG_PEEK`). The runtime
+    /// learns of such bytes only at the next turn of its event loop.
     fn has_unread(&self) -> bool;
 
-    /// Ready when a read would not have to wait: for bytes, the end of file, or an error. Nothing
-    /// is read, and no buffer is needed. Once it was ready it may be so again in vain.
+    /// Ready when a read does not have to wait for bytes, the end of file, or an error. It reads
+    /// nothing and needs no buffer. After it was ready once, it may be ready again although a read
+    /// would wait.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// What the client has closed, as far as the runtime has heard. Nothing is read.
+    /// What the client has closed, as far as the runtime knows. It reads nothing.
     fn closed(&self) -> Closed;
 
-    /// How many bytes have left for the client since this was asked last, if any can while a
-    /// write or a flush is pending: TLS takes more than the kernel does, and sends it little by
-    /// little.
+    /// Number of bytes that were sent to the client since the last call while a write or a flush
+    /// was pending: a TLS stream accepts more bytes than the kernel takes, and sends them in parts.
+    /// Always 0 for a socket that cannot do that.
     fn take_sent(&mut self) -> usize {
         0
     }
 
-    /// Whether bytes have come that no read has brought yet, since this was asked last: a record of
-    /// TLS comes in several segments.
+    /// Whether bytes have come since the last call that no read has returned yet: a TLS record
+    /// comes in several segments.
     fn has_part(&mut self) -> bool {
         false
     }
 
-    /// Whether there is nothing between it and the kernel: close(2) tells the client as much as a
-    /// shutdown would, and a read that finds little has found all there is, be it an error.
+    /// Whether the socket is the kernel's own, without a layer such as TLS. Then close(2) tells the
+    /// client as much as a shutdown does. And a read that returns an error, or less than there is
+    /// space for, leaves nothing to read.
     fn is_bare(&self) -> bool {
         false
     }
 
-    /// As `poll_read`, for somebody who leaves others their turn unasked: it takes nothing of the
-    /// task's budget (see [`tokio::task::coop`]).
+    /// As `poll_read`, but it uses nothing of the task's budget (see [`tokio::task::coop`]). The
+    /// caller must yield to other tasks by itself.
     fn poll_read_unconstrained(
         &mut self,
         cx: &mut Context<'_>,
@@ -50,7 +53,8 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Pin::new(self).poll_read(cx, buf)
     }
 
-    /// As `poll_write`, for the same.
+    /// As `poll_write`, but it uses nothing of the task's budget. The caller must yield to other
+    /// tasks by itself.
     fn poll_write_unconstrained(
         &mut self,
         cx: &mut Context<'_>,
@@ -59,63 +63,65 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Pin::new(self).poll_write(cx, bytes)
     }
 
-    /// Writes bytes behind which there is nothing but the end of file, and that with them if they
-    /// can leave together. Of a bare socket: close(2) comes right after.
+    /// Writes the last bytes of the connection, and sends the end of file together with them if it
+    /// can. Called on a bare socket only; close(2) comes right after.
     fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, bytes)
     }
 
-    /// Does what comes before HTTP, if anything does, and says which HTTP it is to be. Polled until
-    /// it is ready, before any byte is read or written; it has the deadline of a request's head.
+    /// Does what comes before HTTP, such as a TLS handshake, and returns the version of HTTP to
+    /// serve. Polled until it is ready, before any byte is read or written. The header timeout
+    /// limits it.
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         Poll::Ready(Ok(Version::Http1))
     }
 
-    /// Whether it has been idle in somebody else's hands, so that what comes is not its beginning.
+    /// Whether another server handed the connection over while it was idle, so that the next bytes
+    /// need not be its first.
     fn was_idle(&self) -> bool {
         false
     }
 
-    /// Whose it is, with what was learnt of the client when it opened.
+    /// The addresses of the connection, and what was learned about the client while it opened.
     fn info(&self) -> ConnectionInfo;
 }
 
 /// How much of a connection the client has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// It may still send.
+    /// The client may still send.
     Nothing,
-    /// It has said its last word (shutdown(2), `SHUT_WR`), or closed altogether: from here the two
-    /// look alike. It may still read.
+    /// The client has closed its sending side (shutdown(2), `SHUT_WR`) or the whole connection; the
+    /// server cannot tell which. The client may still read.
     Sending,
-    /// It is gone: the connection was reset.
+    /// The connection was reset.
     Everything,
 }
 
 impl Closed {
-    /// What a runtime's stream is to be asked about. Being writable is the usual state, so that
-    /// there is an answer without waiting.
+    /// Readiness to ask the runtime's stream for. A stream is writable most of the time, so that
+    /// the runtime replies at once.
     pub(crate) const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
-    /// From what a stream of the runtime is ready for at this moment.
+    /// From the present readiness of the runtime's stream.
     pub(crate) fn of(ready: impl Future<Output = io::Result<Ready>>) -> Self {
         let mut now = Context::from_waker(Waker::noop());
         match pin!(ready).poll(&mut now) {
             Poll::Ready(Ok(ready)) if ready.is_write_closed() => Self::Everything,
             Poll::Ready(Ok(ready)) if ready.is_read_closed() => Self::Sending,
             Poll::Ready(Ok(_)) | Poll::Pending => Self::Nothing,
-            // The runtime is at its end.
+            // The runtime is shutting down.
             Poll::Ready(Err(_)) => Self::Everything,
         }
     }
 }
 
-/// What a connection speaks from its first byte on.
+/// The version of HTTP that a connection begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// HTTP/1.1 or HTTP/1.0, unless the first bytes say otherwise.
+    /// HTTP/1.1 or HTTP/1.0, or HTTP/2 if the first bytes are its preface.
     Http1,
-    /// HTTP/2, as was agreed on: the client's preface comes first. To be said only where
-    /// [`Http::speaks_http2`](crate::Http::speaks_http2).
+    /// HTTP/2, as agreed on while the connection opened: the client's preface comes first. Returned
+    /// only if [`Http::speaks_http2`](crate::Http::speaks_http2).
     Http2,
 }

@@ -1,19 +1,21 @@
-//! The stream that HTTP sees: the connection's socket, noting each byte that moves.
+//! The stream that a protocol reads and writes: the socket of the connection. It writes into the
+//! connection's state when bytes move.
 //!
-//! It also gathers the answers of pipelined requests into one send(2), which is worth a factor of
-//! six to a client that pipelines. hyper's own `pipeline_flush` cannot be used for that: it writes
-//! nothing as long as its read buffer holds anything, not even on shutdown. So it loses the 400
-//! for bytes that are no request, the 431 for a head too long, every answer that a
-//! `Connection: close` in mid-pipeline follows, and holds an answer back for ever from a client
-//! that ends its request with one line break too many.
+//! It also gathers the responses to pipelined requests into one send(2), which makes a pipelining
+//! client six times as fast. hyper's own `pipeline_flush` cannot be used for that: it writes
+//! nothing while its read buffer holds bytes, not even on shutdown. So it loses the 400 for bytes
+//! that are no request, the 431 for a head that is too long, and every response before a
+//! `Connection: close` in the middle of a pipeline. And it holds a response back for ever if the
+//! client ends its request with one line break too many.
 //!
-//! Here written bytes are held back only if hyper's last read brought some, so that more requests
-//! may be waiting in its buffer. They leave with the first write or flush after a read that brought
-//! nothing, with a flush after no write, or when they are many. Should hyper do none of that, the
-//! connection's task sees to it before it sleeps, by [`ConnState::holds_back`].
+//! Here written bytes are held back only if hyper's last read returned bytes, because hyper's
+//! buffer may then hold more requests. Held bytes are sent with the first write or flush after a
+//! read that returned nothing, with a flush that follows no write, or when they are more than 16
+//! KiB. If hyper makes none of these calls, the connection's task polls hyper again before it
+//! sleeps, by [`ConnState::holds_back`].
 //!
-//! All that is about hyper. Plain requests are answered into the held bytes, and whoever does that
-//! flushes them.
+//! This concerns hyper only. Plain requests are answered without hyper: their responses are written
+//! into the held bytes, and the same code flushes them.
 
 mod for_hyper;
 
@@ -34,35 +36,36 @@ use crate::http::registry::state::{ConnState, Stage};
 use crate::pool::Buffer;
 use crate::stats::{Count, WorkerStats};
 
-/// As many bytes as are held back for more: some hundred small answers. Beyond, one more send(2) is
-/// a small part of the work.
+/// Limit of held back bytes: some hundred small responses. Above it, one more send(2) is a small
+/// part of the work.
 const HOLD_BACK: usize = 16 * 1024;
 
-/// As many bytes as are read at once, at the most: the size that hyper's read buffer may grow to.
+/// Limit of bytes per read: the size that hyper's read buffer may grow to.
 pub(crate) const READ_AT_ONCE: usize = 64 * 1024;
 
 thread_local! {
-    /// Where socket bytes land first. hyper's buffer is uninitialised memory, which only `unsafe`
-    /// code can read(2) into; a copy from here is cheaper than clearing that buffer each time.
-    static LANDING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// Reads from the socket go here first. hyper's buffer is uninitialised memory, which only
+    /// `unsafe` code can read(2) into; a copy from here is cheaper than clearing that buffer each
+    /// time.
+    static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// See the module's head.
+/// The socket of a connection, as a protocol reads and writes it.
 pub(crate) struct Stream<I> {
     io: I,
     drop_notice: DropNotice,
     stats: WorkerStats,
     preface: Preface,
-    /// Read before, and not understood yet.
-    ahead: Bytes,
-    /// What is held back. For hyper the buffer stays until the stream ends: whoever pipelines needs
-    /// it again at once.
+    /// Bytes that were read and not parsed. The next reads return them.
+    read_ahead: Bytes,
+    /// Bytes that are held back. While hyper serves, the buffer stays until the stream ends: a
+    /// client that pipelines needs it again at once.
     held: Option<Buffer>,
     last_read: LastRead,
     last_call: LastCall,
 }
 
-/// What hyper's last read brought: after bytes there may be another request in its buffer.
+/// Result of hyper's last read. After bytes, another request may be in hyper's buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LastRead {
     Bytes,
@@ -76,7 +79,7 @@ enum LastCall {
 }
 
 impl<I> Stream<I> {
-    /// What hyper sees of this connection's socket.
+    /// The stream of this connection over its socket.
     pub(crate) fn of_member(member: &Member, io: I) -> Self {
         let Member {
             registry, state, ..
@@ -92,30 +95,30 @@ impl<I> Stream<I> {
             drop_notice: DropNotice(state),
             stats,
             preface,
-            ahead: Bytes::new(),
+            read_ahead: Bytes::new(),
             held: None,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
         }
     }
 
-    /// The socket, and what was read from it and not understood. Nothing may be held back.
+    /// The socket, and the bytes that were read and not parsed. The stream must hold nothing back.
     pub(crate) fn into_parts(self) -> (I, Bytes) {
-        (self.io, self.ahead)
+        (self.io, self.read_ahead)
     }
 
-    /// The next reads bring these bytes, before others that were put back.
+    /// Makes the next reads return these bytes, before bytes that were put back earlier.
     pub(crate) fn put_back(&mut self, read_ahead: Bytes) {
-        self.ahead = match (self.ahead.is_empty(), read_ahead.is_empty()) {
+        self.read_ahead = match (self.read_ahead.is_empty(), read_ahead.is_empty()) {
             (true, _) => read_ahead,
             (false, true) => return,
-            (false, false) => [&read_ahead[..], &self.ahead[..]].concat().into(),
+            (false, false) => [&read_ahead[..], &self.read_ahead[..]].concat().into(),
         };
     }
 
-    /// What was put back.
+    /// The bytes that were put back.
     pub(crate) fn read_ahead(&self) -> &[u8] {
-        &self.ahead
+        &self.read_ahead
     }
 
     /// Whether the first bytes of the connection were the preface of HTTP/2.
@@ -127,7 +130,7 @@ impl<I> Stream<I> {
         &self.drop_notice.0
     }
 
-    /// The socket itself, for our own last words.
+    /// The socket itself, for the lingering close.
     pub(crate) fn io(&mut self) -> &mut I {
         &mut self.io
     }
@@ -149,20 +152,20 @@ impl<I> Stream<I> {
         self.held.as_ref().map_or(0, Buf::remaining)
     }
 
-    /// Where answers are put together that are sent with the next flush.
+    /// Buffer for responses that the next flush sends.
     #[inline]
     pub(crate) fn held(&mut self) -> &mut Buffer {
         self.last_call = LastCall::Flush;
         self.held.get_or_insert_with(Buffer::take)
     }
 
-    /// To be called when one was.
+    /// Call this after bytes were added to [`Stream::held`].
     #[inline]
     pub(crate) fn note_held(&self) {
         self.drop_notice.0.set_held_back(self.held_len());
     }
 
-    /// Replaces `from` by `to` where it stands last in what is held back, if it does.
+    /// Replaces the last `from` in the held back bytes by `to`, if there is one.
     pub(crate) fn amend(&mut self, from: &[u8], to: &[u8]) {
         if let Some(held) = &mut self.held {
             let mut places = held.as_slice().windows(from.len());
@@ -175,20 +178,20 @@ impl<I> Stream<I> {
         }
     }
 
-    /// Gives the room for them away, if it is empty.
+    /// Gives up the buffer for held back bytes, if it is empty.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.held = self.held.take().filter(Buf::has_remaining);
     }
 
-    /// Whether as much is held as may be.
+    /// Whether more than [`HOLD_BACK`] bytes are held back.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.held_len() > HOLD_BACK
     }
 
-    /// An upgrade gives the stream away, perhaps to another thread; nothing is held back from then
-    /// on.
+    /// Counts bytes. Once an upgrade is asked for, nothing is held back and the stream may go to
+    /// another thread, so these bytes have a counter of their own.
     fn count(&self, bytes: usize, direct: Count, after_upgrade: Count) {
         if self.state().may_hold() {
             self.stats.add(direct, bytes as u64);
@@ -204,16 +207,17 @@ impl<I> Stream<I> {
         }
     }
 
-    /// While a handler works, or the body of its answer is silent, hyper flushes each time it is
-    /// polled and reads nothing. So this is where the registry's question is answered whether the
-    /// client is still there: one that has left has no use for the answer, and the error ends both.
-    fn look(&self) -> io::Result<()>
+    /// Fails if the client has gone, which ends the request and its response. While a handler
+    /// works, or the body of its response is silent, hyper reads nothing and flushes each time it
+    /// is polled. So a flush calls this when the registry asks for it.
+    fn check_client(&self) -> io::Result<()>
     where
         I: Socket,
     {
         let left = match self.io.closed() {
             Closed::Nothing => false,
-            // It may still read, but most have left, and only bytes that are refused would tell.
+            // The client may still read. But most such clients have gone, and only a write that is
+            // refused would show that.
             Closed::Sending => {
                 matches!(self.state().stage(), Stage::Handling | Stage::Responding)
             }
@@ -227,7 +231,7 @@ impl<I> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Sends what is held back.
+    /// Sends the held back bytes.
     pub(crate) fn poll_send_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_send_by(cx, |io, cx, bytes| Pin::new(io).poll_write(cx, bytes))
     }
@@ -250,7 +254,8 @@ impl<I: Socket> Stream<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// A flush for somebody who leaves others their turn unasked.
+    /// As a flush, but it uses nothing of the task's budget. The caller must yield to other tasks
+    /// by itself.
     #[inline]
     pub(crate) fn poll_flush_unconstrained(
         &mut self,
@@ -261,10 +266,10 @@ impl<I: Socket> Stream<I> {
         rt::Write::poll_flush(Pin::new(self), cx)
     }
 
-    /// Sends what is held back, and ends the stream.
+    /// Sends the held back bytes and ends the stream.
     pub(crate) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.io.is_bare() {
-            // What has to leave before has a deadline of its own.
+            // Bytes that are sent before the end of file have the write timeout.
             ready!(rt::Write::poll_flush(Pin::new(self), cx))?;
         }
         rt::Write::poll_shutdown(Pin::new(self), cx)
@@ -286,7 +291,7 @@ impl<I: Socket> Stream<I> {
         written
     }
 
-    /// A write or a flush is pending. The client has taken some all the same, if bytes have left.
+    /// A write or a flush is pending. Bytes that were sent meanwhile are progress of the client.
     fn note_blocked(&mut self, cx: &Context<'_>) {
         let sent = self.io.take_sent();
         if sent > 0 {
@@ -298,38 +303,39 @@ impl<I: Socket> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Reads at most `room` bytes, and says how many `put` was given: none is the end of file.
+    /// Reads at most `max` bytes and passes them to `put`. Returns how many; zero is the end of
+    /// file.
     #[inline]
-    fn poll_bring(
+    fn poll_read_with(
         &mut self,
         cx: &mut Context<'_>,
-        room: usize,
+        max: usize,
         mut put: impl FnMut(&[u8]),
         read: impl FnOnce(&mut I, &mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<usize>> {
         self.check_cut()?;
-        if !self.ahead.is_empty() {
-            let len = self.ahead.len().min(room);
-            put(&self.ahead.split_to(len));
+        if !self.read_ahead.is_empty() {
+            let len = self.read_ahead.len().min(max);
+            put(&self.read_ahead.split_to(len));
             self.last_read = LastRead::Bytes;
             self.state().has_read();
             return Poll::Ready(Ok(len));
         }
-        let mut landing = LANDING.take();
-        landing.resize(READ_AT_ONCE, 0);
-        let room = room.min(READ_AT_ONCE) - self.preface.kept();
-        let mut landed = ReadBuf::new(&mut landing[..room]);
-        let mut brought = Some(0);
-        let read = read(&mut self.io, cx, &mut landed).map_ok(|()| {
-            let read = landed.filled();
-            brought = self.preface.judge(read).map(|before| {
+        let mut buffer = READ_BUFFER.take();
+        buffer.resize(READ_AT_ONCE, 0);
+        let max = max.min(READ_AT_ONCE) - self.preface.withheld();
+        let mut read_buf = ReadBuf::new(&mut buffer[..max]);
+        let mut passed = Some(0);
+        let read = read(&mut self.io, cx, &mut read_buf).map_ok(|()| {
+            let read = read_buf.filled();
+            passed = self.preface.check(read).map(|before| {
                 put(before);
                 put(read);
                 before.len() + read.len()
             });
             read.len()
         });
-        LANDING.set(landing);
+        READ_BUFFER.set(buffer);
         self.last_read = match read {
             Poll::Ready(Ok(1..)) => LastRead::Bytes,
             _ => LastRead::Nothing,
@@ -347,10 +353,10 @@ impl<I: Socket> Stream<I> {
             }
             Poll::Ready(_) => {}
         }
-        match brought {
-            Some(brought) => read.map_ok(|_| brought),
+        match passed {
+            Some(passed) => read.map_ok(|_| passed),
             None => {
-                // Nothing to be read yet, and that would be the end of file.
+                // All bytes are withheld, and to return zero would be the end of file.
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -364,27 +370,27 @@ impl<I: Socket> Stream<I> {
 
     /// As [`Socket::poll_readable`].
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.ahead.is_empty() && !self.state().is_cut() {
+        if self.read_ahead.is_empty() && !self.state().is_cut() {
             ready!(self.io.poll_readable(cx));
         }
         Poll::Ready(())
     }
 
-    /// Reads what has come, behind what is there, which is less than [`READ_AT_ONCE`]. Says how
-    /// much that is; none is the end of file. It is for somebody who leaves others their turn
-    /// unasked.
+    /// Reads bytes and appends them to `input`, which holds less than [`READ_AT_ONCE`]. Returns how
+    /// many; zero is the end of file. It uses nothing of the task's budget: the caller must yield
+    /// to other tasks by itself.
     pub(crate) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         input: &mut BytesMut,
     ) -> Poll<io::Result<usize>> {
-        let room = READ_AT_ONCE - input.len();
+        let max = READ_AT_ONCE - input.len();
         let put = |bytes: &[u8]| input.extend_from_slice(bytes);
-        self.poll_bring(cx, room, put, I::poll_read_unconstrained)
+        self.poll_read_with(cx, max, put, I::poll_read_unconstrained)
     }
 }
 
-/// The stream's end, for whoever waits for it after an upgrade.
+/// Its drop is the end of the stream. A task may wait for that after an upgrade.
 struct DropNotice(Arc<ConnState>);
 
 impl Drop for DropNotice {

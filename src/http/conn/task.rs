@@ -1,5 +1,5 @@
-//! The task of one connection. The connection opens; then it rests, which is a socket and nothing
-//! else, or a protocol serves it; at the end [`LingeringClose`] closes it.
+//! The task of one connection. First the connection opens. Then it rests, which needs only the
+//! socket and this task, or a protocol serves it. At the end [`LingeringClose`] closes it.
 
 use std::mem;
 use std::pin::Pin;
@@ -37,9 +37,9 @@ pub(crate) struct OpenConnection<I> {
 }
 
 enum Phase<I> {
-    /// Something comes before HTTP.
+    /// What comes before HTTP is under way, such as a TLS handshake.
     Opening(I),
-    /// Not one byte has come since the last answer, or at all.
+    /// No byte has come since the last response, or since the connection opened.
     Resting(I),
     Serving(Box<dyn Protocol<I>>),
     /// On its way to another server.
@@ -47,7 +47,7 @@ enum Phase<I> {
         future: HandoverFuture<I>,
         _permit: HandoverPermit,
     },
-    /// In between.
+    /// Placeholder while the phase changes.
     Moving,
 }
 
@@ -73,9 +73,9 @@ impl<I: Socket> Future for ConnectionTask<I> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         loop {
-            let last = match this {
+            let ending = match this {
                 Self::Open(connection) => match connection.poll(cx) {
-                    Poll::Ready(last) => last,
+                    Poll::Ready(ending) => ending,
                     Poll::Pending => return Poll::Pending,
                 },
                 Self::Closing(lingering_close) => match lingering_close.as_mut().poll(cx) {
@@ -87,8 +87,8 @@ impl<I: Socket> Future for ConnectionTask<I> {
             let Self::Open(connection) = mem::replace(this, Self::Done) else {
                 return Poll::Ready(());
             };
-            if let Some(last) = last {
-                *this = Self::Closing(Box::pin(last.run(connection.member)));
+            if let Some(ending) = ending {
+                *this = Self::Closing(Box::pin(ending.run(connection.member)));
             }
         }
     }
@@ -106,13 +106,13 @@ impl<I: Socket> OpenConnection<I> {
             };
             match outcome {
                 Poll::Ready(None) => {}
-                Poll::Ready(Some(last)) => return Poll::Ready(last),
+                Poll::Ready(Some(ending)) => return Poll::Ready(ending),
                 Poll::Pending => return Poll::Pending,
             }
         }
     }
 
-    /// `None` is "go on, in another phase"; as with the next two.
+    /// `None` means that the connection goes on in another phase; as in the next three functions.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
         let Phase::Opening(io) = &mut self.phase else {
             return Poll::Ready(None);
@@ -128,7 +128,7 @@ impl<I: Socket> OpenConnection<I> {
                     self.phase = Phase::Resting(io);
                 }
                 if version == Version::Http2 {
-                    // The server has something to say before the client has.
+                    // An HTTP/2 server does not wait for the client before it sends its settings.
                     self.serve(Version::Http2);
                 }
                 Poll::Ready(None)
@@ -149,8 +149,8 @@ impl<I: Socket> OpenConnection<I> {
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
-        if let Some(leave) = self.member.try_hand_over() {
-            self.hand_over(leave);
+        if let Some(permit) = self.member.try_hand_over() {
+            self.hand_over(permit);
             return Poll::Ready(None);
         }
         let Phase::Resting(io) = &mut self.phase else {
@@ -163,12 +163,12 @@ impl<I: Socket> OpenConnection<I> {
         let Some(order) = self.member.take_order(cx) else {
             return Poll::Pending;
         };
-        if order.is_about_silence() && io.has_unread() {
-            // A request was on its way, and has come while others were being closed.
+        if order.is_void_after_input() && io.has_unread() {
+            // A request arrived while other connections were being closed.
             self.serve(Version::Http1);
             return Poll::Ready(None);
         }
-        let last = match order {
+        let ending = match order {
             Order::Rest | Order::Streams | Order::EndUpgrade => return Poll::Ready(None),
             Order::Cut => None,
             Order::CloseIdle | Order::Evict | Order::Expire(_) => {
@@ -176,7 +176,7 @@ impl<I: Socket> OpenConnection<I> {
             }
         };
         self.member.note(order);
-        Poll::Ready(Some(last))
+        Poll::Ready(Some(ending))
     }
 
     fn poll_served(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
@@ -187,22 +187,24 @@ impl<I: Socket> OpenConnection<I> {
         if let Poll::Ready(outcome) = protocol.poll(cx) {
             return Poll::Ready(self.end(outcome));
         }
-        if let Some(leave) = self.member.try_hand_over() {
-            self.hand_over(leave);
+        if let Some(permit) = self.member.try_hand_over() {
+            self.hand_over(permit);
             return Poll::Ready(None);
         }
         let state = &self.member.state;
         if state.holds_back() && state.write_blocked_since().is_none() {
-            // hyper stopped without telling the stream, as it does if the handler of the second of
-            // three pipelined requests is pending. A poll with nothing to write flushes; others may
-            // go first.
+            // hyper stopped without a flush. It does so if the handler of the second of three
+            // pipelined requests is pending. The next poll has nothing to write, so it flushes.
+            // Other tasks are polled before that.
             cx.waker().wake_by_ref();
         }
         if state.is_idle() && !state.has_no_leftover() {
-            // Nobody else may take the rest of a body for a request.
+            // Poll hyper again: it must read the rest of the body before anything else reads from
+            // the stream.
             cx.waker().wake_by_ref();
         }
-        // Looked at after hyper had its say: bytes may have come in the same instant as the order.
+        // The task takes the order after it has polled hyper: bytes may have come at the same time
+        // as the order.
         let Some(order) = self.member.take_order(cx) else {
             return Poll::Pending;
         };
@@ -212,7 +214,7 @@ impl<I: Socket> OpenConnection<I> {
         })
     }
 
-    /// Whatever comes while it is on its way, waits.
+    /// Bytes that come during the hand-over wait in the kernel.
     fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
         let Phase::HandingOver { future, .. } = &mut self.phase else {
             return Poll::Ready(None);
@@ -238,7 +240,7 @@ impl<I: Socket> OpenConnection<I> {
     }
 
     /// Gives the idle connection to the other server.
-    fn hand_over(&mut self, leave: HandoverPermit) {
+    fn hand_over(&mut self, permit: HandoverPermit) {
         let (io, read_ahead) = match mem::replace(&mut self.phase, Phase::Moving) {
             Phase::Resting(io) => (io, Bytes::new()),
             Phase::Serving(protocol) => match protocol.into_stream() {
@@ -255,12 +257,12 @@ impl<I: Socket> OpenConnection<I> {
             self.member.state.enter(Stage::HandedOver);
             self.phase = Phase::HandingOver {
                 future: Rc::clone(target).hand_over(io, read_ahead),
-                _permit: leave,
+                _permit: permit,
             };
         }
     }
 
-    /// Builds the protocol around a socket on which something has come.
+    /// Starts a protocol on the socket of a connection that rests.
     fn serve(&mut self, version: Version) {
         if let Some(stream) = self.take_stream() {
             self.serve_stream(version, stream);
@@ -271,7 +273,8 @@ impl<I: Socket> OpenConnection<I> {
         self.member.activate();
         let state = &self.member.state;
         if version == Version::Http2 {
-            // Half of its state is the client's: nobody could take it over.
+            // The client has half of the state of an HTTP/2 connection, so no other server can take
+            // it over.
             state.forbid_handover();
         }
         let protocol = self.shared.http.start(version, stream, state);
@@ -286,10 +289,10 @@ impl<I: Socket> OpenConnection<I> {
         }
     }
 
-    /// Does what the registry wants of a connection that is served; `None` if it lives on.
+    /// Carries out an order on a connection that is served. `None` if the connection goes on.
     fn apply(&mut self, order: Order) -> Option<Ending<I>> {
         if matches!(order, Order::Cut | Order::Expire(Deadline::Write)) {
-            // Somebody who does not read will not read our last words either.
+            // A client that does not read would not read a last response either.
             self.member.note(order);
             return Some(None);
         }
@@ -297,9 +300,9 @@ impl<I: Socket> OpenConnection<I> {
             self.member.note(order);
             return Some(None);
         };
-        let is_silent = is_blank(stream.read_ahead());
+        let is_between_requests = is_blank(stream.read_ahead());
         if order == Order::Rest {
-            if is_silent {
+            if is_between_requests {
                 self.member.rest();
                 self.phase = Phase::Resting(stream.into_parts().0);
             } else {
@@ -307,12 +310,12 @@ impl<I: Socket> OpenConnection<I> {
             }
             return None;
         }
-        if order.is_about_silence() && is_silent && stream.has_unread() {
+        if order.is_void_after_input() && is_between_requests && stream.has_unread() {
             self.serve_stream(Version::Http1, stream);
             return None;
         }
         self.member.note(order);
-        if is_silent {
+        if is_between_requests {
             return Some(Some(LingeringClose::silent(stream)));
         }
         self.refuse(StatusCode::REQUEST_TIMEOUT);
@@ -323,14 +326,15 @@ impl<I: Socket> OpenConnection<I> {
         )))
     }
 
-    /// The protocol, or the client, has ended the connection; `None` if another protocol goes on.
+    /// The protocol or the client has ended the connection. `None` if another protocol goes on.
     fn end(&mut self, outcome: Result<(), Failure>) -> Option<Ending<I>> {
         let peer = self.member.peer();
         let state = &self.member.state;
-        // Where an upgrade was on offer nothing is held back; the stream may be somebody else's.
+        // If an upgrade was asked for, the stream may not hold bytes back, and may have another
+        // owner.
         let is_over = state.may_hold() && !state.is_body_unread() && !state.holds_back();
         if outcome.is_ok() && is_over {
-            // All is said: the stream ends together with what was built around it.
+            // Nothing is left to send: the stream ends when the protocol is dropped.
             tracing::debug!(?peer, "connection ended");
             return Some(None);
         }
@@ -373,7 +377,8 @@ impl<I: Socket> OpenConnection<I> {
                 }
                 let mode = match error.is_parse() {
                     true => CloseMode::Linger,
-                    // No end of file: a response may have broken off. Those before it are whole.
+                    // No end of file: the last response may be incomplete. The ones before it are
+                    // complete.
                     false => CloseMode::SendOnly,
                 };
                 Some(LingeringClose::new(stream, b"", mode))
@@ -381,7 +386,7 @@ impl<I: Socket> OpenConnection<I> {
         })
     }
 
-    /// Counts and tells an answer to what is no request, so that no service has seen it.
+    /// Counts and reports a response to bytes that are no request and so reach no service.
     fn refuse(&self, status: StatusCode) {
         let Member {
             registry, state, ..
@@ -391,7 +396,8 @@ impl<I: Socket> OpenConnection<I> {
     }
 }
 
-/// Between requests old clients may send a line break or two (RFC 9112 2.2).
+/// Whether there are only line breaks, of which old clients send one or two between requests (RFC
+/// 9112 2.2).
 fn is_blank(read_ahead: &[u8]) -> bool {
     read_ahead.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }

@@ -1,22 +1,22 @@
-//! What was agreed on with a client.
+//! Facts about a TLS connection.
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 
-/// What is known of a TLS connection, for handlers.
+/// Facts about a TLS connection, for handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsInfo {
-    /// The protocol's version.
+    /// The version of TLS.
     pub version: TlsVersion,
-    /// What is spoken inside, if the client asked for something (RFC 7301): `http/1.1`.
+    /// The protocol inside TLS, such as `http/1.1`, if the client asked for one (RFC 7301, ALPN).
     pub alpn: Option<String>,
-    /// The host that the client wants to talk to (RFC 6066 3), in lower case. Nothing checks that
-    /// a request's `Host` says the same.
+    /// The host name that the client asked for (RFC 6066 3, SNI), in lower case. The server does
+    /// not compare it with the `Host` of requests.
     pub server_name: Option<String>,
-    /// The certificate that the client has shown and those that lead from it to the CA, as DER
-    /// (X.690). Empty if it has shown none. In a resumed session, those of the first handshake.
+    /// The certificate that the client has sent and those that lead from it to the CA, as DER
+    /// (X.690). Empty if the client sent none. In a resumed session, those of the first handshake.
     pub client_certificates: Vec<Vec<u8>>,
-    /// How it began.
+    /// How the connection began.
     pub handshake: TlsHandshake,
 }
 
@@ -24,9 +24,9 @@ pub struct TlsInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TlsVersion {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
@@ -34,14 +34,14 @@ pub enum TlsVersion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TlsHandshake {
-    /// With a handshake of its own.
+    /// With a full handshake.
     Full,
-    /// By a ticket of an earlier connection, perhaps to another worker.
+    /// With a session ticket of an earlier connection, which may have been to another worker.
     Resumed,
 }
 
 impl TlsInfo {
-    /// Of a connection whose handshake is done.
+    /// From a connection whose handshake is complete.
     pub(crate) fn of(session: &ServerConnection) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let certificates = session.peer_certificates().unwrap_or_default();
@@ -52,7 +52,10 @@ impl TlsInfo {
             },
             alpn: session.alpn_protocol().map(text),
             server_name: session.server_name().map(str::to_owned),
-            client_certificates: certificates.iter().map(|one| one.to_vec()).collect(),
+            client_certificates: certificates
+                .iter()
+                .map(|certificate| certificate.to_vec())
+                .collect(),
             handshake: match session.handshake_kind() {
                 Some(HandshakeKind::Resumed) => TlsHandshake::Resumed,
                 _ => TlsHandshake::Full,

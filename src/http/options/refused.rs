@@ -1,4 +1,4 @@
-//! Requests that the server itself answers, told to the program's log.
+//! Reports of requests that the server itself refuses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::http::info::ConnectionInfo;
 /// A request that the server refused, so that no handler has seen it: it broke a limit or a timeout
 /// of [`Http`](crate::Http), or a rule of HTTP.
 ///
-/// See [`Http::on_refused`](crate::Http::on_refused).
+/// The function given to [`Http::on_refused`](crate::Http::on_refused) gets it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
-    /// What the client is told: 400, 408, 413, 414, 417, 431 or 501.
+    /// The status of the response: 400, 408, 413, 414, 417, 431 or 501.
     pub status: StatusCode,
-    /// The connection that the request came on.
+    /// The connection of the request.
     pub connection: &'a ConnectionInfo,
-    /// The request's head. `None` if it did not come to its end, or is none.
+    /// The request's head. `None` if the head was incomplete or invalid.
     pub head: Option<&'a Parts>,
 }
 
 type Log = dyn Fn(&Refused<'_>) + Send + Sync;
 
-/// What is told of them.
+/// The function that is called for each of them, if any.
 #[derive(Clone, Default)]
 pub(crate) struct OnRefused(Option<Arc<Log>>);
 

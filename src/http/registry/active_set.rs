@@ -1,18 +1,19 @@
-//! Which connections are served right now, and which of them is the next to rest.
+//! Which connections are served now, and which of them goes to rest next.
 //!
-//! The most recently active ones stay served, approximately: when there are too many, a hand goes
-//! round and picks one that is idle, rather one that has been so since an earlier tick. That costs
-//! a request nothing, where a list in the order of use would be touched by each.
+//! The most recently active connections stay served, approximately. If there are too many, a cursor
+//! moves over them and picks an idle one, preferably one that has been idle since an earlier tick.
+//! That costs a request nothing; a list in the order of use would change with each request.
 
 use crate::stats::{Gauge, WorkerStats};
 
-/// How many the hand looks at before it takes what it has seen, or lets there be one too many.
+/// Number of connections that the cursor looks at before it picks the best of them. If these are
+/// all busy, there is one connection too many.
 const PROBES: usize = 8;
 
-/// "Not among them."
+/// Not in the set.
 const NONE: u32 = u32::MAX;
 
-/// A connection's place among the served ones.
+/// Index of a connection in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Index(u32);
 
@@ -24,23 +25,24 @@ impl Index {
     }
 }
 
-/// How good a connection is as the next to rest.
+/// How suitable a connection is as the next to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionScore {
-    /// It works.
+    /// It is busy.
     None,
     /// It is idle, but was active a moment ago.
     Low,
+    /// It has been idle since an earlier tick.
     High,
 }
 
-/// The keys of those that are served.
+/// The keys of the connections that are served.
 #[derive(Debug)]
 pub(crate) struct ActiveSet {
     keys: Vec<u32>,
-    hand: usize,
+    cursor: usize,
     max: usize,
-    /// Where it is told how many there are.
+    /// The size of the set is published here.
     stats: WorkerStats,
 }
 
@@ -48,7 +50,7 @@ impl ActiveSet {
     pub(crate) fn new(max: usize, stats: WorkerStats) -> Self {
         Self {
             keys: Vec::new(),
-            hand: 0,
+            cursor: 0,
             max,
             stats,
         }
@@ -58,34 +60,35 @@ impl ActiveSet {
         self.keys.len()
     }
 
-    pub(crate) fn enter(&mut self, key: usize) -> Index {
+    pub(crate) fn insert(&mut self, key: usize) -> Index {
         self.keys.push(narrow(key));
-        self.tell();
+        self.publish_size();
         Index(narrow(self.keys.len() - 1))
     }
 
-    /// Says who is at that place now.
+    /// Removes the connection at this index. Returns the key of the connection that has this index
+    /// now.
     #[must_use]
-    pub(crate) fn leave(&mut self, index: Index) -> Option<usize> {
+    pub(crate) fn remove(&mut self, index: Index) -> Option<usize> {
         self.keys.swap_remove(index.0 as usize);
-        self.tell();
+        self.publish_size();
         self.keys.get(index.0 as usize).map(|&key| key as usize)
     }
 
-    fn tell(&self) {
+    fn publish_size(&self) {
         self.stats.set(Gauge::Served, self.len() as u64);
     }
 
-    /// Who is to rest, if there are too many.
-    pub(crate) fn surplus(&mut self, claim: impl Fn(usize) -> EvictionScore) -> Option<usize> {
+    /// The key of a connection that is to rest, if too many are served.
+    pub(crate) fn surplus(&mut self, score: impl Fn(usize) -> EvictionScore) -> Option<usize> {
         if self.keys.len() <= self.max {
             return None;
         }
         let mut second_best = None;
         for _ in 0..PROBES.min(self.keys.len()) {
-            self.hand = (self.hand + 1) % self.keys.len();
-            let key = self.keys[self.hand] as usize;
-            match claim(key) {
+            self.cursor = (self.cursor + 1) % self.keys.len();
+            let key = self.keys[self.cursor] as usize;
+            match score(key) {
                 EvictionScore::High => return Some(key),
                 EvictionScore::Low => second_best = second_best.or(Some(key)),
                 EvictionScore::None => {}
@@ -104,27 +107,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_is_replaced_by_the_last() {
+    fn the_last_key_gets_the_index_of_a_removed_one() {
         let mut active = ActiveSet::new(2, WorkerStats::own());
-        let places = [7, 8, 9].map(|key| active.enter(key));
-        assert_eq!(active.leave(places[0]), Some(9));
-        assert_eq!(active.leave(places[1]), None, "9 is where 7 was");
-        assert_eq!(active.leave(places[0]), None);
+        let indices = [7, 8, 9].map(|key| active.insert(key));
+        assert_eq!(active.remove(indices[0]), Some(9));
+        assert_eq!(active.remove(indices[1]), None, "9 has the index of 7");
+        assert_eq!(active.remove(indices[0]), None);
     }
 
     #[test]
-    fn only_a_surplus_rests_and_rather_the_older() {
+    fn above_the_limit_the_best_scored_connection_rests() {
         let mut active = ActiveSet::new(2, WorkerStats::own());
         for key in 0..2 {
-            active.enter(key);
+            active.insert(key);
         }
         assert_eq!(
             active.surplus(|_| EvictionScore::High),
             None,
-            "there is room"
+            "the limit is not exceeded"
         );
-        active.enter(2);
-        assert_eq!(active.surplus(|_| EvictionScore::None), None, "all work");
+        active.insert(2);
+        assert_eq!(
+            active.surplus(|_| EvictionScore::None),
+            None,
+            "all are busy"
+        );
         let one = |best| {
             move |key| {
                 if key == best {
@@ -147,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_goes_round() {
+    fn the_cursor_reaches_every_connection() {
         let mut active = ActiveSet::new(1, WorkerStats::own());
         for key in 0..100 {
-            active.enter(key);
+            active.insert(key);
         }
         let mut seen: Vec<_> = (0..100)
             .filter_map(|_| active.surplus(|_| EvictionScore::High))

@@ -1,12 +1,12 @@
-//! Time as connections know it: ticks of one coarse clock.
+//! Time for connections: ticks of one coarse clock.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::http::registry::wheel::Tick;
 
-/// The coarse clock. It counts ticks of the registry, not time: while a worker is stuck in a
-/// handler it reads nobody's bytes, and no client is to be blamed for that.
+/// The coarse clock. It counts ticks of the registry, not time. While a handler blocks the worker,
+/// the worker reads no bytes of any client, so that time does not count against the clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
@@ -20,7 +20,7 @@ impl Clock {
     }
 }
 
-/// The tick at which something began to be in the way, kept as tick + 1; 0 is "nothing is".
+/// The tick at which a wait began, stored as tick + 1; 0 means that nothing waits.
 #[derive(Debug, Default)]
 pub(crate) struct Since(AtomicU64);
 
@@ -40,15 +40,15 @@ impl Since {
     }
 }
 
-/// As many bytes a client takes of a response within the write timeout, unless it has taken all. At
-/// the default of 30 s that is 137 bytes a second. With less, a byte now and then would keep a
-/// response, and what its handler holds for it, for ever.
+/// Number of bytes of a response that a client must take within the write timeout, if it has not
+/// taken all. At the default of 30 s that is 137 bytes a second. If it could be less, a byte now
+/// and then would keep a response, and what its handler holds for it, for ever.
 pub(crate) const TAKEN_MIN: usize = 1 << TAKEN_BITS;
 
 const TAKEN_BITS: u32 = 12;
 
-/// As [`Since`], for a client that does not take what we write, and how much it has taken all the
-/// same, less than [`TAKEN_MIN`]: in the lowest bits.
+/// As [`Since`], for a client that does not take what the server writes. The lowest bits are the
+/// number of bytes that it has taken meanwhile, which is less than [`TAKEN_MIN`].
 #[derive(Debug, Default)]
 pub(crate) struct Blocked(AtomicU64);
 
@@ -59,9 +59,9 @@ impl Blocked {
         }
     }
 
-    /// The client takes so many bytes. Whether that is progress.
+    /// The client has taken this many bytes. Returns whether that is progress.
     #[inline]
-    pub(crate) fn moves(&self, bytes: usize) -> bool {
+    pub(crate) fn note_taken(&self, bytes: usize) -> bool {
         let blocked = self.0.load(Relaxed);
         if blocked == 0 {
             return true;

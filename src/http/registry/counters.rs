@@ -1,4 +1,4 @@
-//! What a worker counts while it serves: words of its page.
+//! The counters of a worker while it serves: words of its page.
 
 use http::StatusCode;
 
@@ -6,7 +6,7 @@ use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 use crate::stats::{Count, Stopwatch, Timing, WorkerStats};
 
-/// The figures so far; they only grow.
+/// The counters so far; they only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Requests whose head was complete and well-formed.
@@ -15,15 +15,15 @@ pub(crate) struct Counts {
     pub(crate) panics: u64,
     /// Responses whose body failed midway, so that the connection was aborted.
     pub(crate) broken_responses: u64,
-    /// Heads that did not come in time, or connections that never said a word.
+    /// Heads that were not complete in time, and connections on which nothing came.
     pub(crate) header_timeouts: u64,
-    /// Request bodies that stopped coming.
+    /// Request bodies that the client stopped sending.
     pub(crate) body_timeouts: u64,
-    /// Clients that stopped reading.
+    /// Clients that stopped reading their responses.
     pub(crate) write_timeouts: u64,
-    /// Connections closed for having nothing to say.
+    /// Connections closed because they were idle for too long.
     pub(crate) idle_timeouts: u64,
-    /// Connections that were still live when time was up.
+    /// Connections that were still open at the end of the time for the drain.
     pub(crate) cut: u64,
     /// Connections that were ended for their age, or for the number of their requests.
     pub(crate) spent: u64,
@@ -71,7 +71,7 @@ impl Counters {
         self.stopwatch.start(now.0)
     }
 
-    /// The handler has answered, or we have for it.
+    /// The handler has responded, or the server itself.
     #[inline]
     pub(crate) fn answer(&self, status: StatusCode) {
         let class = match status.as_u16() / 100 {
@@ -80,13 +80,13 @@ impl Counters {
             3 => Count::Redirection,
             4 => Count::ClientError,
             5 => Count::ServerError,
-            // A number from 600 on is nothing that a client could understand (RFC 9110 15).
+            // A status from 600 on has no meaning for a client (RFC 9110 15).
             _ => return,
         };
         self.stats.add(class, 1);
     }
 
-    /// The answer has been given to its end, or the client has left.
+    /// The response was sent to its end, or the client has gone.
     #[inline]
     pub(crate) fn request_ends(&self, timing: Timing) {
         self.stats.request_ends(timing);

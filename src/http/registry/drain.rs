@@ -12,38 +12,38 @@ use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Draining, Next, Order};
 use crate::http::registry::wheel::Tick;
 
-/// One place among those that are on their way.
+/// Permission for one hand-over, of [`HANDOVERS_MAX`]. Its drop wakes the next connection.
 pub(crate) struct HandoverPermit(Rc<Registry>);
 
 impl Drop for HandoverPermit {
     fn drop(&mut self) {
         let in_progress = &self.0.handovers.in_progress;
         in_progress.set(in_progress.get() - 1);
-        self.0.call(1);
+        self.0.wake_next(1);
     }
 }
 
 impl Member {
-    /// A place, if the connection is to go to its heir and can now.
+    /// A permit, if the connection is to be handed over and can be now.
     pub(crate) fn try_hand_over(&self) -> Option<HandoverPermit> {
         let Registry {
             mode, handovers, ..
         } = &*self.registry;
-        let is_called = match mode.get() {
+        let is_wanted = match mode.get() {
             Mode::Serving => handovers.shared.get() > 0,
             Mode::HandingOver { .. } => true,
             Mode::Draining { .. } => false,
         };
-        let leaves = is_called
+        let can_go = is_wanted
             && self.state.may_hand_over()
             && self.state.is_idle()
             && self.state.has_no_leftover();
-        if !leaves {
+        if !can_go {
             return None;
         }
         let is_full = handovers.in_progress.get() >= HANDOVERS_MAX;
         if is_full && matches!(mode.get(), Mode::HandingOver { .. }) {
-            // It may have been called, and is not passed over for that.
+            // The connection may have been woken for this, and must be woken again.
             handovers.next.set(handovers.next.get().min(self.key));
             return None;
         }
@@ -54,7 +54,7 @@ impl Member {
         Some(HandoverPermit(Rc::clone(&self.registry)))
     }
 
-    /// Its heir has given it back. In a drain that is the last word.
+    /// The other server has given the connection back. In a drain it is not asked again.
     pub(crate) fn handover_failed(&self) {
         if self.registry.mode.get() != Mode::Serving {
             self.state.forbid_handover();
@@ -68,7 +68,7 @@ impl Registry {
         self.clock.now()
     }
 
-    /// Whether the connection's next answer is to be its last.
+    /// Whether the next response of the connection is its last one.
     pub(crate) fn is_draining(&self, state: &ConnState) -> bool {
         self.draining(state).is_some()
     }
@@ -77,10 +77,11 @@ impl Registry {
         let (since, next) = match self.mode.get() {
             Mode::Serving => return None,
             Mode::HandingOver { since } => (since, Next::Worker),
-            Mode::Draining { since } => (since, Next::Nobody),
+            Mode::Draining { since } => (since, Next::NoWorker),
         };
         match state.stage() {
-            // Nobody takes these over, and the task of the first was told at the very begin.
+            // These connections are not handed over. The handler of an upgraded one learned of the
+            // drain when the first drain or hand-over began.
             Stage::Upgraded | Stage::Closing => {
                 let since = self.handovers.first_change.get()?;
                 Some(Draining { since, next })
@@ -90,12 +91,12 @@ impl Registry {
         }
     }
 
-    /// From now on so many connections go to their heirs, each as soon as it has been answered.
+    /// From now on this many connections are handed over, each as soon as its response is sent.
     pub(crate) fn share(&self, connections: usize) {
         self.handovers.shared.set(connections);
     }
 
-    /// From now on each answer is its connection's last.
+    /// From now on each response is the last one of its connection.
     pub(crate) fn drain(&self) {
         if !matches!(self.mode.get(), Mode::Draining { .. }) {
             let since = self.now();
@@ -103,31 +104,32 @@ impl Registry {
         }
     }
 
-    /// From now on idle connections go to their heirs, some at a time. Each sees to that itself
-    /// when it becomes idle; those that are idle already are called.
+    /// From now on idle connections are handed over, at most [`HANDOVERS_MAX`] at a time. A
+    /// connection that becomes idle later does that by itself. Those that are idle already are
+    /// woken.
     pub(crate) fn hand_over(&self) {
         if self.mode.get() == Mode::Serving {
             let since = self.now();
             self.begin(Mode::HandingOver { since });
-            self.call(HANDOVERS_MAX);
+            self.wake_next(HANDOVERS_MAX);
         }
     }
 
-    /// Calls those that became idle while too many others were on their way.
-    pub(crate) fn call_again(&self) {
+    /// Wakes connections that became idle while too many hand-overs were in progress.
+    pub(crate) fn wake_waiting(&self) {
         self.handovers.next.set(0);
-        self.call(HANDOVERS_MAX - self.handovers.in_progress.get());
+        self.wake_next(HANDOVERS_MAX - self.handovers.in_progress.get());
     }
 
-    /// Wakes the next few that could leave.
-    fn call(&self, count: usize) {
+    /// Wakes the next `count` connections that can be handed over.
+    fn wake_next(&self, count: usize) {
         if !matches!(self.mode.get(), Mode::HandingOver { .. }) {
             return;
         }
         let mut wakers = Vec::new();
         let mut members = self.members.borrow_mut();
         let next = self.handovers.next.get();
-        // A key is a number below the slab's capacity, be there somebody or not.
+        // Each key is below the capacity of the slab, but not each such number is a key.
         for key in next..members.entries.capacity() {
             if wakers.len() == count {
                 break;
@@ -149,18 +151,18 @@ impl Registry {
         let first_change = self.handovers.first_change.get().unwrap_or(self.now());
         self.handovers.first_change.set(Some(first_change));
         {
-            // Idle connections got their next turn for a deadline that has just moved closer.
+            // The turns of idle connections were set for deadlines that are earlier now.
             let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
             for (key, entry) in entries.iter() {
                 wheel.put(key, self.turn(entry));
             }
         }
         #[cfg(feature = "http2")]
-        self.rouse_http2();
+        self.wake_http2();
         self.drain_asked.notify_one();
     }
 
-    /// Orders every connection to end, and says how many there were.
+    /// Orders every connection to end, and returns how many got the order.
     pub(crate) fn cut(&self) -> usize {
         let (count, wakers) = {
             let mut members = self.members.borrow_mut();
@@ -169,7 +171,7 @@ impl Registry {
             for (_, entry) in &mut members.entries {
                 if entry.order != Some(Order::Cut) {
                     count += 1;
-                    wakers.extend(entry.give(Order::Cut));
+                    wakers.extend(entry.set_order(Order::Cut));
                 }
             }
             (count, wakers)
@@ -179,8 +181,8 @@ impl Registry {
         count
     }
 
-    /// The moment for which idle connections are left open is shorter than most ticks, and the
-    /// whole drain waits for it: it gets a timer of its own.
+    /// The linger time of idle connections is shorter than most ticks, and the whole drain waits
+    /// for it. So it has a timer of its own.
     pub(crate) async fn close_idle_after_grace(&self) {
         loop {
             self.drain_asked.notified().await;
@@ -188,7 +190,7 @@ impl Registry {
             let ends = |state: &ConnState| {
                 let is_over = |drain: Draining| {
                     state.stamp() <= drain.since
-                        && self.timeouts.asks_until(state, drain) <= self.now()
+                        && self.timeouts.request_awaited_until(state, drain) <= self.now()
                 };
                 state.is_idle() && self.draining(state).is_some_and(is_over)
             };
@@ -197,7 +199,7 @@ impl Registry {
                 let entries = members.entries.iter_mut().map(|(_, entry)| entry);
                 entries
                     .filter(|entry| ends(&entry.state))
-                    .filter_map(|entry| entry.give(Order::CloseIdle))
+                    .filter_map(|entry| entry.set_order(Order::CloseIdle))
                     .collect()
             };
             wakers.into_iter().for_each(Waker::wake);
@@ -216,57 +218,57 @@ mod tests {
     use crate::http::Http;
     use crate::stats::WorkerStats;
 
-    /// Whether a connection's task is to be polled.
+    /// Whether the task of a connection was woken.
     #[derive(Default)]
-    struct Called(AtomicBool);
+    struct Woken(AtomicBool);
 
-    impl Wake for Called {
+    impl Wake for Woken {
         fn wake(self: Arc<Self>) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A tick calls connections without knowing how many are called already.
+    /// A tick wakes connections and does not know how many were woken before.
     #[test]
-    fn a_connection_that_is_called_and_finds_no_place_is_called_again() {
+    fn a_connection_that_is_woken_and_gets_no_permit_is_woken_again() {
         let registry = Registry::new(Http::new(), WorkerStats::own());
         let mut waiting: Vec<_> = (0..3 * HANDOVERS_MAX)
             .map(|_| {
-                let (member, called) = (registry.join(), Arc::<Called>::default());
+                let (member, woken) = (registry.join(), Arc::<Woken>::default());
                 member.state.allow_handover();
                 member.state.enter(Stage::Idle);
-                let waker = Waker::from(Arc::clone(&called));
+                let waker = Waker::from(Arc::clone(&woken));
                 assert!(member.take_order(&Context::from_waker(&waker)).is_none());
-                (member, called)
+                (member, woken)
             })
             .collect();
         registry.hand_over();
         registry.tick();
         let mut in_progress = Vec::new();
         loop {
-            for (member, called) in std::mem::take(&mut waiting) {
-                let is_called = called.0.swap(false, Ordering::Relaxed);
-                let leave = is_called.then(|| member.try_hand_over()).flatten();
-                if let Some(leave) = leave {
-                    in_progress.push((member, leave));
+            for (member, woken) in std::mem::take(&mut waiting) {
+                let is_woken = woken.0.swap(false, Ordering::Relaxed);
+                let permit = is_woken.then(|| member.try_hand_over()).flatten();
+                if let Some(permit) = permit {
+                    in_progress.push((member, permit));
                     continue;
                 }
-                if is_called {
-                    let waker = Waker::from(Arc::clone(&called));
+                if is_woken {
+                    let waker = Waker::from(Arc::clone(&woken));
                     assert!(member.take_order(&Context::from_waker(&waker)).is_none());
                 }
-                waiting.push((member, called));
+                waiting.push((member, woken));
             }
             assert!(in_progress.len() <= HANDOVERS_MAX);
             if in_progress.pop().is_none() {
                 break;
             }
         }
-        assert_eq!(registry.len(), 0, "they wait for a tick");
+        assert_eq!(registry.len(), 0, "no connection waits for the next tick");
     }
 
     #[test]
-    fn an_upgraded_connection_has_one_grace_whatever_becomes_of_the_others() {
+    fn an_upgraded_connection_has_one_grace_for_a_hand_over_and_the_drain_after_it() {
         let http = Http::new().upgrade_grace(Duration::from_secs(1));
         let registry = Registry::new(http, WorkerStats::own());
         let [member, other] = [registry.join(), registry.join()];
@@ -282,7 +284,11 @@ mod tests {
         assert_eq!(due, Some((Tick(1 + 5), Order::EndUpgrade)));
         registry.clock.advance();
         registry.drain();
-        assert_eq!(registry.deadline(&member.state), due, "not anew");
+        assert_eq!(
+            registry.deadline(&member.state),
+            due,
+            "the grace does not begin again"
+        );
         let idle = registry.deadline(&other.state);
         assert_eq!(idle, Some((Tick(2 + 2), Order::CloseIdle)));
     }

@@ -1,4 +1,5 @@
-//! Makes room for a new connection at the cap: closes the connection that has been idle longest.
+//! Closes the connection that has been idle longest, when a new one arrives and the server is at
+//! its limit of connections.
 
 use std::task::Waker;
 
@@ -7,29 +8,30 @@ use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Order;
 use crate::http::registry::wheel::Tick;
 
-/// As many are looked up at a time: a crowd that comes to a full worker does not have all of its
-/// connections looked at for each that comes.
+/// Number of idle connections that one search collects. So when many clients come to a full server,
+/// it does not search all of its connections for each of them.
 const FOUND_AT_ONCE: usize = 64;
 
 impl Registry {
     /// Ends the connection that has been idle longest, if any is.
     pub(crate) fn evict_idle(&self) {
-        if let Some(waker) = self.end_longest_idle() {
+        if let Some(waker) = self.order_longest_idle_to_end() {
             waker.wake();
         }
     }
 
-    fn end_longest_idle(&self) -> Option<Waker> {
+    fn order_longest_idle_to_end(&self) -> Option<Waker> {
         let mut found = self.idle_queue.found.borrow_mut();
         let mut members = self.members.borrow_mut();
         loop {
             while let Some((since, key)) = found.pop() {
-                // Another may have its place since, or it has served a request.
+                // The key may belong to another connection since, or the connection has served a
+                // request.
                 if let Some(entry) = members.entries.get_mut(key)
                     && entry.order != Some(Order::Evict)
                     && self.idle_since(&entry.state) == Some(since)
                 {
-                    return entry.give(Order::Evict);
+                    return entry.set_order(Order::Evict);
                 }
             }
             if self.idle_queue.busy.get() == Some(self.now()) {
@@ -57,7 +59,7 @@ impl Registry {
         idle
     }
 
-    /// Since when a connection has been idle, if for long enough to end.
+    /// Since when a connection has been idle, if for long enough to be closed.
     pub(crate) fn idle_since(&self, state: &ConnState) -> Option<Tick> {
         self.timeouts.idle_since(state, self.now())
     }

@@ -1,14 +1,15 @@
-//! The idle connections that are closed next, where there are as many as may be.
+//! The idle connections to close next, when the server is at its limit of connections.
 
 use std::cell::{Cell, RefCell};
 
 use crate::http::registry::wheel::Tick;
 
-/// The connections that are the next to end.
+/// The idle connections to close next.
 #[derive(Debug, Default)]
 pub(crate) struct IdleQueue {
-    /// Since when each was idle, and its key; the longest idle one is the last.
+    /// Since when each was idle, and its key. The connection that has been idle longest is the last
+    /// one.
     pub(crate) found: RefCell<Vec<(Tick, usize)>>,
-    /// When all were busy.
+    /// The last tick at which no connection was idle.
     pub(crate) busy: Cell<Option<Tick>>,
 }

@@ -1,9 +1,9 @@
-//! All live connections of this worker: their deadlines, the drain and the cut.
+//! All open connections of this worker: their deadlines, the drain and the cut.
 //!
 //! No connection has a timer. One coarse clock ticks while there are connections, and each tick
-//! looks at those whose turn it is. A connection's turn comes at least once per shortest timeout:
-//! whatever it began since its last turn cannot be due before the next one, and so a request
-//! never has to touch the registry. Deadlines are met late by at most two ticks, never early.
+//! looks at the connections whose turn it is. A connection has a turn at least once per shortest
+//! timeout. So nothing that it has begun since its last turn can be due before its next one, and a
+//! request never has to touch the registry. Deadlines pass late by at most two ticks, never early.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ use crate::http::registry::timeouts::{Deadline, Order, Timeouts};
 use crate::http::registry::wheel::{Tick, Wheel};
 use crate::stats::{Timing, WorkerStats};
 
-/// See the module's head.
+/// All open connections of one server.
 pub(crate) struct Registry {
     pub(crate) counters: Counters,
     pub(crate) http: Http,
@@ -38,8 +38,8 @@ pub(crate) struct Registry {
     pub(crate) handovers: Handovers,
     pub(crate) idle_queue: IdleQueue,
     #[cfg(feature = "http2")]
-    pub(crate) kept: Cell<usize>,
-    pub(crate) first_came: Notify,
+    pub(crate) buffered_for_http2: Cell<usize>,
+    pub(crate) first_joined: Notify,
     pub(crate) last_left: Notify,
     pub(crate) drain_asked: Notify,
 }
@@ -53,10 +53,10 @@ pub(crate) struct Members {
 pub(crate) struct Entry {
     pub(crate) state: Arc<ConnState>,
     pub(crate) order: Option<Order>,
-    /// Nowhere while it is at rest.
+    /// Absent while the connection rests.
     pub(crate) index: Index,
-    /// When it is old.
-    pub(crate) end_of_life: Option<Tick>,
+    /// When the connection reaches its maximum age.
+    pub(crate) old_at: Option<Tick>,
     pub(crate) task: Option<Waker>,
 }
 
@@ -76,8 +76,8 @@ impl Registry {
             handovers: Handovers::default(),
             idle_queue: IdleQueue::default(),
             #[cfg(feature = "http2")]
-            kept: Cell::new(0),
-            first_came: Notify::new(),
+            buffered_for_http2: Cell::new(0),
+            first_joined: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
         })
@@ -98,12 +98,12 @@ impl Registry {
         self.counters.request_begins(self.clock.now())
     }
 
-    /// How many connections are live.
+    /// How many connections are open.
     pub(crate) fn len(&self) -> usize {
         self.members.borrow().entries.len()
     }
 
-    /// How many connections are served, being not at rest.
+    /// How many connections are served, and not at rest.
     #[cfg(test)]
     pub(crate) fn served(&self) -> usize {
         self.members.borrow().active.len()
@@ -116,7 +116,7 @@ impl Registry {
         }
     }
 
-    /// Drives all of the above; never ends.
+    /// Drives all deadlines. It never ends.
     pub(crate) async fn run_clock(&self) {
         let mut ticks = pin!(self.tick_on());
         let mut grace = pin!(self.close_idle_after_grace());
@@ -130,11 +130,12 @@ impl Registry {
 
     async fn tick_on(&self) {
         let mut ticks = interval(self.timeouts.period);
-        // A worker that was stuck does not catch up: its clients could not help it.
+        // A worker whose event loop was blocked does not make up for missed ticks: its clients had
+        // no part in the delay.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         loop {
             if self.len() == 0 {
-                self.first_came.notified().await;
+                self.first_joined.notified().await;
                 ticks.reset();
             }
             ticks.tick().await;
@@ -146,7 +147,7 @@ impl Registry {
         let now = self.clock.advance();
         loop {
             let Some(key) = self.members.borrow_mut().wheel.take(now) else {
-                return self.call_again();
+                return self.wake_waiting();
             };
             // Woken outside of the borrow: a waker may be the user's code.
             if let Some(waker) = self.examine(key, now) {
@@ -155,16 +156,16 @@ impl Registry {
         }
     }
 
-    /// Looks at one connection and puts it down for its next turn.
+    /// Looks at one connection and sets its next turn.
     pub(crate) fn examine(&self, key: usize, now: Tick) -> Option<Waker> {
         let Members { entries, wheel, .. } = &mut *self.members.borrow_mut();
         let entry = entries
             .get_mut(key)
-            .expect("who leaves the slab leaves the wheel");
+            .expect("a key that leaves the slab leaves the wheel");
         wheel.put(key, self.turn(entry));
-        if entry.end_of_life.is_some_and(|end| end <= now) && entry.state.end_after_response() {
+        if entry.old_at.is_some_and(|end| end <= now) && entry.state.end_after_response() {
             self.counters.spent();
-            // In HTTP/2 the client can be told now.
+            // In HTTP/2 the task can send GOAWAY now.
             return entry.task.take();
         }
         let due = self.deadline(&entry.state);
@@ -177,19 +178,19 @@ impl Registry {
                 self.counters.timeout(Deadline::Body);
                 entry.state.expire_body()
             }
-            order => entry.give(order),
+            order => entry.set_order(order),
         }
     }
 
-    /// Nothing is due. But a connection that has been idle for a while is put to rest, and while a
-    /// handler, or the body of its answer, takes its time somebody is to look whether it has still
-    /// a client.
+    /// No deadline has passed. A connection that has been idle for a while is ordered to rest.
+    /// While a handler, or the body of its response, takes long, the stream checks whether the
+    /// client is still there.
     fn look_after(&self, entry: &mut Entry, now: Tick) -> Option<Waker> {
         if !entry.index.is_present() || !self.timeouts.is_long(&entry.state, now) {
             return None;
         }
         if entry.state.is_idle() {
-            return entry.give(Order::Rest);
+            return entry.set_order(Order::Rest);
         }
         match entry.state.stage() {
             Stage::Handling | Stage::Responding => {
@@ -202,9 +203,9 @@ impl Registry {
         }
     }
 
-    /// When a connection is looked at next. One that is at rest begins nothing new without a word;
-    /// one that is served may have begun something since its last turn, so that its turn comes
-    /// before anything can be due.
+    /// The next turn of a connection. A connection at rest calls [`Registry::activate`] before it
+    /// begins anything. A connection that is served may have begun something since its last turn,
+    /// so its next turn comes before anything can be due.
     pub(crate) fn turn(&self, entry: &Entry) -> Tick {
         let now = self.clock.now();
         let ahead = match (self.mode.get(), entry.index.is_present()) {
@@ -213,7 +214,7 @@ impl Registry {
             (Mode::Serving, false) => Wheel::REACH,
         };
         let due = self.deadline(&entry.state);
-        let latest = match entry.end_of_life {
+        let latest = match entry.old_at {
             Some(end) if end > now => end.min(now.after(ahead)),
             _ => now.after(ahead),
         };
@@ -224,7 +225,7 @@ impl Registry {
         self.timeouts.deadline(state, self.draining(state))
     }
 
-    /// A connection is served from now on. Another may have to rest for it.
+    /// The connection is served from now on. Another one may have to rest for that.
     pub(crate) fn activate(&self, key: usize) {
         let surplus = {
             let mut members = self.members.borrow_mut();
@@ -235,18 +236,18 @@ impl Registry {
             } = &mut *members;
             let entry = &mut entries[key];
             if !entry.index.is_present() {
-                entry.index = active.enter(key);
+                entry.index = active.insert(key);
             }
             wheel.put(key, self.turn(entry));
             let now = self.clock.now();
             let surplus = active.surplus(|other| match other == key {
-                // Its request has not begun.
+                // The request of this connection has not begun.
                 true => EvictionScore::None,
-                false => claim(&entries[other].state, now),
+                false => eviction_score(&entries[other].state, now),
             });
             surplus.and_then(|other| {
                 members.deactivate(other);
-                members.entries[other].give(Order::Rest)
+                members.entries[other].set_order(Order::Rest)
             })
         };
         if let Some(waker) = surplus {
@@ -254,7 +255,7 @@ impl Registry {
         }
     }
 
-    /// A connection is served no more.
+    /// The connection is no longer served.
     pub(crate) fn rest(&self, key: usize) {
         let members = &mut *self.members.borrow_mut();
         members.deactivate(key);
@@ -262,7 +263,7 @@ impl Registry {
     }
 }
 
-fn claim(state: &ConnState, now: Tick) -> EvictionScore {
+fn eviction_score(state: &ConnState, now: Tick) -> EvictionScore {
     match state.is_idle() {
         true if state.stamp() < now => EvictionScore::High,
         true => EvictionScore::Low,
@@ -274,7 +275,7 @@ impl Members {
     pub(crate) fn deactivate(&mut self, key: usize) {
         let index = std::mem::replace(&mut self.entries[key].index, Index::ABSENT);
         if index.is_present()
-            && let Some(moved) = self.active.leave(index)
+            && let Some(moved) = self.active.remove(index)
         {
             self.entries[moved].index = index;
         }
@@ -282,9 +283,9 @@ impl Members {
 }
 
 impl Entry {
-    /// Leaves an order and returns who is to be woken for it.
+    /// Sets the order. Returns the waker of the connection's task.
     #[must_use]
-    pub(crate) fn give(&mut self, order: Order) -> Option<Waker> {
+    pub(crate) fn set_order(&mut self, order: Order) -> Option<Waker> {
         if self.order != Some(Order::Cut) {
             self.order = Some(order);
         }

@@ -10,7 +10,7 @@ use crate::http::registry::list::{Entry, Registry};
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
 
-/// A connection's place in the registry; dropping it gives the place up.
+/// A connection's entry in the registry. Its drop removes the entry.
 pub(crate) struct Member {
     pub(crate) registry: Rc<Registry>,
     pub(crate) state: Arc<ConnState>,
@@ -22,19 +22,19 @@ impl Member {
         self.state.info().client()
     }
 
-    /// It is served from now on.
+    /// The connection is served from now on.
     pub(crate) fn activate(&self) {
         self.registry.activate(self.key);
     }
 
-    /// It is at rest, or its protocol is over.
+    /// The connection rests, or its protocol has ended.
     pub(crate) fn rest(&self) {
         self.registry.rest(self.key);
     }
 
-    /// Tells, and counts, that we end it.
+    /// Logs and counts that the server ends the connection.
     pub(crate) fn note(&self, order: Order) {
-        tracing::debug!(peer = ?self.peer(), ?order, "connection closed by us");
+        tracing::debug!(peer = ?self.peer(), ?order, "connection closed by the server");
         self.count(order);
     }
 
@@ -46,16 +46,16 @@ impl Member {
         }
     }
 
-    /// Takes the order that is waiting; the next one wakes this task.
+    /// Takes the waiting order. The next one wakes this task.
     pub(crate) fn take_order(&self, cx: &Context<'_>) -> Option<Order> {
         let mut members = self.registry.members.borrow_mut();
         let entry = &mut members.entries[self.key];
         match &mut entry.task {
-            Some(known) => known.clone_from(cx.waker()),
+            Some(waker) => waker.clone_from(cx.waker()),
             None => entry.task = Some(cx.waker().clone()),
         }
         match entry.order {
-            // A cut stands for as long as the connection does.
+            // A cut stays until the connection ends.
             Some(Order::Cut) => Some(Order::Cut),
             Some(_) => {
                 let order = entry.order.take();
@@ -66,7 +66,7 @@ impl Member {
         }
     }
 
-    /// The client may have moved between the order and now, in time or nearly so.
+    /// Whether the reason of the order still holds: the client may have sent or taken bytes since.
     fn still_holds(&self, order: Order) -> bool {
         let Registry { clock, .. } = &*self.registry;
         match order {
@@ -77,7 +77,7 @@ impl Member {
                 let holds = self.state.is_idle() && self.state.has_no_leftover();
                 let is_over = matches!(self.state.stage(), Stage::HandedOver | Stage::Upgraded);
                 if !holds && !is_over {
-                    // It may have been counted as one at rest already.
+                    // The registry may have taken it from the active set already.
                     self.activate();
                 }
                 holds
@@ -100,13 +100,13 @@ impl Drop for Member {
             self.registry.last_left.notify_waiters();
         }
         drop(members);
-        // Outside of the borrow: with it may go the last of the user's wakers.
+        // Outside of the borrow: this may drop the user's wakers.
         drop(gone);
     }
 }
 
 impl Registry {
-    /// Enters a connection, until the member is dropped.
+    /// Adds a connection, until the member is dropped.
     pub(crate) fn join(self: &Rc<Self>) -> Member {
         let state = Arc::new(ConnState::new(Arc::clone(&self.clock)));
         let mut members = self.members.borrow_mut();
@@ -116,14 +116,14 @@ impl Registry {
             state: Arc::clone(&state),
             order: None,
             index: Index::ABSENT,
-            end_of_life: self.timeouts.end_of_life(self.clock.now(), key),
+            old_at: self.timeouts.old_at(self.clock.now(), key),
             task: None,
         };
         let turn = self.turn(&entry);
         vacant.insert(entry);
         members.wheel.put(key, turn);
         if members.entries.len() == 1 {
-            self.first_came.notify_one();
+            self.first_joined.notify_one();
         }
         drop(members);
         Member {
@@ -144,7 +144,7 @@ mod tests {
     use crate::stats::WorkerStats;
 
     #[test]
-    fn places_are_used_again() {
+    fn keys_are_used_again() {
         let registry = Registry::new(Http::new(), WorkerStats::own());
         for _ in 0..100 {
             let members = [registry.join(), registry.join()];
@@ -154,9 +154,9 @@ mod tests {
         assert_eq!(registry.len(), 0);
     }
 
-    /// What has left its protocol before it obeyed is not served again.
+    /// A connection whose protocol ended before the order came is not served again.
     #[test]
-    fn an_order_to_rest_may_come_too_late() {
+    fn an_order_to_rest_that_comes_too_late_is_void() {
         let registry = Registry::new(Http::new(), WorkerStats::own());
         for (stage, served) in [
             (Stage::Handling, 1),
@@ -164,8 +164,8 @@ mod tests {
             (Stage::HandedOver, 0),
         ] {
             let member = registry.join();
-            let order = registry.members.borrow_mut().entries[member.key].give(Order::Rest);
-            assert!(order.is_none(), "nobody waits yet");
+            let order = registry.members.borrow_mut().entries[member.key].set_order(Order::Rest);
+            assert!(order.is_none(), "no task waits yet");
             member.state.hold_nothing();
             member.state.enter(stage);
             let order = member.take_order(&Context::from_waker(Waker::noop()));
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// However far away the deadline is, a turn comes before anything new can be due.
+    /// A turn comes before anything new can be due, even if the present deadline is far away.
     #[test]
     fn a_turn_comes_within_the_shortest_timeout() {
         let http = Http::new().header_timeout(Duration::from_secs(2));

@@ -1,12 +1,12 @@
-//! The state of one connection: what it is doing, and since when it has not moved.
+//! The state of one connection: what it is doing, and since when it has made no progress.
 //!
-//! The code that sees a thing happen writes it here: the stream, the service, the bodies. The
-//! registry reads it when it looks at the connection. A request costs a few plain stores: the time
-//! is the registry's coarse clock, never the system's.
+//! The code that sees an event writes it here: the stream, the service, the bodies. The registry
+//! reads the state when it looks at the connection. A request costs a few plain stores: the time is
+//! the registry's coarse clock, never the system's.
 //!
-//! hyper gives the stream away on an upgrade, and routers want request bodies that are `Send`. So
-//! the state is shared by `Arc` and made of atomics, although a worker has one thread. They are
-//! relaxed: no other memory depends on them.
+//! On an upgrade, hyper gives the stream to another task, and routers require request bodies that
+//! are `Send`. So the state is shared by `Arc` and made of atomics, although a worker has one
+//! thread. They are relaxed: no other memory depends on them.
 
 mod parts;
 mod upgrade;
@@ -24,26 +24,26 @@ use crate::http::registry::wheel::Tick;
 
 /// The state of a connection, or of one stream of HTTP/2.
 ///
-/// These values may stand together; [`ConnState::enter`] asserts it in debug builds. "any" is any
-/// value of the column.
+/// These combinations of values are legal; [`ConnState::enter`] asserts it in debug builds. "any"
+/// is any value of the column.
 ///
 /// | stage | request body | output | what waits for the client |
 /// |---|---|---|---|
 /// | `Opening`, `Fresh` | `Done` | `Empty` | nothing |
 /// | `Head` | not `Open` | any | writes of earlier responses |
 /// | `Handling`, `Responding` | any | any | the request's body, writes |
-/// | `Idle` | any: a task may outlive its handler | any | the request's body, writes |
+/// | `Idle` | any: a task may run longer than its handler | any | the request's body, writes |
 /// | `Streams` | `Done` | any | its streams, writes |
 /// | `Quiet`, `Ending` | `Done` | any | writes |
 /// | `Closing` | any | any | writes |
-/// | `Upgraded` | any | `LastHeld`, `Direct` | whatever the handler does |
+/// | `Upgraded` | any | `LastHeld`, `Direct` | the reads and writes of the handler |
 /// | `HandedOver` | not `Open`, not `Dropped` | `Empty`, `Direct` | nothing |
 ///
 /// `Handover` is `Allowed` at most until HTTP/2 begins; `ClientCheck` is `Due` in `Handling` and
-/// `Responding` only; `End` never goes back. They stand with every stage.
+/// `Responding` only; `End` never goes back. They are legal in each stage.
 #[derive(Debug)]
 pub(crate) struct ConnState {
-    /// Known once the connection has opened.
+    /// Set when the connection has opened.
     info: OnceLock<ConnectionInfo>,
     clock: Arc<Clock>,
     scope: Scope,
@@ -66,26 +66,29 @@ pub(crate) struct ConnState {
     wakers: Mutex<Option<Box<Wakers>>>,
 }
 
-/// What a state is the state of.
+/// Whether a state belongs to a connection or to a stream.
 #[derive(Debug)]
 enum Scope {
     Connection,
     /// One stream of this connection.
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(dead_code, reason = "HTTP/1 has no streams")
+    )]
     Stream(Arc<ConnState>),
 }
 
 /// Something waits for the client to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InputWait {
-    /// A handler has waited since then for the next piece of its request's body.
+    /// A handler has waited since this tick for the next piece of its request's body.
     Body(Tick),
-    /// A stream of this HTTP/2 connection may have waited since then, for its body or for room to
+    /// A stream of this HTTP/2 connection may have waited since this tick, to read its body or to
     /// write.
     Streams(Tick),
 }
 
-/// Wakers that are needed off the beaten path only: hence a box, and a lock, which nobody contends
-/// for.
+/// Wakers that few connections need. So they are in a box, behind a lock without contention.
 #[derive(Debug, Default)]
 struct Wakers {
     body: Option<Waker>,
@@ -120,7 +123,7 @@ impl ConnState {
         }
     }
 
-    /// Says whose connection it is. To be called once.
+    /// Sets the addresses of the connection and what was learned about the client. Called once.
     pub(crate) fn set_info(&self, info: ConnectionInfo) {
         self.info.set(info).expect("a connection opens once");
     }
@@ -163,16 +166,16 @@ impl ConnState {
         Tick(self.stamp.load(Relaxed))
     }
 
-    /// Bytes came in. Between requests they are the beginning of a head. A deadline for a head is
-    /// for the whole head, or a byte now and then would keep it open for ever.
+    /// Bytes came in. Between requests they begin a head. The header timeout is for the whole head:
+    /// otherwise a byte now and then would keep the head open for ever.
     pub(crate) fn has_read(&self) {
         if matches!(self.stage(), Stage::Fresh | Stage::Idle) && !self.is_body_open() {
             self.enter(Stage::Head);
         }
     }
 
-    /// Whether nothing is going on. A response that is finished may still be on its way to a slow
-    /// client, and a task that outlives the handler may still read the request's body.
+    /// Whether nothing is going on. A complete response may still be on its way to a slow client,
+    /// and a task that runs longer than its handler may still read the request's body.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.stage(), Stage::Fresh | Stage::Idle)
             && self.write_blocked_since().is_none()
@@ -197,12 +200,12 @@ impl ConnState {
         self.requests() > 0
     }
 
-    /// There is another server that the connection may go to.
+    /// The connection may go to another server.
     pub(crate) fn allow_handover(&self) {
         self.handover.set(Handover::Allowed);
     }
 
-    /// The connection cannot go to another server, or not any more.
+    /// The connection cannot go to another server, or no longer can.
     pub(crate) fn forbid_handover(&self) {
         self.handover.set(Handover::Forbidden);
     }
@@ -234,8 +237,8 @@ impl ConnState {
         !self.end.is(End::Open)
     }
 
-    /// Has the stream ask, at its next flush, whether the client is still there. That stays due
-    /// until bytes are written, or until the next request.
+    /// Makes the stream check, at its next flush, whether the client is still there. The check
+    /// stays due until bytes are written or the next request begins.
     pub(crate) fn ask_client_check(&self) {
         self.client_check.set(ClientCheck::Due);
     }
@@ -263,29 +266,29 @@ impl ConnState {
         self.notify_connection();
     }
 
-    /// The client has taken so many bytes. If it has not taken all there is, few bytes are no
-    /// progress.
+    /// The client has taken this many bytes. Few bytes are no progress, unless they are all there
+    /// is.
     #[inline]
     pub(crate) fn has_written(&self, bytes: usize) {
-        if self.write_blocked.moves(bytes) {
+        if self.write_blocked.note_taken(bytes) {
             self.has_written_all();
         }
     }
 
-    /// The client has taken all there is, or enough to get as much time again.
+    /// The client has taken all there is, or enough for the write timeout to begin again.
     #[inline]
     pub(crate) fn has_written_all(&self) {
         self.write_blocked.end();
         self.client_check.set(ClientCheck::NotDue);
-        // A response that moves is not silent. A response that was buffered whole leaves the
-        // connection idle while it is still on its way to a slow client.
+        // A response that moves is not silent. A response that was buffered as a whole leaves the
+        // connection idle while it is still being sent to a slow client.
         let stage = self.stage();
         if matches!(stage, Stage::Responding | Stage::Idle) {
             self.enter(stage);
         }
     }
 
-    /// Since when the client has taken nothing of what the server has for it.
+    /// Since when the client has taken nothing, or too little, of what the server writes.
     pub(crate) fn write_blocked_since(&self) -> Option<Tick> {
         self.write_blocked.get()
     }
@@ -295,7 +298,7 @@ impl ConnState {
         self.output.is(Output::Held) || self.output.is(Output::LastHeld)
     }
 
-    /// The stream holds so many bytes back now.
+    /// The stream now holds this many bytes back.
     #[inline]
     pub(crate) fn set_held_back(&self, bytes: usize) {
         self.output.set(match (self.may_hold(), bytes > 0) {
@@ -306,7 +309,7 @@ impl ConnState {
         });
     }
 
-    /// Has the stream hold nothing back from now on.
+    /// Makes the stream hold nothing back from now on.
     pub(crate) fn hold_nothing(&self) {
         self.output.set(match self.holds_back() {
             true => Output::LastHeld,
@@ -333,7 +336,7 @@ impl ConnState {
         self.input_awaited.end();
     }
 
-    /// What waits for the client to send, and since when.
+    /// The wait for the client to send, if there is one.
     pub(crate) fn input_wait(&self) -> Option<InputWait> {
         let since = self.input_awaited.get()?;
         Some(match self.stage() {
@@ -351,7 +354,8 @@ impl ConnState {
         }
     }
 
-    /// Fails the body, because the client took too long to send it. Returns the task that reads it.
+    /// Fails the body because the client took too long to send it. Returns the waker of the task
+    /// that reads the body.
     pub(crate) fn expire_body(&self) -> Option<Waker> {
         self.input_awaited.end();
         self.fail_body(BodyFailure::TimedOut);
@@ -393,7 +397,7 @@ impl ConnState {
 
 /// HTTP/2.
 impl ConnState {
-    /// That of one stream of a connection.
+    /// The state of one stream of a connection.
     #[cfg(feature = "http2")]
     pub(crate) fn of_stream(connection: &Arc<Self>) -> Self {
         let scope = Scope::Stream(Arc::clone(connection));
@@ -403,7 +407,7 @@ impl ConnState {
         }
     }
 
-    /// Of a stream: the state of its connection. Of a connection: itself.
+    /// For a stream, the state of its connection. For a connection, this state.
     pub(crate) fn of_connection(&self) -> &Self {
         match &self.scope {
             Scope::Connection => self,
@@ -411,12 +415,12 @@ impl ConnState {
         }
     }
 
-    /// Whether it is the state of a stream, which can end without its connection.
+    /// Whether this is the state of a stream, which can end without its connection.
     pub(crate) fn is_of_stream(&self) -> bool {
         matches!(self.scope, Scope::Stream(_))
     }
 
-    /// What is known after all streams were looked at.
+    /// Sets the wait that was found when all streams were looked at.
     #[cfg(feature = "http2")]
     pub(crate) fn set_streams_wait(&self, since: Option<Tick>) {
         self.input_awaited.end();
@@ -434,18 +438,18 @@ impl ConnState {
 
 impl ConnState {
     fn wakers(&self) -> MutexGuard<'_, Option<Box<Wakers>>> {
-        // Nothing panics while it holds the lock, and each waker stands alone anyway.
+        // Nothing panics while it holds the lock, and no waker depends on another.
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn wakers(parked: &mut Option<Box<Wakers>>) -> &mut Wakers {
-    parked.get_or_insert_default()
+fn wakers(boxed: &mut Option<Box<Wakers>>) -> &mut Wakers {
+    boxed.get_or_insert_default()
 }
 
 fn store(slot: &mut Option<Waker>, waker: &Waker) {
     match slot {
-        Some(known) => known.clone_from(waker),
+        Some(stored) => stored.clone_from(waker),
         None => *slot = Some(waker.clone()),
     }
 }
@@ -454,15 +458,15 @@ fn store(slot: &mut Option<Waker>, waker: &Waker) {
 mod tests {
     use super::*;
 
-    /// Part of what an idle connection costs.
+    /// Each idle connection has one.
     #[test]
-    fn it_is_small() {
+    fn the_state_of_a_connection_is_small() {
         let bytes = size_of::<ConnState>();
         assert!(bytes <= 128, "{bytes} bytes");
     }
 
     #[test]
-    fn requests_may_go_to_routers_that_want_them_send() {
+    fn requests_and_body_errors_are_send() {
         fn is_send<T: Send>() {}
         is_send::<crate::http::Request>();
         is_send::<crate::http::BodyError>();

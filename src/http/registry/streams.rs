@@ -1,4 +1,4 @@
-//! What connections of HTTP/2 want of the registry.
+//! What the registry does for HTTP/2 connections.
 
 use std::task::Waker;
 
@@ -8,31 +8,33 @@ use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 
 impl Registry {
-    /// Whether the client of this stream has taken too long, and at what.
+    /// The deadline of this stream that has passed, if one has.
     pub(crate) fn overdue(&self, stream: &ConnState) -> Option<Deadline> {
         let (due, deadline) = self.timeouts.stream_deadline(stream)?;
         (due <= self.now()).then_some(deadline)
     }
 
-    /// Whether the client of this stream, which was heard of, has not taken enough of it for so
-    /// long that it makes room for others.
-    pub(crate) fn is_in_the_way(&self, stream: &ConnState, heard: Tick) -> bool {
+    /// Whether other streams have waited too long for the client of this one to take enough of its
+    /// response. The time counts up to `last_input`, when the client last sent something.
+    pub(crate) fn is_in_the_way(&self, stream: &ConnState, last_input: Tick) -> bool {
         self.timeouts
-            .in_the_way_from(stream)
-            .is_some_and(|due| due <= self.now().min(heard))
+            .blocking_deadline(stream)
+            .is_some_and(|due| due <= self.now().min(last_input))
     }
 
-    /// How many bytes of responses are kept for clients of HTTP/2.
+    /// Number of bytes of responses that are buffered for HTTP/2 clients.
     pub(crate) fn kept(&self) -> usize {
-        self.kept.get()
+        self.buffered_for_http2.get()
     }
 
     pub(crate) fn keep(&self, bytes: usize) {
-        self.kept.set(self.kept.get() + bytes);
+        self.buffered_for_http2
+            .set(self.buffered_for_http2.get() + bytes);
     }
 
     pub(crate) fn let_go(&self, bytes: usize) {
-        self.kept.set(self.kept.get() - bytes);
+        self.buffered_for_http2
+            .set(self.buffered_for_http2.get() - bytes);
     }
 
     /// Whether a second has passed since then.
@@ -40,13 +42,13 @@ impl Registry {
         self.timeouts.is_second_over(since, self.now())
     }
 
-    /// Whether a client that was told something then has heard it.
+    /// Whether a round trip has passed since then.
     pub(crate) fn is_round_trip_over(&self, since: Tick) -> bool {
         self.timeouts.is_round_trip_over(since, self.now())
     }
 
-    /// Has each look up: a drain has begun, and clients can be told at once, by GOAWAY.
-    pub(crate) fn rouse_http2(&self) {
+    /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
+    pub(crate) fn wake_http2(&self) {
         let wakers: Vec<_> = {
             let mut members = self.members.borrow_mut();
             let entries = members.entries.iter_mut().map(|(_, entry)| entry);

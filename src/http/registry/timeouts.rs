@@ -1,4 +1,4 @@
-//! What is timed, and when it is due. No clock here: ticks in, ticks out.
+//! What is timed, and when it is due. This module has no clock: ticks go in, ticks come out.
 
 #[cfg(test)]
 mod tests;
@@ -9,20 +9,20 @@ use crate::http::options::Http;
 use crate::http::registry::state::{ConnState, InputWait, Stage};
 use crate::http::registry::wheel::{Tick, Wheel};
 
-/// A drain, as one connection sees it.
+/// A drain as it applies to one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Draining {
     pub(crate) since: Tick,
     pub(crate) next: Next,
 }
 
-/// Who serves the clients of a worker that drains.
+/// What follows after a worker that drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Another worker. Nobody waits for the end of this one.
+    /// Another worker serves its clients. Nothing waits for the end of this one.
     Worker,
-    /// No worker: the server ends, or the time for the drain is nearly over.
-    Nobody,
+    /// No worker follows: the server ends, or the time for the drain is nearly over.
+    NoWorker,
 }
 
 /// The options' timeouts in ticks.
@@ -34,47 +34,49 @@ pub(crate) struct Timeouts {
     body: u64,
     write: u64,
     #[cfg(feature = "http2")]
-    in_the_way: u64,
+    blocking: u64,
     idle: u64,
     linger: u64,
     /// How long the client of a connection that cannot be handed over has to be silent before the
-    /// connection is closed, if another worker comes after this one.
+    /// connection is closed, if another worker follows.
     silence: u64,
     /// How old a connection may become.
     age: Option<u64>,
     upgrade_grace: u64,
-    /// How long a client of HTTP/2 may take to acknowledge that it is to go, and, although its
-    /// worker goes, a client that has just come to ask for something, and one that has been sent
-    /// the last response to read it and close.
+    /// How long an HTTP/2 client may take to acknowledge GOAWAY. In a drain also how long a new
+    /// client may take to send its first request, and a client that was sent its last response to
+    /// read it and close.
     round_trip: u64,
-    /// How long a connection is idle before it is put to rest, and how long a handler works, or its
-    /// answer is silent, before their client is looked for.
+    /// How long a connection is idle before it goes to rest. Also how long a handler works, or its
+    /// response is silent, before the server checks whether the client is still there.
     watch: u64,
-    /// How many ticks ahead the next turn of a connection that is served is, at the most.
+    /// Limit of ticks until the next turn of a connection that is served.
     pub(crate) horizon: u64,
 }
 
 impl Timeouts {
-    /// The shortest and the longest tick: finer costs wake-ups, coarser shows.
+    /// The shortest and the longest tick. Shorter ticks cost more wake-ups; with longer ones,
+    /// timeouts pass noticeably late.
     const PERIODS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
 
     const WATCH: Duration = Duration::from_secs(1);
 
-    /// A response for which others of its connection wait has this part of the write timeout.
+    /// A stream that other streams of its connection wait for has the write timeout divided by
+    /// this.
     #[cfg(feature = "http2")]
-    const IN_THE_WAY: u32 = 6;
+    const BLOCKING_PART: u32 = 6;
 
-    /// A round trip to anywhere: the drain waits for it. A client of HTTP/2 may look at an idle
-    /// connection only when it needs it, and the first request of one that is new comes as much
-    /// later than the end of a TLS 1.2 handshake.
+    /// A round trip to any place on earth; the drain waits for it. An HTTP/2 client may read from
+    /// an idle connection only when it needs it. The first request of a new connection comes one
+    /// round trip after the end of a TLS 1.2 handshake.
     const ROUND_TRIP: Duration = Duration::from_secs(1);
 
     /// A request that is on its way while its idle connection is closed is lost if the client may
-    /// not send it twice, as with POST: the client may not have seen the end yet, for as long as
+    /// not send it twice, as with POST. The client may not have seen the close yet, for as long as
     /// its process waits for a CPU. A client that has just sent a request will send the next one
-    /// soon, and its response says that the connection ends. After five seconds no client is in the
-    /// middle of a series of requests; and Go's HTTP/2 does not take a connection any more
-    /// that was closed before its first request.
+    /// soon, and the response to that one says that the connection ends. After five seconds no
+    /// client is in the middle of a series of requests. And Go's HTTP/2 client no longer uses a
+    /// connection that was closed before its first request.
     const SILENCE: Duration = Duration::from_secs(5);
 
     pub(crate) fn new(http: &Http) -> Self {
@@ -88,7 +90,7 @@ impl Timeouts {
         let period = (shortest / 8).clamp(Self::PERIODS.0, Self::PERIODS.1);
         let ticks = |timeout: Duration| {
             let ticks = timeout.as_nanos().div_ceil(period.as_nanos());
-            // One more, as what is timed may have begun just before a tick.
+            // One more, because the timed period may have begun just before a tick.
             u64::try_from(ticks).unwrap_or(u64::MAX).saturating_add(1)
         };
         Self {
@@ -97,7 +99,7 @@ impl Timeouts {
             body: ticks(http.body_timeout),
             write: ticks(http.write_timeout),
             #[cfg(feature = "http2")]
-            in_the_way: ticks(http.write_timeout / Self::IN_THE_WAY),
+            blocking: ticks(http.write_timeout / Self::BLOCKING_PART),
             idle: ticks(http.idle_timeout),
             linger: ticks(http.linger),
             silence: ticks(http.idle_timeout.min(Self::SILENCE)),
@@ -109,16 +111,17 @@ impl Timeouts {
         }
     }
 
-    /// When a connection that begins now is old: with a spread of a quarter, by its key.
-    pub(crate) fn end_of_life(&self, now: Tick, key: usize) -> Option<Tick> {
+    /// When a connection that begins now is old: at its age, plus up to a quarter of that by its
+    /// key.
+    pub(crate) fn old_at(&self, now: Tick, key: usize) -> Option<Tick> {
         let age = self.age?;
-        // Neighbours are far apart: the golden ratio's share of the quarter, again and again.
+        // Multiples of the golden ratio, modulo 1, spread neighbouring keys over the quarter.
         let share = (key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let spread = (u128::from(age / 4) * u128::from(share)) >> 32;
         Some(now.after(age.saturating_add(u64::try_from(spread).unwrap_or(u64::MAX))))
     }
 
-    /// Whether a connection has done what it does for long enough to be looked after.
+    /// Whether a connection has been in its stage for a second or more.
     pub(crate) fn is_long(&self, state: &ConnState, now: Tick) -> bool {
         state.stamp().after(self.watch) <= now
     }
@@ -140,21 +143,21 @@ impl Timeouts {
         state.stage() == Stage::Fresh && state.stamp().after(self.round_trip) > now
     }
 
-    /// How long a client that may be about to send a request has for it in a drain.
-    pub(crate) fn asks_until(&self, state: &ConnState, drain: Draining) -> Tick {
+    /// Until when a drain waits for a request that the client may be about to send.
+    pub(crate) fn request_awaited_until(&self, state: &ConnState, drain: Draining) -> Tick {
         let first = match state.stage() {
             Stage::Fresh | Stage::Quiet => self.round_trip,
             _ => 0,
         };
         let next = match drain.next {
             Next::Worker => self.silence,
-            Next::Nobody => 0,
+            Next::NoWorker => 0,
         };
         state.stamp().after(first.max(next))
     }
 
-    /// Since when a connection has been idle, if for so long that it may end for another: a request
-    /// that is on its way is given as much time to come as in a drain.
+    /// Since when a connection has been idle, if for so long that it may be closed for a new one: a
+    /// request that is on its way has as much time to arrive as in a drain.
     pub(crate) fn idle_since(&self, state: &ConnState, now: Tick) -> Option<Tick> {
         let is_idle = match state.stage() {
             Stage::Quiet => state.write_blocked_since().is_none(),
@@ -164,7 +167,7 @@ impl Timeouts {
         (is_idle && since.after(self.linger) <= now).then_some(since)
     }
 
-    /// When a connection's time is up as things stand, and what is to be done about it then.
+    /// The next deadline of a connection in its present state, and the order that is due then.
     pub(crate) fn deadline(
         &self,
         state: &ConnState,
@@ -173,23 +176,23 @@ impl Timeouts {
         let blocked = state.write_blocked_since();
         let stamp = state.stamp();
         let of_stage = match (state.stage(), draining) {
-            // What is still going on has a deadline of its own.
+            // A body or a write is still going on, and has a deadline of its own.
             (Stage::Idle, _) if !state.is_idle() => None,
             (Stage::Fresh | Stage::Idle, Some(drain)) => {
-                let lingers = stamp.max(drain.since).after(self.linger);
-                let asks = self.asks_until(state, drain);
-                Some((lingers.max(asks), Order::CloseIdle))
+                let linger_ends = stamp.max(drain.since).after(self.linger);
+                let request_until = self.request_awaited_until(state, drain);
+                Some((linger_ends.max(request_until), Order::CloseIdle))
             }
-            // The others have been told to go.
+            // Other HTTP/2 connections were sent GOAWAY and are not in this stage.
             (Stage::Quiet, Some(drain)) => {
-                let due = self.asks_until(state, drain);
+                let due = self.request_awaited_until(state, drain);
                 let due = due.min(stamp.after(self.idle));
                 Some((due, Order::Expire(Deadline::Idle)))
             }
             (Stage::Idle | Stage::Quiet, None) => {
                 Some((stamp.after(self.idle), Order::Expire(Deadline::Idle)))
             }
-            // Unless there is more to be sent.
+            // Only if all bytes are sent.
             (Stage::Closing, Some(drain)) if blocked.is_none() => {
                 let closes = stamp.max(drain.since).after(self.round_trip);
                 let due = closes.min(stamp.after(self.header));
@@ -223,15 +226,15 @@ impl Timeouts {
 }
 
 impl Timeouts {
-    /// When the client of one stream of HTTP/2 has taken too little of its response, as things
-    /// stand, if others wait for that.
+    /// When the client of one HTTP/2 stream will have taken too little of its response, if other
+    /// streams wait for that.
     #[cfg(feature = "http2")]
-    pub(crate) fn in_the_way_from(&self, stream: &ConnState) -> Option<Tick> {
+    pub(crate) fn blocking_deadline(&self, stream: &ConnState) -> Option<Tick> {
         let blocked = stream.write_blocked_since();
-        blocked.map(|since| since.after(self.in_the_way))
+        blocked.map(|since| since.after(self.blocking))
     }
 
-    /// When the client of one stream of HTTP/2 has taken too long, as things stand, and at what.
+    /// The next deadline of one HTTP/2 stream in its present state.
     #[cfg(feature = "http2")]
     pub(crate) fn stream_deadline(&self, stream: &ConnState) -> Option<(Tick, Deadline)> {
         let response = stream.write_blocked_since();
@@ -243,28 +246,29 @@ impl Timeouts {
     }
 }
 
-/// What the registry wants of a connection. Its task obeys if it still has reason to.
+/// What the registry orders a connection to do. The connection's task does it if the reason still
+/// holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// A deadline has passed.
     Expire(Deadline),
-    /// The drain's grace for idle connections is over.
+    /// The linger time of a drain is over.
     CloseIdle,
     /// A new connection waits for one to end, and this one is idle.
     Evict,
-    /// The drain's grace for upgraded connections is over.
+    /// The upgrade grace of a drain is over.
     EndUpgrade,
-    /// Look for streams whose client has taken too long.
+    /// Check the HTTP/2 streams: a client may have taken too long.
     Streams,
-    /// Give up all but the socket, until something comes.
+    /// Give up all but the socket until bytes come.
     Rest,
-    /// End, whatever it is that you do.
+    /// End, in any stage.
     Cut,
 }
 
 impl Order {
-    /// Whether it has no reason any more once the client says something.
-    pub(crate) fn is_about_silence(self) -> bool {
+    /// Whether the order is void once the client sends something.
+    pub(crate) fn is_void_after_input(self) -> bool {
         matches!(
             self,
             Self::CloseIdle | Self::Evict | Self::Expire(Deadline::Idle)
@@ -272,7 +276,7 @@ impl Order {
     }
 }
 
-/// What a client can be too slow at.
+/// The timeouts of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deadline {
     Header,

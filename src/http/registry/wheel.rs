@@ -1,14 +1,14 @@
-//! Which connections are looked at on which tick.
+//! The timer wheel: which connections are looked at on which tick.
 //!
-//! A ring of doubly linked lists, one for each tick that is still ahead, threaded through an array
-//! that is as long as the slab of connections: putting in and taking out cost the same whatever
-//! the number of connections, and nothing is left behind by those that have gone.
+//! It is a ring of doubly linked lists, one for each of the next ticks. The links are in an array
+//! that is as long as the slab of connections. So to put a connection in and to take it out costs
+//! the same for any number of connections, and a connection that ends leaves nothing behind.
 
-/// How many ticks ahead a connection can be put down for. Deadlines further away are met by looking
-/// again at the end of the ring; 64 makes that about every 16 s at the slowest tick.
+/// Number of ticks ahead that a connection can be put. For deadlines further away, the connection
+/// is looked at again at the end of the ring; with 64 that is about every 16 s at the slowest tick.
 const SPOKES: u64 = 64;
 
-/// "No neighbour", "not in the ring".
+/// No neighbour, or not in the ring.
 const NONE: u32 = u32::MAX;
 
 /// A tick of the registry's clock, counted from the start of the server.
@@ -22,7 +22,7 @@ impl Tick {
     }
 }
 
-/// The ring. Its keys are those of the slab beside it.
+/// The ring. Its keys are those of the slab of connections.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     heads: [u32; SPOKES as usize],
@@ -47,7 +47,7 @@ impl Wheel {
         }
     }
 
-    /// Puts `key` down for `due`, and nowhere else: a key is in the ring once.
+    /// Puts `key` at the tick `due`, and takes it from its earlier tick: a key is in the ring once.
     pub(crate) fn put(&mut self, key: usize, due: Tick) {
         self.remove(key);
         if self.links.len() <= key {
@@ -97,7 +97,7 @@ impl Wheel {
         self.links[key].spoke = NONE;
     }
 
-    /// Takes out one of the keys put down for `tick`.
+    /// Takes out one of the keys at `tick`, if there is one.
     pub(crate) fn take(&mut self, tick: Tick) -> Option<usize> {
         let key = match self.heads[(tick.0 % SPOKES) as usize] {
             NONE => return None,
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_out_on_the_tick_they_were_put_down_for() {
+    fn keys_come_out_at_the_tick_they_were_put_at() {
         let mut wheel = Wheel::new();
         for key in 0..6 {
             wheel.put(key, Tick(10 + key as u64 % 2));
@@ -130,12 +130,12 @@ mod tests {
         assert_eq!(
             due(&mut wheel, 10 + SPOKES),
             [0_usize; 0],
-            "taken means out"
+            "a taken key is out"
         );
     }
 
     #[test]
-    fn a_key_put_again_moves() {
+    fn a_key_that_is_put_again_moves() {
         let mut wheel = Wheel::new();
         wheel.put(3, Tick(5));
         wheel.put(3, Tick(5 + Wheel::REACH));

@@ -1,4 +1,4 @@
-//! The versions of HTTP that a server speaks, with one service.
+//! The versions of HTTP that a server has, all with one service.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::http::http2::protocol::Http2;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
-/// See the module's head.
+/// Starts HTTP/1 or HTTP/2 on a connection.
 pub(crate) struct Protocols<S> {
     http1: Http1<S>,
     #[cfg(feature = "http2")]
@@ -46,7 +46,8 @@ where
             Version::Http1 => self.http1.begin(stream, state),
             #[cfg(feature = "http2")]
             Version::Http2 => self.http2.begin(stream, state),
-            // Nobody is told that it is spoken. Whoever speaks it is told that it is not HTTP/1.
+            // HTTP/2 is not offered to clients. A client that uses it anyway gets an error from
+            // HTTP/1.
             #[cfg(not(feature = "http2"))]
             Version::Http2 => self.http1.begin(stream, state),
         }

@@ -1,4 +1,4 @@
-//! What ends up in the worker's page.
+//! Counters in the worker's page.
 
 use std::future::pending;
 
@@ -13,7 +13,7 @@ fn stats(host: &Host) -> WorkerStats {
 }
 
 #[test]
-fn each_byte_and_each_answer_is_counted_once() {
+fn each_byte_and_each_response_is_counted_once() {
     run(async {
         let app = async |request: Request| match request.uri().path() {
             "/fail" => Err("on request".into()),
@@ -23,7 +23,7 @@ fn each_byte_and_each_answer_is_counted_once() {
         let mut client = host.connect().await;
         let fail = "GET /fail HTTP/1.1\r\nhost: test\r\n\r\n";
         let failed = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
-        // Pipelined, so that answers are gathered, and one by one.
+        // Pipelined, so that responses are gathered; then one alone.
         client.send([HELLO, fail.as_bytes(), HELLO].concat()).await;
         client.expect(HELLO_ANSWER).await;
         client.expect(failed).await;
@@ -45,9 +45,10 @@ fn each_byte_and_each_answer_is_counted_once() {
     });
 }
 
-/// Those too that no service has seen: hyper's, and ours for a head that does not end.
+/// Responses by hyper, and by the server for a head that is not complete in time. No service sees
+/// these requests.
 #[test]
-fn what_is_answered_before_its_head_is_whole_is_counted() {
+fn responses_to_invalid_and_incomplete_heads_are_counted() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT * 10), hello).await;
         let long = format!("GET / HTTP/1.1\r\na: {}", "x".repeat(1 << 20));
@@ -59,20 +60,20 @@ fn what_is_answered_before_its_head_is_whole_is_counted() {
         ] {
             let before = stats(&host).totals();
             let mut client = host.connect().await;
-            // It may be told before all of it is sent.
+            // The response may come before all of the request is sent.
             let _ = client.stream.write_all(request.as_bytes()).await;
             client.expect(&format!("HTTP/1.1 {status} ")).await;
             client.rest().await;
             let after = stats(&host).totals();
-            let answers = [0, 0, 0, before.responses[3] + 1, 0];
-            assert_eq!(after.responses, answers, "{status}");
+            let responses = [0, 0, 0, before.responses[3] + 1, 0];
+            assert_eq!(after.responses, responses, "{status}");
             assert_eq!(after.requests, 0, "{status}");
         }
     });
 }
 
 #[test]
-fn what_ends_without_an_answer_is_not_counted() {
+fn connections_that_end_without_a_response_are_not_counted() {
     run(async {
         let http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         for bytes in ["", "GET / HTTP/1.1\r\nho", http2] {
@@ -95,14 +96,17 @@ fn what_ends_without_an_answer_is_not_counted() {
 }
 
 #[test]
-fn a_request_is_active_until_its_client_leaves() {
+fn a_request_is_active_until_its_client_closes() {
     run(async {
         let (begun, has_begun) = oneshot::channel();
         let begun = Rc::new(RefCell::new(Some(begun)));
         let app = move |_request: Request| {
             let begun = begun.take();
             async move {
-                begun.expect("one request").send(()).expect("heard");
+                begun
+                    .expect("one request")
+                    .send(())
+                    .expect("the test waits");
                 pending().await
             }
         };
@@ -117,9 +121,9 @@ fn a_request_is_active_until_its_client_leaves() {
     });
 }
 
-/// An upgraded stream may be on another thread, so what moves there has words of its own.
+/// An upgraded stream may be on another thread, so its bytes are counted in words of their own.
 #[test]
-fn bytes_after_an_upgrade_are_counted_apart() {
+fn bytes_after_an_upgrade_have_counters_of_their_own() {
     run(async {
         let host = Host::start(options(), upgrade_to_echo).await;
         let mut client = host.connect().await;
@@ -137,10 +141,10 @@ fn bytes_after_an_upgrade_are_counted_apart() {
     });
 }
 
-/// Not the time of the loop's turn, nor of a tick: a handler that blocks is told from one that
-/// does not.
+/// Latency is not measured in ticks or in turns of the event loop: a handler that blocks would look
+/// like one that does not.
 #[test]
-fn the_time_a_handler_blocks_is_seen() {
+fn the_latency_includes_time_in_which_a_handler_blocks() {
     run(async {
         let app = async |request: Request| {
             let begun = std::time::Instant::now();

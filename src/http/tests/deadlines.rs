@@ -1,4 +1,4 @@
-//! Clients that are too slow, and those that are not.
+//! Timeouts: clients that are too slow, and clients that are not.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const TIMED_OUT: &str =
     "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 #[test]
-fn a_head_that_does_not_end_is_408() {
+fn a_head_that_is_not_complete_in_time_gets_408() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -20,25 +20,25 @@ fn a_head_that_does_not_end_is_408() {
 }
 
 #[test]
-fn the_second_head_has_a_deadline_too_and_idling_before_it_has_another() {
+fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
-        let mut idler = host.connect().await;
-        for client in [&mut client, &mut idler] {
+        let mut idle = host.connect().await;
+        for client in [&mut client, &mut idle] {
             client.send(HELLO).await;
             client.expect(HELLO_ANSWER).await;
         }
         client.send("G").await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
-        idler.send(HELLO).await;
-        idler.expect(HELLO_ANSWER).await;
+        idle.send(HELLO).await;
+        idle.expect(HELLO_ANSWER).await;
     });
 }
 
 #[test]
-fn bytes_now_and_then_do_not_extend_the_heads_deadline() {
+fn bytes_now_and_then_do_not_extend_the_header_timeout() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -46,14 +46,14 @@ fn bytes_now_and_then_do_not_extend_the_heads_deadline() {
         client.send("GET / HTTP/1.1\r\n").await;
         while host.server.counts().header_timeouts == 0 {
             ticks.tick().await;
-            // It fails once the server has had enough.
+            // The write fails once the server has closed.
             let _ = client.stream.write_all(b"a: b\r\n").await;
         }
     });
 }
 
 #[test]
-fn a_client_that_never_says_a_word_is_left_without_one() {
+fn a_connection_on_which_nothing_comes_is_closed_without_a_response() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -64,7 +64,7 @@ fn a_client_that_never_says_a_word_is_left_without_one() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_without_a_word() {
+fn an_idle_connection_is_closed_without_a_response() {
     run(async {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -77,7 +77,7 @@ fn an_idle_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn half_a_head_read_with_the_request_before_it_is_answered_in_the_end() {
+fn half_a_head_that_was_read_with_the_request_before_it_gets_408() {
     run(async {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -89,7 +89,7 @@ fn half_a_head_read_with_the_request_before_it_is_answered_in_the_end() {
 }
 
 #[test]
-fn a_body_that_stops_coming_is_408() {
+fn a_body_that_stops_coming_gets_408() {
     run(async {
         let host = Host::start(options().body_timeout(SHORT), echo).await;
         let mut client = host.connect().await;
@@ -105,7 +105,7 @@ fn a_body_that_stops_coming_is_408() {
 }
 
 #[test]
-fn the_handler_may_answer_for_a_body_that_stops_coming() {
+fn a_handler_may_respond_after_its_body_timed_out() {
     run(async {
         let app = async |request: Request| {
             let error = request
@@ -120,15 +120,15 @@ fn the_handler_may_answer_for_a_body_that_stops_coming() {
         client
             .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 9\r\n\r\nabc")
             .await;
-        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 33\r\n\r\n\
+        let response = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 33\r\n\r\n\
                       the request's body stopped coming";
-        client.expect(answer).await;
+        client.expect(response).await;
         client.expect_end().await;
     });
 }
 
 #[test]
-fn a_body_may_take_longer_than_its_timeout_as_long_as_it_comes() {
+fn a_body_that_keeps_coming_may_take_longer_than_its_timeout() {
     run(async {
         let host = Host::start(options().body_timeout(SHORT * 2), echo).await;
         let mut client = host.connect().await;
@@ -148,7 +148,7 @@ fn a_body_may_take_longer_than_its_timeout_as_long_as_it_comes() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_dropped() {
+fn a_connection_whose_client_does_not_read_is_closed() {
     run(async {
         let app = async |_| Ok(text(vec![b'x'; 32 * 1024 * 1024]));
         let host = Host::start(options().write_timeout(SHORT), app).await;
@@ -162,11 +162,11 @@ fn a_client_that_does_not_read_is_dropped() {
 }
 
 #[test]
-fn a_slow_reader_is_served_to_the_end() {
+fn a_client_that_reads_slowly_gets_the_whole_response() {
     run(async {
         const SIZE: usize = 24 * 1024 * 1024;
         let app = async |_| Ok(text(vec![b'x'; SIZE]));
-        // Both deadlines are far shorter than the whole takes.
+        // Both timeouts are far shorter than the whole response takes.
         let http = options().write_timeout(SHORT * 2).idle_timeout(SHORT * 2);
         let host = Host::start(http, app).await;
         let mut client = host.connect().await;
@@ -181,7 +181,7 @@ fn a_slow_reader_is_served_to_the_end() {
                 .stream
                 .read_exact(&mut piece)
                 .await
-                .expect("it is served");
+                .expect("the response continues");
         }
         client.expect_end().await;
         assert_eq!(host.server.counts().write_timeouts, 0);
@@ -192,7 +192,7 @@ fn a_slow_reader_is_served_to_the_end() {
 fn a_handler_may_take_any_time() {
     run(async {
         let app = async |_| {
-            // Far longer than any deadline.
+            // Far longer than any timeout.
             let _ = timeout(SHORT * 4, std::future::pending::<()>()).await;
             Ok(text("hello"))
         };
@@ -209,25 +209,25 @@ fn a_handler_may_take_any_time() {
 }
 
 #[test]
-fn a_worker_that_was_stuck_blames_nobody() {
+fn time_in_which_a_handler_blocks_the_worker_does_not_count_against_clients() {
     run(async {
         let app = async |request: Request| {
-            let stuck = Duration::from_secs(u64::from(request.uri().path() == "/stuck"));
+            let block = Duration::from_secs(u64::from(request.uri().path() == "/block"));
             let begun = std::time::Instant::now();
-            while begun.elapsed() < stuck.min(SHORT * 3) {
+            while begun.elapsed() < block.min(SHORT * 3) {
                 std::hint::spin_loop();
             }
             Ok(text("hello"))
         };
         let host = Host::start(options().header_timeout(SHORT), app).await;
-        let (mut sticky, mut client) = (host.connect().await, host.connect().await);
+        let (mut blocking, mut client) = (host.connect().await, host.connect().await);
         client.send(HELLO).await;
         client.expect(HELLO_ANSWER).await;
         client.send(&HELLO[..10]).await;
-        sticky
-            .send("GET /stuck HTTP/1.1\r\nhost: test\r\n\r\n")
+        blocking
+            .send("GET /block HTTP/1.1\r\nhost: test\r\n\r\n")
             .await;
-        sticky.expect(HELLO_ANSWER).await;
+        blocking.expect(HELLO_ANSWER).await;
         client.send(&HELLO[10..]).await;
         client.expect(HELLO_ANSWER).await;
     });

@@ -1,4 +1,4 @@
-//! The end of a worker, as its clients see it.
+//! A drain, as clients see it.
 
 use std::future::pending;
 use std::io::Read;
@@ -10,12 +10,12 @@ use super::protocol::{UPGRADE, UPGRADED, switching, upgrade_to_echo};
 use super::*;
 
 #[test]
-fn an_idle_connection_lingers_and_answers_one_more() {
+fn an_idle_connection_serves_one_more_request_in_its_linger_time() {
     run(async {
         let host = Host::start(options().linger(SHORT), hello).await;
-        let mut quiet = host.connect().await;
+        let mut idle = host.connect().await;
         let mut busy = host.connect().await;
-        for client in [&mut quiet, &mut busy] {
+        for client in [&mut idle, &mut busy] {
             client.send(HELLO).await;
             client.expect(HELLO_ANSWER).await;
         }
@@ -23,7 +23,7 @@ fn an_idle_connection_lingers_and_answers_one_more() {
         busy.send(HELLO).await;
         busy.expect(HELLO_LAST_ANSWER).await;
         busy.expect_end().await;
-        quiet.expect_end().await;
+        idle.expect_end().await;
         host.emptied().await;
         assert_eq!(
             host.server.counts().idle_timeouts,
@@ -33,15 +33,15 @@ fn an_idle_connection_lingers_and_answers_one_more() {
     });
 }
 
-/// As over TLS: it cannot be handed over, and the client may not send a POST twice.
+/// The connection cannot be handed over, as with TLS, and the client may not send a POST twice.
 #[test]
-fn a_client_that_another_worker_will_serve_learns_of_the_end_from_a_response() {
+fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response() {
     run(async {
         let http = options().linger(Duration::ZERO).header_timeout(SHORT);
         let host = Host::start(http, hello).await;
-        let [mut asked, mut new] = [host.connect().await, host.connect().await];
-        asked.send(HELLO).await;
-        asked.expect(HELLO_ANSWER).await;
+        let [mut served, mut new] = [host.connect().await, host.connect().await];
+        served.send(HELLO).await;
+        served.expect(HELLO_ANSWER).await;
         while host.server.connections() < 2 {
             tokio::task::yield_now().await;
         }
@@ -51,7 +51,7 @@ fn a_client_that_another_worker_will_serve_learns_of_the_end_from_a_response() {
         while registry.now() < later {
             tokio::task::yield_now().await;
         }
-        for client in [&mut asked, &mut new] {
+        for client in [&mut served, &mut new] {
             client.send(HELLO).await;
             client.expect(HELLO_LAST_ANSWER).await;
             client.expect_end().await;
@@ -61,24 +61,24 @@ fn a_client_that_another_worker_will_serve_learns_of_the_end_from_a_response() {
 }
 
 #[test]
-fn a_client_that_says_nothing_does_not_delay_its_worker_for_long() {
+fn before_a_next_worker_a_silent_connection_is_closed() {
     run(async {
         let http = options().linger(Duration::ZERO).idle_timeout(SHORT);
         let host = Host::start(http, hello).await;
-        let [mut asked, mut new] = [host.connect().await, host.connect().await];
-        asked.send(HELLO).await;
-        asked.expect(HELLO_ANSWER).await;
+        let [mut served, mut new] = [host.connect().await, host.connect().await];
+        served.send(HELLO).await;
+        served.expect(HELLO_ANSWER).await;
         host.server.hand_over();
-        asked.expect_end().await;
+        served.expect_end().await;
         new.expect_end().await;
         host.emptied().await;
     });
 }
 
-/// Between the order to close and its turn: the event loop does not go round in between, so the
-/// runtime cannot know of the bytes.
+/// The request comes after the order to close and before the task carries it out. The event loop
+/// does not turn in between, so the runtime does not know of the bytes.
 #[test]
-fn a_request_that_comes_while_others_are_closed_is_answered() {
+fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
     run(async {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut clients = [host.connect().await, host.connect().await];
@@ -87,28 +87,36 @@ fn a_request_that_comes_while_others_are_closed_is_answered() {
             client.expect(HELLO_ANSWER).await;
         }
         let clients = clients.map(|client| client.stream.into_std().expect("a socket"));
-        let asking = clients
+        let sending = clients
             .each_ref()
             .map(|client| client.try_clone().expect("a descriptor"));
-        host.last_moment.lock().expect("one thread").extend(asking);
+        host.last_moment.lock().expect("one thread").extend(sending);
         host.server.drain();
         host.emptied().await;
-        let answers = clients.map(|mut client| {
-            let mut answer = String::new();
+        let responses = clients.map(|mut client| {
+            let mut response = String::new();
             client.set_nonblocking(false).expect("a socket");
-            let _ = client.read_to_string(&mut answer);
-            answer
+            let _ = client.read_to_string(&mut response);
+            response
         });
-        assert_eq!(answers.iter().filter(|answer| answer.is_empty()).count(), 1);
+        assert_eq!(
+            responses
+                .iter()
+                .filter(|response| response.is_empty())
+                .count(),
+            1
+        );
         assert!(
-            answers.iter().any(|answer| answer == HELLO_LAST_ANSWER),
-            "{answers:?}"
+            responses
+                .iter()
+                .any(|response| response == HELLO_LAST_ANSWER),
+            "{responses:?}"
         );
     });
 }
 
 #[test]
-fn what_was_accepted_last_is_served() {
+fn a_connection_that_was_accepted_after_the_drain_began_is_served() {
     run(async {
         let host = Host::start(options().linger(SHORT), hello).await;
         host.server.drain();
@@ -122,9 +130,9 @@ fn what_was_accepted_last_is_served() {
     });
 }
 
-/// The end of a TLS 1.2 handshake is a whole round trip before the first request.
+/// A TLS 1.2 handshake ends a whole round trip before the first request.
 #[test]
-fn a_new_connection_may_ask_later_than_an_idle_one() {
+fn a_new_connection_lingers_longer_than_an_idle_one() {
     run(async {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut new = host.connect().await;
@@ -141,7 +149,7 @@ fn a_new_connection_may_ask_later_than_an_idle_one() {
 }
 
 #[test]
-fn pipelined_requests_that_a_drain_does_not_answer_are_not_begun() {
+fn pipelined_requests_after_the_last_response_are_not_begun() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -154,7 +162,7 @@ fn pipelined_requests_that_a_drain_does_not_answer_are_not_begun() {
 }
 
 #[test]
-fn a_busy_connection_finishes_and_says_close() {
+fn a_busy_connection_ends_with_connection_close() {
     run(async {
         let begun = Rc::new(Notify::new());
         let go = Rc::new(Notify::new());
@@ -173,7 +181,7 @@ fn a_busy_connection_finishes_and_says_close() {
         client.send(HELLO).await;
         begun.notified().await;
         host.server.drain();
-        // The moment of grace is over once the idle one is closed; the busy one is still there.
+        // The linger time is over once the idle connection is closed. The busy one is still open.
         idle.expect_end().await;
         assert_eq!(host.server.connections(), 1);
         go.notify_one();
@@ -184,7 +192,7 @@ fn a_busy_connection_finishes_and_says_close() {
 }
 
 #[test]
-fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
+fn a_response_that_began_before_the_drain_is_finished_and_is_the_last_one() {
     run(async {
         let host = Host::start(options().linger(Duration::ZERO), echo_as_it_comes).await;
         let mut idle = host.connect().await;
@@ -196,7 +204,7 @@ fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
             .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             .await;
         host.server.drain();
-        // From here on it is the clock that closes what becomes idle.
+        // From here on the clock closes connections that become idle.
         idle.expect_end().await;
         client.send("3\r\nabc\r\n0\r\n\r\n").await;
         client.expect("3\r\nabc\r\n0\r\n\r\n").await;
@@ -206,7 +214,7 @@ fn an_answer_begun_before_the_drain_is_finished_and_then_the_last() {
 }
 
 #[test]
-fn a_half_read_head_keeps_its_deadline_in_a_drain() {
+fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
     run(async {
         let host = Host::start(options().linger(Duration::ZERO), hello).await;
         let mut slow = host.connect().await;
@@ -226,7 +234,7 @@ fn a_half_read_head_keeps_its_deadline_in_a_drain() {
 }
 
 #[test]
-fn what_is_left_is_cut_and_counted() {
+fn a_cut_ends_and_counts_each_connection_once() {
     run(async {
         let begun = Rc::new(Notify::new());
         let begin = Rc::clone(&begun);
@@ -254,7 +262,7 @@ fn what_is_left_is_cut_and_counted() {
 }
 
 #[test]
-fn an_upgraded_connection_outlives_the_drain_and_not_the_cut() {
+fn a_drain_does_not_end_an_upgraded_connection_and_a_cut_does() {
     run(async {
         let host = Host::start(options().linger(Duration::ZERO), upgrade_to_echo).await;
         let mut idle = host.connect().await;
@@ -275,33 +283,33 @@ fn an_upgraded_connection_outlives_the_drain_and_not_the_cut() {
 fn an_upgraded_connection_ends_after_its_grace() {
     run(async {
         let host = Host::start(options().upgrade_grace(SHORT), upgrade_to_echo).await;
-        let [mut stays, mut leaves] = [host.connect().await, host.connect().await];
-        for client in [&mut stays, &mut leaves] {
+        let [mut open, mut closed] = [host.connect().await, host.connect().await];
+        for client in [&mut open, &mut closed] {
             client.send(UPGRADE).await;
             client.expect(UPGRADED).await;
         }
         let begun = Instant::now();
         host.server.drain();
-        drop(leaves);
+        drop(closed);
         host.emptied().await;
         assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
-        stays.expect_end().await;
+        open.expect_end().await;
         let counts = host.server.counts();
         assert_eq!((counts.upgrades_cut, counts.cut), (1, 0));
-        assert_eq!(host.server.cut(), 0, "nobody is left");
+        assert_eq!(host.server.cut(), 0, "no connection is left");
     });
 }
 
 #[test]
-fn who_does_not_let_go_of_an_upgraded_stream_keeps_nobody_waiting() {
+fn a_task_that_keeps_its_upgraded_stream_does_not_delay_the_drain() {
     run(async {
-        let kept = Rc::<RefCell<Option<hyper::upgrade::Upgraded>>>::default();
-        let keeps = Rc::clone(&kept);
+        let stored = Rc::<RefCell<Option<hyper::upgrade::Upgraded>>>::default();
+        let sink = Rc::clone(&stored);
         let app = move |mut request: Request| {
-            let keeps = Rc::clone(&keeps);
+            let sink = Rc::clone(&sink);
             let upgrade = hyper::upgrade::on(&mut request);
             spawn_local(async move {
-                *keeps.borrow_mut() = Some(upgrade.await.expect("the response switches"));
+                *sink.borrow_mut() = Some(upgrade.await.expect("the response switches"));
             });
             async { switching() }
         };
@@ -312,7 +320,7 @@ fn who_does_not_let_go_of_an_upgraded_stream_keeps_nobody_waiting() {
         host.server.drain();
         host.emptied().await;
         assert_eq!(host.server.counts().upgrades_cut, 1);
-        let mut stream = kept.take().expect("upgraded");
+        let mut stream = stored.take().expect("upgraded");
         let write = |cx: &mut Context<'_>| {
             hyper::rt::Write::poll_write(Pin::new(&mut stream), cx, b"too late")
         };

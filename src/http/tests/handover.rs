@@ -1,4 +1,4 @@
-//! Connections that leave for another server, as their clients see it.
+//! Connections that are handed over, as their clients see it.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -11,42 +11,42 @@ use super::*;
 use crate::http::conn::handover::HandoverFuture;
 use crate::http::registry::mode::HANDOVERS_MAX;
 
-/// Another server, which takes over, and notes what was read ahead.
+/// Another server, which takes connections over and records the bytes that were read ahead.
 struct Successor {
     server: Server,
-    front: Endpoint<Counted>,
+    endpoint: Endpoint<Counted>,
     read_ahead: RefCell<Vec<Bytes>>,
-    mood: Cell<Mood>,
-    /// How many connections it was asked to take.
+    reply: Cell<Reply>,
+    /// How many times it was asked to take a connection.
     asked: Cell<usize>,
     changed: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
+enum Reply {
     Takes,
-    /// Neither takes nor gives back.
+    /// Neither takes a connection nor gives it back.
     Waits,
     Refuses,
 }
 
 impl Successor {
-    fn new(mood: Mood) -> Rc<Self> {
+    fn new(reply: Reply) -> Rc<Self> {
         let server = Server::new(options(), crate::stats::WorkerStats::own());
         spawn_local(server.clock());
-        let front = server.endpoint(service_fn(hello));
+        let endpoint = server.endpoint(service_fn(hello));
         Rc::new(Self {
             server,
-            front,
+            endpoint,
             read_ahead: RefCell::default(),
-            mood: Cell::new(mood),
+            reply: Cell::new(reply),
             asked: Cell::new(0),
             changed: Notify::new(),
         })
     }
 
-    fn change(&self, mood: Mood) {
-        self.mood.set(mood);
+    fn change(&self, reply: Reply) {
+        self.reply.set(reply);
         self.changed.notify_waiters();
     }
 
@@ -60,15 +60,15 @@ impl HandoverTarget<Counted> for Successor {
     fn hand_over(self: Rc<Self>, mut io: Counted, read_ahead: Bytes) -> HandoverFuture<Counted> {
         self.asked.set(self.asked.get() + 1);
         Box::pin(async move {
-            while self.mood.get() == Mood::Waits {
+            while self.reply.get() == Reply::Waits {
                 self.changed.notified().await;
             }
-            if self.mood.get() == Mood::Refuses {
+            if self.reply.get() == Reply::Refuses {
                 return Err(io);
             }
             self.read_ahead.borrow_mut().push(read_ahead);
             io.past = Past::Elsewhere;
-            spawn_local(self.front.serve(io));
+            spawn_local(self.endpoint.serve(io));
             Ok(())
         })
     }
@@ -78,12 +78,12 @@ async fn start(successor: &Rc<Successor>) -> Host {
     Host::start_with_heir(options().linger(SHORT), successor, service_fn(hello)).await
 }
 
-async fn ask(client: &mut Client) {
+async fn request(client: &mut Client) {
     client.send(HELLO).await;
     client.expect(HELLO_ANSWER).await;
 }
 
-/// The host has as many connections as there were made.
+/// Waits until the host has accepted this many connections.
 async fn accepted(host: &Host, count: usize) {
     while host.server.connections() < count {
         yield_now().await;
@@ -91,12 +91,12 @@ async fn accepted(host: &Host, count: usize) {
 }
 
 #[test]
-fn idle_connections_go_at_once_and_those_that_come_later_too() {
+fn idle_connections_and_new_ones_are_handed_over_at_once() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut clients = [host.connect().await, host.connect().await];
-        ask(&mut clients[0]).await;
+        request(&mut clients[0]).await;
         accepted(&host, 2).await;
         host.server.hand_over();
         host.emptied().await;
@@ -104,7 +104,7 @@ fn idle_connections_go_at_once_and_those_that_come_later_too() {
         let late = host.connect().await;
         let [first, silent] = clients;
         for mut client in [first, silent, late] {
-            ask(&mut client).await;
+            request(&mut client).await;
         }
         host.emptied().await;
         assert_eq!(successor.server.counts().requests, 3);
@@ -113,28 +113,28 @@ fn idle_connections_go_at_once_and_those_that_come_later_too() {
 }
 
 #[test]
-fn connections_at_rest_go_as_well() {
+fn connections_at_rest_are_handed_over() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         while host.server.served() > 0 {
             yield_now().await;
         }
         host.server.hand_over();
         host.emptied().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         assert_eq!(successor.server.counts().requests, 1);
     });
 }
 
-/// Of one that has been sent the last response nothing is left to hand over.
+/// A connection that was sent its last response is not handed over.
 #[test]
-fn a_client_that_does_not_close_delays_the_worker_by_a_second_at_most() {
+fn a_client_that_does_not_close_delays_the_drain_by_a_second_at_most() {
     run(async {
-        for leave in [Server::hand_over, Server::drain] {
-            let successor = Successor::new(Mood::Takes);
+        for begin in [Server::hand_over, Server::drain] {
+            let successor = Successor::new(Reply::Takes);
             let http = options()
                 .header_timeout(Duration::from_secs(3600))
                 .max_body_size(1);
@@ -143,36 +143,36 @@ fn a_client_that_does_not_close_delays_the_worker_by_a_second_at_most() {
             client
                 .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
                 .await;
-            let answer = "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\n\
+            let response = "HTTP/1.1 413 Payload Too Large\r\nconnection: close\r\n\
                           content-length: 0\r\n\r\n";
-            client.expect(answer).await;
+            client.expect(response).await;
             client.expect_end().await;
-            leave(&host.server);
+            begin(&host.server);
             host.emptied().await;
         }
     });
 }
 
 #[test]
-fn so_many_are_shared_and_no_more() {
+fn as_many_busy_connections_are_shared_as_asked_for() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut clients = Vec::new();
         for _ in 0..4 {
             let mut client = host.connect().await;
-            ask(&mut client).await;
+            request(&mut client).await;
             clients.push(client);
         }
         host.server.share(2);
         assert_eq!(
             successor.count(),
             0,
-            "who asks for nothing is nobody's burden"
+            "connections without requests are not shared"
         );
         for _ in 0..2 {
             for client in &mut clients {
-                ask(client).await;
+                request(client).await;
             }
         }
         assert_eq!(successor.count(), 2);
@@ -183,28 +183,28 @@ fn so_many_are_shared_and_no_more() {
 }
 
 #[test]
-fn what_nobody_takes_when_it_is_shared_stays_and_may_leave_later() {
+fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later() {
     run(async {
-        let successor = Successor::new(Mood::Refuses);
+        let successor = Successor::new(Reply::Refuses);
         let host = start(&successor).await;
         let mut client = host.connect().await;
         host.server.share(1);
-        ask(&mut client).await;
-        ask(&mut client).await;
+        request(&mut client).await;
+        request(&mut client).await;
         assert_eq!(successor.asked.get(), 1, "once");
         assert_eq!(host.server.counts().requests, 2);
-        successor.change(Mood::Takes);
+        successor.change(Reply::Takes);
         host.server.hand_over();
         host.emptied().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         assert_eq!(successor.server.counts().requests, 1);
     });
 }
 
 #[test]
-fn a_busy_connection_is_answered_and_goes_open() {
+fn a_busy_connection_is_handed_over_after_its_response() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
         let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
         let app = move |_| {
@@ -223,24 +223,24 @@ fn a_busy_connection_is_answered_and_goes_open() {
         host.server.hand_over();
         yield_now().await;
         assert_eq!((host.server.connections(), successor.count()), (1, 0));
-        // The second one has been read with the first, so it is begun too.
+        // The second request was read together with the first, so it is served here too.
         for _ in 0..2 {
             go.notify_one();
             client.expect(HELLO_ANSWER).await;
         }
         host.emptied().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         assert_eq!(successor.server.counts().requests, 1);
     });
 }
 
 #[test]
-fn a_half_read_head_is_answered_first() {
+fn a_connection_with_an_incomplete_head_is_handed_over_after_its_response() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut slow = host.connect().await;
-        ask(&mut slow).await;
+        request(&mut slow).await;
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
         slow.send(&HELLO[..10]).await;
@@ -249,19 +249,19 @@ fn a_half_read_head_is_answered_first() {
         while successor.count() == 0 {
             yield_now().await;
         }
-        assert_eq!(host.server.connections(), 1, "the idle one is gone");
+        assert_eq!(host.server.connections(), 1, "the idle one was handed over");
         slow.send(&HELLO[10..]).await;
         slow.expect(HELLO_ANSWER).await;
         host.emptied().await;
         assert_eq!(host.server.counts().requests, 3);
-        ask(&mut slow).await;
+        request(&mut slow).await;
     });
 }
 
 #[test]
-fn what_was_read_with_an_earlier_request_goes_along() {
+fn bytes_that_were_read_with_an_earlier_request_are_handed_over() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let host = start(&successor).await;
         let mut client = host.connect().await;
         client.send([HELLO, &HELLO[..10]].concat()).await;
@@ -272,11 +272,11 @@ fn what_was_read_with_an_earlier_request_goes_along() {
     });
 }
 
-/// It is not the next request, whoever has the connection.
+/// The rest of a body is not the next request, for either server.
 #[test]
-fn what_nobody_read_of_a_body_does_not_go_along() {
+fn a_connection_with_an_unread_rest_of_a_body_is_not_handed_over() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let [begun, go] = [Rc::new(Notify::new()), Rc::new(Notify::new())];
         let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
         let app = move |request: Request| {
@@ -304,10 +304,10 @@ fn what_nobody_read_of_a_body_does_not_go_along() {
 
 #[cfg(feature = "http2")]
 #[test]
-fn a_client_that_has_not_spoken_yet_may_still_speak_http2() {
+fn a_client_that_has_sent_nothing_may_use_http2_after_a_hand_over() {
     run(async {
-        for mood in [Mood::Takes, Mood::Refuses] {
-            let successor = Successor::new(mood);
+        for reply in [Reply::Takes, Reply::Refuses] {
+            let successor = Successor::new(reply);
             let host = Host::start_with_heir(options(), &successor, service_fn(hello)).await;
             let client = host.connect().await;
             accepted(&host, 1).await;
@@ -321,8 +321,12 @@ fn a_client_that_has_not_spoken_yet_may_still_speak_http2() {
             let request = http::Request::get("http://test/")
                 .body(())
                 .expect("a request");
-            let (answer, _) = requests.send_request(request, true).expect("it lives");
-            assert_eq!(answer.await.expect("an answer").status(), 200, "{mood:?}");
+            let (response, _) = requests.send_request(request, true).expect("it lives");
+            assert_eq!(
+                response.await.expect("a response").status(),
+                200,
+                "{reply:?}"
+            );
             drop(requests);
             connection.abort();
         }
@@ -330,63 +334,63 @@ fn a_client_that_has_not_spoken_yet_may_still_speak_http2() {
 }
 
 #[test]
-fn what_an_heir_gives_back_lingers_and_answers_one_more() {
+fn a_connection_that_is_given_back_serves_one_more_request_in_its_linger_time() {
     run(async {
-        let successor = Successor::new(Mood::Refuses);
+        let successor = Successor::new(Reply::Refuses);
         let host = start(&successor).await;
-        let mut quiet = host.connect().await;
+        let mut idle = host.connect().await;
         let mut busy = host.connect().await;
-        ask(&mut quiet).await;
-        ask(&mut busy).await;
+        request(&mut idle).await;
+        request(&mut busy).await;
         host.server.hand_over();
         busy.send(HELLO).await;
         busy.expect(HELLO_LAST_ANSWER).await;
         busy.expect_end().await;
-        quiet.expect_end().await;
+        idle.expect_end().await;
         host.emptied().await;
     });
 }
 
 #[test]
-fn what_comes_while_an_heir_makes_up_its_mind_waits() {
+fn a_request_that_comes_during_a_hand_over_waits() {
     run(async {
-        let successor = Successor::new(Mood::Waits);
+        let successor = Successor::new(Reply::Waits);
         let host = start(&successor).await;
         let mut clients = [host.connect().await, host.connect().await];
         for client in &mut clients {
-            ask(client).await;
+            request(client).await;
         }
         let other = Host::start(options().linger(SHORT), hello).await;
         let mut lingering = other.connect().await;
-        ask(&mut lingering).await;
+        request(&mut lingering).await;
         host.server.hand_over();
         other.server.drain();
-        let [taken, given_back] = &mut clients;
-        taken.send(HELLO).await;
-        // Idle connections linger no longer than that.
+        let [sender, silent] = &mut clients;
+        sender.send(HELLO).await;
+        // Idle connections are closed by now, after their linger time.
         lingering.expect_end().await;
         assert_eq!(host.server.connections(), 2);
         assert_eq!(host.server.counts().requests, 2);
-        // The server's end takes the heir away.
+        // With a drain there is no other server to go to.
         host.server.drain();
-        successor.change(Mood::Refuses);
-        taken.expect(HELLO_LAST_ANSWER).await;
-        taken.expect_end().await;
-        given_back.expect_end().await;
+        successor.change(Reply::Refuses);
+        sender.expect(HELLO_LAST_ANSWER).await;
+        sender.expect_end().await;
+        silent.expect_end().await;
         host.emptied().await;
     });
 }
 
-/// More than are on their way at a time.
+/// There are more connections than hand-overs at a time.
 #[test]
-fn whoever_is_not_called_yet_is_served() {
+fn connections_that_wait_for_their_hand_over_are_served() {
     run(async {
-        let successor = Successor::new(Mood::Waits);
+        let successor = Successor::new(Reply::Waits);
         let host = start(&successor).await;
         let mut clients = Vec::new();
         for _ in 0..200 {
             let mut client = host.connect().await;
-            ask(&mut client).await;
+            request(&mut client).await;
             clients.push(client);
         }
         host.server.hand_over();
@@ -400,7 +404,7 @@ fn whoever_is_not_called_yet_is_served() {
         while host.server.counts().requests < answered {
             yield_now().await;
         }
-        successor.change(Mood::Takes);
+        successor.change(Reply::Takes);
         host.emptied().await;
         for client in &mut clients {
             client.expect(HELLO_ANSWER).await;
@@ -412,26 +416,26 @@ fn whoever_is_not_called_yet_is_served() {
 }
 
 #[test]
-fn what_is_on_its_way_too_long_is_cut() {
+fn a_cut_ends_a_connection_that_is_being_handed_over() {
     run(async {
-        let successor = Successor::new(Mood::Waits);
+        let successor = Successor::new(Reply::Waits);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         host.server.hand_over();
         yield_now().await;
         assert_eq!(host.server.cut(), 1);
         host.emptied().await;
         client.expect_end().await;
-        successor.change(Mood::Takes);
+        successor.change(Reply::Takes);
         assert_eq!(successor.count(), 0);
     });
 }
 
 #[test]
-fn an_upgraded_connection_stays() {
+fn an_upgraded_connection_is_not_handed_over() {
     run(async {
-        let successor = Successor::new(Mood::Takes);
+        let successor = Successor::new(Reply::Takes);
         let http = options().linger(Duration::ZERO);
         let host = Host::start_with_heir(http, &successor, service_fn(upgrade_to_echo)).await;
         let mut client = host.connect().await;
@@ -451,7 +455,7 @@ fn an_upgraded_connection_stays() {
 }
 
 #[test]
-fn without_an_heir_it_is_a_drain() {
+fn without_a_target_a_hand_over_is_a_drain() {
     run(async {
         let go = Rc::new(Notify::new());
         let gate = Rc::clone(&go);

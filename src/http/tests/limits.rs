@@ -1,4 +1,4 @@
-//! What is too large, and how the client is told.
+//! Requests that are too large, and their responses.
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ const HEAD_TOO_LARGE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\n\
                               connection: close\r\ncontent-length: 0\r\n\r\n";
 
 #[test]
-fn a_head_over_the_limit_is_431() {
+fn a_head_over_the_limit_gets_431() {
     run(async {
         let host = Host::start(options().max_header_size(1024), hello).await;
-        // The first one's head is read to its end, the others' is not.
+        // The first head is read to its end, the other ones are not.
         for filler in [2000, 1024 + 8 * 1024, 200_000] {
             let mut client = host.connect().await;
             let filler = "f".repeat(filler);
@@ -31,7 +31,7 @@ fn a_head_over_the_limit_is_431() {
 }
 
 #[test]
-fn a_head_at_the_limit_is_fine() {
+fn a_head_at_the_limit_is_served() {
     run(async {
         let head = |filler: usize| {
             format!(
@@ -50,7 +50,7 @@ fn a_head_at_the_limit_is_fine() {
 }
 
 #[test]
-fn more_than_100_fields_are_431() {
+fn more_than_100_fields_get_431() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -73,9 +73,10 @@ fn more_than_100_fields_are_431() {
 }
 
 #[test]
-fn a_target_over_the_limit_is_414() {
+fn a_target_over_the_limit_gets_414() {
     run(async {
-        // 9 and 12 KiB break the limit on heads too, and what is beyond both together is not read.
+        // Targets of 9 and 12 KiB break the limit of heads too. Bytes above both limits together
+        // are not read.
         for (limit, target, status) in [
             (8 << 10, 8 << 10, "200 OK"),
             (8 << 10, (8 << 10) + 1, "414 URI Too Long"),
@@ -105,7 +106,7 @@ fn a_target_over_the_limit_is_414() {
 }
 
 #[test]
-fn a_refused_head_is_counted_as_an_answer() {
+fn a_refused_head_is_counted_as_a_response() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -121,12 +122,12 @@ fn a_refused_head_is_counted_as_an_answer() {
 }
 
 #[test]
-fn a_body_announced_over_the_limit_is_refused_unread_and_unasked_for() {
+fn a_content_length_over_the_limit_is_refused_before_the_body_is_sent() {
     run(async {
         let called = Rc::new(Cell::new(false));
-        let witness = Rc::clone(&called);
+        let set_by_handler = Rc::clone(&called);
         let app = move |request| {
-            witness.set(true);
+            set_by_handler.set(true);
             echo(request)
         };
         let host = Host::start(options().max_body_size(10), app).await;
@@ -142,14 +143,14 @@ fn a_body_announced_over_the_limit_is_refused_unread_and_unasked_for() {
 }
 
 #[test]
-fn a_client_that_sends_on_still_reads_its_413() {
+fn a_client_that_continues_to_send_can_read_its_413() {
     run(async {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = host.connect().await;
         client
             .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 8000000\r\n\r\n")
             .await;
-        // Far more than the sockets' buffers hold: somebody must take it, without a reset.
+        // Far more than the sockets' buffers hold: the server must read it, without a reset.
         client.send(vec![b'x'; 8_000_000]).await;
         client.expect(TOO_LARGE).await;
         client.expect_end().await;
@@ -159,7 +160,7 @@ fn a_client_that_sends_on_still_reads_its_413() {
 }
 
 #[test]
-fn a_chunked_body_over_the_limit_is_413() {
+fn a_chunked_body_over_the_limit_gets_413() {
     run(async {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = host.connect().await;
@@ -194,7 +195,7 @@ fn a_response_that_streams_a_body_over_the_limit_breaks_off() {
 }
 
 #[test]
-fn a_body_may_be_of_any_size_if_so_configured() {
+fn without_a_limit_a_body_may_be_of_any_size() {
     run(async {
         let host = Host::start(options().max_body_size(None), echo).await;
         let mut client = host.connect().await;

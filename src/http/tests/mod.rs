@@ -7,20 +7,20 @@ mod counting;
 mod deadlines;
 mod direct;
 mod draining;
+mod eviction;
 mod expect;
 mod failures;
+mod gone_clients;
 mod handover;
 #[cfg(feature = "http2")]
 mod http2;
-mod kept;
+mod last_responses;
 mod limits;
 mod pieces;
 mod pipelines;
-mod presence;
 mod protocol;
 mod rest;
-mod room;
-mod spent;
+mod slow_readers;
 
 use std::cell::RefCell;
 use std::convert::Infallible;

@@ -1,44 +1,44 @@
-//! Connections at rest: they give up all but their socket, and nobody can tell.
+//! Connections at rest: they give up all but their socket, and clients see no difference.
 
 use tokio::task::yield_now;
 
 use super::*;
 
-/// Ends when so few connections are served, the others being at rest.
-async fn served(host: &Host, count: usize) {
+/// Waits until this many connections are served, and the others rest.
+async fn wait_until_served(host: &Host, count: usize) {
     while host.server.served() != count {
         yield_now().await;
     }
 }
 
-async fn ask(client: &mut Client) {
+async fn request(client: &mut Client) {
     client.send(HELLO).await;
     client.expect(HELLO_ANSWER).await;
 }
 
 #[test]
-fn a_connection_that_has_never_said_a_word_goes_to_rest_too() {
+fn a_connection_on_which_nothing_has_come_goes_to_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         while host.server.connections() == 0 {
             yield_now().await;
         }
-        served(&host, 0).await;
-        ask(&mut client).await;
+        wait_until_served(&host, 0).await;
+        request(&mut client).await;
         assert_eq!(host.server.served(), 1);
     });
 }
 
 #[test]
-fn a_connection_that_is_idle_for_a_while_goes_to_rest_and_comes_back() {
+fn an_idle_connection_goes_to_rest_and_is_served_again() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         for _ in 0..2 {
-            ask(&mut client).await;
+            request(&mut client).await;
             assert_eq!(host.server.served(), 1);
-            served(&host, 0).await;
+            wait_until_served(&host, 0).await;
             assert_eq!(host.server.connections(), 1);
         }
         drop(client);
@@ -47,7 +47,7 @@ fn a_connection_that_is_idle_for_a_while_goes_to_rest_and_comes_back() {
 }
 
 #[test]
-fn there_are_not_more_served_than_may_be() {
+fn not_more_connections_are_served_than_the_limit() {
     run(async {
         let host = Host::start(options().max_warm(3), hello).await;
         let mut clients = Vec::new();
@@ -56,7 +56,7 @@ fn there_are_not_more_served_than_may_be() {
         }
         for round in 0..3 {
             for client in &mut clients {
-                ask(client).await;
+                request(client).await;
                 assert!(host.server.served() <= 3, "round {round}");
             }
         }
@@ -65,7 +65,7 @@ fn there_are_not_more_served_than_may_be() {
 }
 
 #[test]
-fn more_are_served_while_all_of_them_work() {
+fn more_connections_than_the_limit_are_served_while_all_are_busy() {
     run(async {
         let gate = Rc::new(tokio::sync::Semaphore::new(0));
         let opened = Rc::clone(&gate);
@@ -83,34 +83,34 @@ fn more_are_served_while_all_of_them_work() {
             client.send(HELLO).await;
             clients.push(client);
         }
-        served(&host, 6).await;
+        wait_until_served(&host, 6).await;
         gate.add_permits(6);
         for client in &mut clients {
             client.expect(HELLO_ANSWER).await;
         }
-        ask(&mut clients[0]).await;
-        served(&host, 0).await;
+        request(&mut clients[0]).await;
+        wait_until_served(&host, 0).await;
         assert_eq!(host.server.connections(), 6);
     });
 }
 
-/// With room for none every request finds its connection at rest, but for those that begin before
-/// the one before is answered.
+/// With a limit of zero every request finds its connection at rest, except a request that begins
+/// before the earlier one has its response.
 #[test]
-fn no_byte_is_lost_however_requests_are_cut() {
+fn no_byte_is_lost_wherever_a_request_is_split() {
     run(async {
         let host = Host::start(options().max_warm(0), echo).await;
         let request = b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc\r\n";
-        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
+        let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
         let [mut one, mut other] = [host.connect().await, host.connect().await];
         for cut in 1..2 * request.len() {
             let twice = [&request[..], &request[..]].concat();
             one.send(&twice[..cut]).await;
             other.send(&request).await;
-            other.expect(answer).await;
+            other.expect(response).await;
             one.send(&twice[cut..]).await;
-            one.expect(answer).await;
-            one.expect(answer).await;
+            one.expect(response).await;
+            one.expect(response).await;
         }
         drop((one, other));
         host.emptied().await;
@@ -118,13 +118,13 @@ fn no_byte_is_lost_however_requests_are_cut() {
 }
 
 #[test]
-fn a_connection_at_rest_has_its_deadline() {
+fn a_connection_at_rest_has_the_idle_timeout() {
     run(async {
         let host = Host::start(options().max_warm(0).idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
-        ask(&mut client).await;
+        request(&mut client).await;
         let mut other = host.connect().await;
-        ask(&mut other).await;
+        request(&mut other).await;
         client.expect_end().await;
         other.expect_end().await;
         host.emptied().await;
@@ -133,13 +133,13 @@ fn a_connection_at_rest_has_its_deadline() {
 }
 
 #[test]
-fn a_drain_closes_a_connection_at_rest_and_answers_what_was_on_its_way() {
+fn a_drain_closes_connections_at_rest_and_answers_requests_on_their_way() {
     run(async {
         let host = Host::start(options(), hello).await;
         let [mut silent, mut late] = [host.connect().await, host.connect().await];
-        ask(&mut silent).await;
-        ask(&mut late).await;
-        served(&host, 0).await;
+        request(&mut silent).await;
+        request(&mut late).await;
+        wait_until_served(&host, 0).await;
         host.server.drain();
         late.send(HELLO).await;
         late.expect(HELLO_LAST_ANSWER).await;
@@ -154,18 +154,18 @@ fn a_cut_ends_a_connection_at_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        ask(&mut client).await;
-        served(&host, 0).await;
+        request(&mut client).await;
+        wait_until_served(&host, 0).await;
         assert_eq!(host.server.cut(), 1);
         client.expect_end().await;
         host.emptied().await;
     });
 }
 
-/// Both connections wake at once. The first that does is served, so that the other is to rest in
-/// the moment in which it has answered.
+/// Both connections wake at once. The first one is served, so the other one is ordered to rest at
+/// the moment in which it has responded.
 #[test]
-fn what_nobody_read_of_a_body_is_no_request_after_a_rest() {
+fn the_unread_rest_of_a_body_is_no_request_after_a_rest() {
     run(async {
         let app = async |request: Request| {
             Ok(text(match request.uri().path() {
@@ -175,9 +175,9 @@ fn what_nobody_read_of_a_body_is_no_request_after_a_rest() {
         };
         let host = Host::start(options().max_warm(1), app).await;
         let [mut resting, mut active] = [host.connect().await, host.connect().await];
-        ask(&mut resting).await;
-        ask(&mut active).await;
-        served(&host, 1).await;
+        request(&mut resting).await;
+        request(&mut active).await;
+        wait_until_served(&host, 1).await;
         resting.send(HELLO).await;
         active.send(request_within_a_body()).await;
         active.expect(&long_answer()).await;

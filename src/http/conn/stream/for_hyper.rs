@@ -1,5 +1,5 @@
-//! The stream as hyper has it: reads go into its buffer, and what it writes is held back, put
-//! together, or sent.
+//! The stream as hyper uses it: reads go into hyper's buffer, and written bytes are held back,
+//! gathered, or sent.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -15,24 +15,24 @@ use crate::http::conn::stream::{HOLD_BACK, LastCall, Stream};
 use crate::http::registry::state::Stage;
 use crate::pool::Buffer;
 
-/// Up to here a head and a body are copied into one piece: send(2) on one piece costs less than
-/// writev(2) on two, by more than the copy.
+/// Up to this many bytes, a head and a body are copied into one buffer. send(2) of one buffer costs
+/// less than writev(2) of two, by more than the copy.
 const FLATTEN: usize = 2 * 1024;
 
 thread_local! {
-    /// Where small answers are put together.
+    /// Buffer for that copy.
     static FLAT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 impl<I: Socket> Stream<I> {
-    /// Whether bytes that hyper writes go with those that are held.
+    /// Whether this many bytes that hyper writes join the held back bytes.
     fn gathers(&self, len: usize) -> bool {
         let held = self.held_len();
         (self.holds_back() || held > 0) && held + len <= HOLD_BACK
     }
 
-    /// Holds these bytes back too. Sends all, if there is no reason to wait for more; whether they
-    /// could be sent is for the flush to say.
+    /// Holds these bytes back too. Sends all held bytes, unless there is a reason to wait for more.
+    /// If they cannot be sent now, the next flush reports that.
     fn poll_gather(
         &mut self,
         cx: &mut Context<'_>,
@@ -66,14 +66,14 @@ impl<I: Socket> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Reads, and shows what was read.
+    /// Reads, and passes the bytes to `see`.
     pub(crate) fn poll_read_seen(
         &mut self,
         cx: &mut Context<'_>,
         mut buf: rt::ReadBufCursor<'_>,
         mut see: impl FnMut(&[u8]),
     ) -> Poll<io::Result<()>> {
-        let room = buf.remaining();
+        let max = buf.remaining();
         let put = |bytes: &[u8]| {
             buf.put_slice(bytes);
             see(bytes);
@@ -81,7 +81,7 @@ impl<I: Socket> Stream<I> {
         let read = |io: &mut I, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>| {
             Pin::new(io).poll_read(cx, buf)
         };
-        self.poll_bring(cx, room, put, read).map_ok(drop)
+        self.poll_read_with(cx, max, put, read).map_ok(drop)
     }
 }
 
@@ -140,7 +140,8 @@ impl<I: Socket> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         if this.last_call == LastCall::Write && this.holds_back() {
-            // In a head hyper writes what it says to one that is none: see the shutdown.
+            // In the stage `Head`, hyper writes its response to bytes that are no head: see
+            // `poll_shutdown`.
             if this.state().stage() != Stage::Head {
                 this.last_call = LastCall::Flush;
             }
@@ -149,16 +150,17 @@ impl<I: Socket> rt::Write for Stream<I> {
         this.last_call = LastCall::Flush;
         ready!(this.poll_send_held(cx))?;
         let flushed = Pin::new(&mut this.io).poll_flush(cx);
-        // TLS takes more than the kernel does, and sends the rest when it is flushed.
+        // A TLS stream accepts more bytes than the kernel takes, and sends the rest when it is
+        // flushed.
         if flushed.is_pending() {
             this.note_blocked(cx);
         } else if this.state().write_blocked_since().is_some() {
             this.state().has_written_all();
         }
         ready!(flushed)?;
-        // Not before: what is on its way has a deadline of its own.
+        // Not earlier: bytes that are being sent have the write timeout.
         if this.state().is_client_check_due() {
-            this.look()?;
+            this.check_client()?;
         }
         Poll::Ready(Ok(()))
     }
@@ -167,16 +169,16 @@ impl<I: Socket> rt::Write for Stream<I> {
         let this = &mut *self;
         this.check_cut()?;
         if this.state().stage() == Stage::Head && this.held_len() > 0 {
-            // hyper has answered a head that is none. The connection looks at that answer before
-            // it sends it and ends the stream.
+            // hyper has responded to bytes that are no head. The connection's task examines that
+            // response before it sends it and ends the stream.
             return Poll::Ready(Ok(()));
         }
         if !this.io.is_bare() || this.state().stage() == Stage::Upgraded {
             ready!(this.poll_send_held(cx))?;
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
-        // A stream is shut down just before we drop it: one system call is enough for that. If
-        // there is more to be sent, the lingering close shuts the socket down itself.
+        // The stream is dropped right after its shutdown, and one system call is enough for both.
+        // If there are more bytes to send, the lingering close shuts the socket down itself.
         this.poll_send_by(cx, I::poll_write_last)
     }
 }

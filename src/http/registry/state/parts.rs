@@ -85,7 +85,8 @@ byte_enum! {
         /// From the end of the head to the response of the handler. The handler may take any time;
         /// only a client that does not send its body is timed.
         Handling,
-        /// From there to the end of the response's body. Only a client that does not read is timed.
+        /// From the response of the handler to the end of its body. Only a client that does not
+        /// read is timed.
         Responding,
         /// Between requests.
         Idle,
@@ -98,10 +99,10 @@ byte_enum! {
         Quiet,
         /// As `Quiet`, and the client was sent GOAWAY.
         Ending,
-        /// No longer HTTP: a handler has the stream.
+        /// No longer HTTP: the handler, or a task that it started, owns the stream.
         Upgraded,
-        /// On its way to another server. It reads nothing; what the client sends waits in the
-        /// kernel.
+        /// On its way to another server. The connection is not read; what the client sends waits in
+        /// the kernel.
         HandedOver,
     }
 }
@@ -109,9 +110,9 @@ byte_enum! {
 byte_enum! {
     /// The body of the present request.
     RequestBody {
-        /// There is none, or it was read to its end.
+        /// The request has no body, or the body was read to its end.
         Done,
-        /// A handler, or a task of the handler's, may read it.
+        /// The handler, or a task that it started, may read the body.
         Open,
         /// It was dropped before its end, and hyper has not been polled since: the next bytes may
         /// be the rest of it.
@@ -134,14 +135,14 @@ byte_enum! {
 byte_enum! {
     /// What the stream does with bytes that are written to it.
     Output {
-        /// It may hold bytes back, to send them with the next ones. It holds none.
+        /// The stream may hold bytes back, to send them with the next ones. It holds none.
         Empty,
-        /// It may hold bytes back, and does.
+        /// The stream may hold bytes back, and does.
         Held,
-        /// The client has asked for an upgrade: it sends at once from now on, whether the handler
-        /// grants the upgrade or not. Bytes that it held before are not sent yet.
+        /// The client has asked for an upgrade: from now on the stream sends at once, whether the
+        /// handler grants the upgrade or not. Bytes that it held before are not sent yet.
         LastHeld,
-        /// As `LastHeld`, and those bytes are sent.
+        /// As `LastHeld`, and the held bytes are sent.
         Direct,
     }
 }
@@ -163,7 +164,7 @@ byte_enum! {
 }
 
 byte_enum! {
-    /// Whether the connection ends. It never goes back.
+    /// Whether the connection ends. The value only moves down this list.
     End {
         Open,
         /// The next response is the last one: the connection is old, or has had its requests.

@@ -1,4 +1,4 @@
-//! A stream that is no longer hyper's: it is in the hands of whoever asked for the upgrade.
+//! The state of a stream after an upgrade: the handler, or a task that it started, owns the stream.
 
 use std::task::Waker;
 
@@ -7,7 +7,7 @@ use super::{ConnState, Stage, store, wakers};
 
 /// After an upgrade.
 impl ConnState {
-    /// Ends the stream wherever it is: from now on it reads and writes nothing but errors.
+    /// Ends the stream: from now on each read and write fails.
     pub(crate) fn cut(&self) {
         self.end.set(End::Cut);
         let parked = match &mut *self.wakers() {
@@ -21,7 +21,7 @@ impl ConnState {
         self.end.is(End::Cut)
     }
 
-    /// The task that reads the upgraded stream is to hear of [`ConnState::cut`].
+    /// Stores the waker of the task that reads the upgraded stream. [`ConnState::cut`] wakes it.
     pub(crate) fn park_read(&self, waker: &Waker) {
         if self.stage() == Stage::Upgraded {
             store(&mut wakers(&mut self.wakers()).upgraded_read, waker);
@@ -35,7 +35,7 @@ impl ConnState {
         }
     }
 
-    /// There is a stream, again.
+    /// A stream was made for the connection.
     pub(crate) fn begin_stream(&self) {
         self.stream.set(StreamLife::Live);
     }
@@ -52,7 +52,7 @@ impl ConnState {
         }
     }
 
-    /// Whether the stream was dropped; if not, `waker` hears of it.
+    /// Whether the stream was dropped. If not, its drop will wake `waker`.
     pub(crate) fn is_stream_gone(&self, waker: &Waker) -> bool {
         // Under the lock: the stream may be dropped on another thread.
         let mut guard = self.wakers();

@@ -1,4 +1,4 @@
-//! When what is due, in ticks.
+//! Deadlines, in ticks.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -23,8 +23,8 @@ fn state() -> (Arc<Clock>, ConnState) {
     (clock, state)
 }
 
-fn at_the_end(since: Tick) -> Draining {
-    let next = Next::Nobody;
+fn without_next_worker(since: Tick) -> Draining {
+    let next = Next::NoWorker;
     Draining { since, next }
 }
 
@@ -45,14 +45,14 @@ fn each_stage_has_its_deadline() {
     assert_eq!(
         deadline(),
         expire(10, Deadline::Header),
-        "anew with the first byte"
+        "it begins again with the first byte"
     );
     clock.advance();
     state.has_read();
     assert_eq!(
         deadline(),
         expire(10, Deadline::Header),
-        "and not with the second"
+        "but not with the second"
     );
     state.begin_request();
     assert_eq!(deadline(), None, "a handler may take any time");
@@ -68,7 +68,7 @@ fn each_stage_has_its_deadline() {
 #[test]
 fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
     let (clock, state) = state();
-    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(without_next_worker));
     state.enter(Stage::Closing);
     assert_eq!(deadline(None), expire(9, Deadline::Header));
     // 1 s is 4 ticks of 250 ms, and one.
@@ -89,7 +89,7 @@ fn a_drain_shortens_the_wait_for_a_client_that_does_not_close() {
 }
 
 #[test]
-fn a_body_is_timed_while_it_is_waited_for() {
+fn a_body_is_timed_while_a_handler_waits_for_it() {
     let (clock, state) = state();
     let deadline = || timeouts().deadline(&state, None);
     state.begin_request();
@@ -100,20 +100,24 @@ fn a_body_is_timed_while_it_is_waited_for() {
     assert_eq!(
         deadline(),
         expire(13, Deadline::Body),
-        "from the first time on"
+        "since the first wait"
     );
     state.end_await_body();
     assert_eq!(deadline(), None);
     state.await_body(Waker::noop());
-    assert_eq!(deadline(), expire(14, Deadline::Body), "anew after a piece");
+    assert_eq!(
+        deadline(),
+        expire(14, Deadline::Body),
+        "it begins again after a piece"
+    );
     state.leave_body_unread();
     assert_eq!(deadline(), None);
 }
 
 #[test]
-fn a_response_on_its_way_is_not_idle() {
+fn a_connection_whose_response_is_being_sent_is_not_idle() {
     let (clock, state) = state();
-    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(without_next_worker));
     state.enter(Stage::Idle);
     state.write_blocked();
     assert_eq!(deadline(None), expire(17, Deadline::Write));
@@ -125,7 +129,7 @@ fn a_response_on_its_way_is_not_idle() {
     assert_eq!(
         deadline(None),
         expire(1 + 21, Deadline::Idle),
-        "anew with what is taken"
+        "it begins again after enough bytes"
     );
     state.write_blocked();
     state.has_written(1);
@@ -136,13 +140,13 @@ fn a_response_on_its_way_is_not_idle() {
 #[test]
 fn http2_is_timed_by_its_streams_and_between_them() {
     let (clock, state) = state();
-    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(at_the_end));
+    let deadline = |drain: Option<_>| timeouts().deadline(&state, drain.map(without_next_worker));
     state.enter(Stage::Quiet);
     assert_eq!(deadline(None), expire(21, Deadline::Idle));
     assert_eq!(
         deadline(Some(Tick(0))),
         expire(5, Deadline::Idle),
-        "it has not asked for anything, and has a round trip"
+        "without a request it has a round trip"
     );
     state.enter(Stage::Streams);
     assert_eq!(deadline(None), None, "a handler may take any time");
@@ -156,28 +160,32 @@ fn http2_is_timed_by_its_streams_and_between_them() {
 }
 
 #[test]
-fn a_drain_shortens_idling_only() {
+fn a_drain_shortens_the_idle_timeout_only() {
     let (clock, state) = state();
-    let deadline = |drain| timeouts().deadline(&state, Some(at_the_end(Tick(drain))));
-    // 1 s is 4 ticks of 250 ms, and one; the moment of grace 1 tick, and one.
+    let deadline = |drain| timeouts().deadline(&state, Some(without_next_worker(Tick(drain))));
+    // 1 s is 4 ticks of 250 ms, and one; the linger time 1 tick, and one.
     let close = |tick| Some((Tick(tick), Order::CloseIdle));
-    assert_eq!(deadline(0), close(5), "it has just come");
+    assert_eq!(deadline(0), close(5), "the connection is new");
     assert!(timeouts().is_new(&state, Tick(4)));
     assert!(!timeouts().is_new(&state, Tick(5)));
-    assert_eq!(deadline(4), close(6), "it has had its time, and lingers");
+    assert_eq!(
+        deadline(4),
+        close(6),
+        "its round trip is over, so it lingers"
+    );
     clock.advance();
     state.has_read();
     assert_eq!(deadline(7), expire(10, Deadline::Header));
     state.begin_request();
     assert_eq!(deadline(7), None);
     state.enter(Stage::Idle);
-    assert_eq!(deadline(0), close(3), "it may have asked all it wants to");
+    assert_eq!(deadline(0), close(3), "after a request it only lingers");
     assert_eq!(deadline(7), close(9));
 }
 
 /// 5 s of silence are 20 ticks of 250 ms, and one.
 #[test]
-fn a_client_that_another_worker_will_serve_is_not_closed_upon_while_it_asks() {
+fn before_a_next_worker_a_connection_is_closed_after_five_seconds_of_silence() {
     let (clock, state) = state();
     let next = Next::Worker;
     let deadline = |since| {
@@ -188,35 +196,35 @@ fn a_client_that_another_worker_will_serve_is_not_closed_upon_while_it_asks() {
     for _ in 0..10 {
         clock.advance();
     }
-    assert_eq!(deadline(5), close(21), "it has not asked yet");
+    assert_eq!(deadline(5), close(21), "no request yet");
     state.enter(Stage::Idle);
-    assert_eq!(deadline(12), close(10 + 21), "it may ask again");
+    assert_eq!(deadline(12), close(10 + 21), "it may send another request");
     assert_eq!(
         deadline(40),
         close(42),
-        "it has long been silent, and lingers"
+        "it has been silent for long, so it lingers"
     );
     state.enter(Stage::Quiet);
     assert_eq!(deadline(12), expire(10 + 21, Deadline::Idle));
 }
 
 #[test]
-fn those_of_one_moment_do_not_grow_old_together() {
+fn connections_of_one_tick_become_old_at_different_ticks() {
     let timeouts = Timeouts::new(&Http::new().max_connection_age(Duration::from_secs(100)));
     let age = timeouts.age.expect("it is set");
     let mut ends: Vec<_> = (0..100)
-        .filter_map(|key| timeouts.end_of_life(Tick(7), key))
+        .filter_map(|key| timeouts.old_at(Tick(7), key))
         .map(|Tick(end)| end - 7)
         .collect();
     ends.sort_unstable();
     assert!(ends[0] >= age && ends[99] <= age + age / 4, "{ends:?}");
     ends.dedup();
     assert!(ends.len() > 60, "{ends:?}");
-    assert_eq!(self::timeouts().end_of_life(Tick(7), 1), None);
+    assert_eq!(self::timeouts().old_at(Tick(7), 1), None);
 }
 
 #[test]
-fn an_upgraded_connection_has_a_deadline_in_a_drain_alone() {
+fn an_upgraded_connection_has_a_deadline_only_in_a_drain() {
     let (clock, state) = state();
     let timeouts = Timeouts::new(&Http::new().upgrade_grace(Duration::from_secs(3)));
     clock.advance();
@@ -226,11 +234,14 @@ fn an_upgraded_connection_has_a_deadline_in_a_drain_alone() {
     assert_eq!(timeouts.deadline(&state, None), None);
     // 3 s are 12 ticks of 250 ms, and one; from the drain on, not from the upgrade.
     let due = Some((Tick(7 + 13), Order::EndUpgrade));
-    assert_eq!(timeouts.deadline(&state, Some(at_the_end(Tick(7)))), due);
+    assert_eq!(
+        timeouts.deadline(&state, Some(without_next_worker(Tick(7)))),
+        due
+    );
 }
 
 #[test]
-fn timeouts_without_end_are_fine() {
+fn the_longest_duration_is_a_valid_timeout() {
     let http = Http::new().idle_timeout(Duration::MAX);
     let (_, state) = state();
     state.enter(Stage::Idle);

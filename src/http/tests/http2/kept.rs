@@ -1,7 +1,7 @@
 //! What a worker keeps for clients of HTTP/2 that do not take it.
 
 use super::*;
-use crate::http::tests::kept::{CHUNK, chunks};
+use crate::http::tests::slow_readers::{CHUNK, chunks};
 
 impl Client {
     /// The server has read all that was sent, and has done what there is to do.

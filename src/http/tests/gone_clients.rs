@@ -1,5 +1,5 @@
-//! Whether the client is still there: nobody works for long for one that has left, and one that
-//! has only stopped sending gets its answer.
+//! Clients that close while the server works. The server cancels its work if the client has gone. A
+//! client that has only closed its sending side gets its response.
 
 use std::future::pending;
 
@@ -9,17 +9,18 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct Guard(Option<oneshot::Sender<()>>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let told = self.0.take().expect("dropped once").send(());
-        told.expect("the test waits");
+        let sent = self.0.take().expect("dropped once").send(());
+        sent.expect("the test waits");
     }
 }
 
-/// A server whose handler never answers; what tells that one has begun, and that it has ended.
+/// A server whose handler never responds. The receivers report that the handler has begun, and that
+/// it was dropped.
 async fn endless() -> (Host, oneshot::Receiver<()>, oneshot::Receiver<()>) {
     let (begun, has_begun) = oneshot::channel();
     let (ended, has_ended) = oneshot::channel();
@@ -37,7 +38,7 @@ async fn endless() -> (Host, oneshot::Receiver<()>, oneshot::Receiver<()>) {
 }
 
 #[test]
-fn a_client_that_leaves_cancels_its_handler() {
+fn a_client_that_closes_cancels_its_handler() {
     run(async {
         let (host, has_begun, has_ended) = endless().await;
         let mut client = host.connect().await;
@@ -66,7 +67,7 @@ fn a_client_that_resets_cancels_its_handler() {
 }
 
 #[test]
-fn a_client_that_pipelines_and_leaves_cancels_its_handler() {
+fn a_client_that_pipelines_and_closes_cancels_its_handler() {
     run(async {
         let (host, has_begun, has_ended) = endless().await;
         let mut client = host.connect().await;
@@ -79,7 +80,7 @@ fn a_client_that_pipelines_and_leaves_cancels_its_handler() {
 }
 
 #[test]
-fn a_client_that_has_said_all_it_will_say_is_answered() {
+fn a_client_that_has_stopped_sending_gets_its_responses() {
     run(async {
         let host = Host::start(options(), hello).await;
         for requests in 1..4 {
@@ -94,14 +95,14 @@ fn a_client_that_has_said_all_it_will_say_is_answered() {
 }
 
 #[test]
-fn it_is_answered_too_if_its_handler_waits_a_moment() {
+fn a_client_that_has_stopped_sending_gets_its_response_from_a_handler_that_waits() {
     run(async {
-        let (go, gone) = mpsc::unbounded_channel::<()>();
-        let gone = Rc::new(tokio::sync::Mutex::new(gone));
+        let (go, wait) = mpsc::unbounded_channel::<()>();
+        let wait = Rc::new(tokio::sync::Mutex::new(wait));
         let app = move |_| {
-            let gone = Rc::clone(&gone);
+            let wait = Rc::clone(&wait);
             async move {
-                gone.lock().await.recv().await;
+                wait.lock().await.recv().await;
                 Ok(text("hello"))
             }
         };
@@ -118,7 +119,8 @@ fn it_is_answered_too_if_its_handler_waits_a_moment() {
     });
 }
 
-/// A server whose answer says one word and then no more; what tells that its body was dropped.
+/// A server whose response sends one word and then nothing. The receiver reports that its body was
+/// dropped.
 async fn silent() -> (Host, oneshot::Receiver<()>) {
     let (ended, has_ended) = oneshot::channel();
     let once = Rc::new(RefCell::new(Some(Guard(Some(ended)))));
@@ -138,7 +140,7 @@ async fn silent() -> (Host, oneshot::Receiver<()>) {
 const FIRST: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n";
 
 #[test]
-fn a_client_that_leaves_ends_a_silent_answer() {
+fn a_client_that_closes_ends_a_silent_response() {
     run(async {
         for requests in 1..3 {
             let (host, has_ended) = silent().await;
@@ -153,7 +155,7 @@ fn a_client_that_leaves_ends_a_silent_answer() {
 }
 
 #[test]
-fn a_client_that_resets_ends_a_silent_answer() {
+fn a_client_that_resets_ends_a_silent_response() {
     run(async {
         let (host, has_ended) = silent().await;
         let mut client = host.connect().await;
@@ -168,9 +170,9 @@ fn a_client_that_resets_ends_a_silent_answer() {
     });
 }
 
-/// Whether it still reads cannot be told until something is written.
+/// The server cannot know whether the client still reads until it writes.
 #[test]
-fn a_client_that_only_stops_sending_ends_a_silent_answer_too() {
+fn a_client_that_only_stops_sending_ends_a_silent_response() {
     run(async {
         let (host, has_ended) = silent().await;
         let mut client = host.connect().await;
@@ -183,8 +185,8 @@ fn a_client_that_only_stops_sending_ends_a_silent_answer_too() {
     });
 }
 
-/// A server whose answer's pieces the test gives.
-async fn dictated() -> (Host, mpsc::UnboundedSender<Bytes>) {
+/// A server whose response consists of the pieces that the test sends.
+async fn with_pieces() -> (Host, mpsc::UnboundedSender<Bytes>) {
     let (more, pieces) = mpsc::unbounded_channel::<Bytes>();
     let pieces = Rc::new(RefCell::new(Some(pieces)));
     let app = move |_| {
@@ -195,11 +197,11 @@ async fn dictated() -> (Host, mpsc::UnboundedSender<Bytes>) {
     (Host::start(options(), app).await, more)
 }
 
-/// An event stream may pause for longer than a client is waited for.
+/// An event stream may pause for longer than the time after which the client is checked.
 #[test]
-fn an_answer_may_be_silent_for_a_client_that_is_there() {
+fn a_silent_response_continues_for_a_client_that_is_connected() {
     run(async {
-        let (host, more) = dictated().await;
+        let (host, more) = with_pieces().await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
         more.send("one".into()).expect("the body is read");
@@ -212,11 +214,11 @@ fn an_answer_may_be_silent_for_a_client_that_is_there() {
     });
 }
 
-/// However long the whole takes.
+/// The response may take any time in total.
 #[test]
-fn an_answer_that_keeps_coming_goes_on_for_one_that_still_reads() {
+fn a_response_that_moves_continues_for_a_client_that_has_stopped_sending() {
     run(async {
-        let (host, more) = dictated().await;
+        let (host, more) = with_pieces().await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
@@ -235,13 +237,13 @@ fn an_answer_that_keeps_coming_goes_on_for_one_that_still_reads() {
     });
 }
 
-/// An answer that its client has yet to take is not silent.
+/// A response that the client has not taken yet is not silent.
 #[test]
-fn an_answer_on_its_way_goes_on_for_one_that_still_reads() {
+fn a_response_that_is_not_taken_yet_continues_for_a_client_that_has_stopped_sending() {
     run(async {
         const PIECE: usize = 1 << 20;
         const PIECES: usize = 32;
-        let (host, more) = dictated().await;
+        let (host, more) = with_pieces().await;
         for _ in 0..PIECES {
             more.send(vec![b'x'; PIECE].into()).expect("room");
         }
@@ -249,16 +251,16 @@ fn an_answer_on_its_way_goes_on_for_one_that_still_reads() {
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
-        // For as long as another answer is silent before its client is looked for.
-        let (other, _more) = dictated().await;
-        let mut looker = other.connect().await;
-        looker.send(HELLO).await;
+        // Wait until the client of another silent response was checked twice.
+        let (other, _more) = with_pieces().await;
+        let mut other_client = other.connect().await;
+        other_client.send(HELLO).await;
         other.looked().await;
         other.looked().await;
-        let answer = client.rest().await;
-        let count = answer.bytes().filter(|&byte| byte == b'x').count();
+        let response = client.rest().await;
+        let count = response.bytes().filter(|&byte| byte == b'x').count();
         assert_eq!(count, PIECE * PIECES);
-        assert!(answer.ends_with("\r\n0\r\n\r\n"));
+        assert!(response.ends_with("\r\n0\r\n\r\n"));
         host.emptied().await;
     });
 }
@@ -270,7 +272,7 @@ where
     Response::new(StreamBody::new(Pieces(pieces)).boxed_unsync())
 }
 
-/// A stream of what a future gives, again and again.
+/// A stream of the values of a future, which is polled again and again.
 struct Pieces<F>(F);
 
 impl<F: Future<Output = Option<Bytes>> + Unpin> futures_core::Stream for Pieces<F> {

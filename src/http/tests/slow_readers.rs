@@ -1,4 +1,4 @@
-//! What a worker keeps for clients that do not take it.
+//! How much a worker buffers for clients that do not read.
 
 use http_body::{Body, Frame as BodyFrame};
 
@@ -7,7 +7,7 @@ use crate::stats::Count;
 
 pub(super) const CHUNK: usize = 64 * 1024;
 
-/// So many chunks; counts those that were asked for.
+/// A body of `left` chunks. Counts the chunks that were asked for.
 struct Chunks {
     left: usize,
     asked: Arc<AtomicUsize>,
@@ -30,7 +30,8 @@ impl Body for Chunks {
     }
 }
 
-/// Answers with so many chunks, or with a word, and says how many chunks were made.
+/// Responds with this many chunks, or to `/hello` with one word. Returns the number of chunks that
+/// were made.
 pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -47,7 +48,7 @@ pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>)
 }
 
 #[test]
-fn a_client_that_does_not_read_has_little_kept() {
+fn little_is_buffered_for_a_client_that_does_not_read() {
     run(async {
         let (host, asked) = chunks(options().write_timeout(SHORT), 1000).await;
         let mut client = host.connect().await;
@@ -58,7 +59,7 @@ fn a_client_that_does_not_read_has_little_kept() {
         assert_eq!(host.server.counts().write_timeouts, 1);
         let out = host.server.registry.counters.stats().count(Count::BytesOut);
         let made = asked.load(Relaxed) * CHUNK;
-        let kept = made - usize::try_from(out).expect("a small number").min(made);
-        assert!(kept < 256 * 1024, "{kept} bytes");
+        let buffered = made - usize::try_from(out).expect("a small number").min(made);
+        assert!(buffered < 256 * 1024, "{buffered} bytes");
     });
 }

@@ -1,8 +1,8 @@
-//! Idle connections that end for new ones.
+//! Idle connections that are closed for new ones.
 
 use super::*;
 
-/// Asks for room until so many connections are left.
+/// Evicts until this many connections are left.
 async fn evict_idle(host: &Host, left: usize) {
     while host.server.connections() > left {
         host.server.evict_idle();
@@ -11,7 +11,7 @@ async fn evict_idle(host: &Host, left: usize) {
 }
 
 #[test]
-fn the_longest_idle_connection_ends_and_none_that_is_busy() {
+fn the_longest_idle_connection_is_evicted_and_a_busy_one_never() {
     run(async {
         let host = Host::start(options().linger(SHORT).write_timeout(SHORT), echo).await;
         let mut busy = host.connect().await;
@@ -24,7 +24,7 @@ fn the_longest_idle_connection_ends_and_none_that_is_busy() {
             client
                 .expect("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 .await;
-            // Idle since an earlier tick than the next one.
+            // The next client becomes idle at a later tick.
             let now = host.server.registry.now();
             while host.server.registry.now() == now {
                 tokio::task::yield_now().await;

@@ -1,11 +1,11 @@
-//! Connections that have lived long enough, by their age or their requests.
+//! Connections that end for their age or the number of their requests.
 
 use std::num::NonZeroU32;
 
 use super::*;
 
 #[test]
-fn the_last_request_that_a_connection_may_carry_ends_it() {
+fn the_response_to_the_last_allowed_request_ends_the_connection() {
     run(async {
         let http = options().max_connection_requests(NonZeroU32::new(3));
         let host = Host::start(http, hello).await;
@@ -14,11 +14,11 @@ fn the_last_request_that_a_connection_may_carry_ends_it() {
             if pipelined {
                 client.send(HELLO.repeat(3)).await;
             }
-            for answer in [HELLO_ANSWER, HELLO_ANSWER, HELLO_LAST_ANSWER] {
+            for response in [HELLO_ANSWER, HELLO_ANSWER, HELLO_LAST_ANSWER] {
                 if !pipelined {
                     client.send(HELLO).await;
                 }
-                client.expect(answer).await;
+                client.expect(response).await;
             }
             client.expect_end().await;
         }
@@ -28,7 +28,7 @@ fn the_last_request_that_a_connection_may_carry_ends_it() {
 }
 
 #[test]
-fn an_old_connection_ends_with_its_next_answer_and_not_before() {
+fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
     run(async {
         let http = options()
             .max_connection_age(SHORT)
@@ -40,7 +40,7 @@ fn an_old_connection_ends_with_its_next_answer_and_not_before() {
         while host.server.counts().spent == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(host.server.connections(), 1, "nobody is cut off");
+        assert_eq!(host.server.connections(), 1, "an old connection stays open");
         client.send(HELLO).await;
         client.expect(HELLO_LAST_ANSWER).await;
         client.expect_end().await;
