@@ -1,9 +1,9 @@
-//! Any bytes as all that a client ever sends, up to its end of file.
+//! Connections whose client sends any bytes, and then the end of file.
 //!
-//! No socket, no runtime and no clock take part: the connection is polled by hand, so that one that
-//! waits for what never comes is seen at once. The same bytes are brought in different pieces, and
-//! answers taken in different pieces; what is answered must not depend on that, nor on who serves
-//! what is plain.
+//! The test uses no socket, no runtime and no clock. It polls the connection itself, so that it
+//! sees at once if the connection waits for an event that never comes. The same bytes come in
+//! different pieces, and the responses are taken in different pieces. The responses must not depend
+//! on that, nor on whether plain requests are served directly or by hyper.
 
 mod wire;
 
@@ -25,13 +25,13 @@ use super::{BodyError, DateHeader, Http, Request, Server};
 use crate::fuzz;
 use crate::stats::WorkerStats;
 
-/// Small enough to be broken by short inputs.
+/// Small limits, so that short inputs exceed them.
 const BODY_MAX: u64 = 48;
 const TARGET_MAX: usize = 32;
 const REQUESTS_MAX: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
-/// What hyper says to what is no head, and to one of too many fields, by the version of the request
-/// before it.
+/// hyper's responses to a head with too many fields, and to an invalid head. The version is that of
+/// the request before.
 const REFUSALS: [&str; 4] = [
     "HTTP/1.1 431 Request Header Fields Too Large\r\n\
      connection: close\r\ncontent-length: 0\r\n\r\n",
@@ -44,7 +44,7 @@ const REFUSALS: [&str; 4] = [
 fn connections() {
     fuzz::check("http-connections", |bytes| {
         let whole = play(bytes, Pieces::Whole, options());
-        assert_answers(&whole, bytes);
+        assert_responses(&whole, bytes);
         let by_hyper = Http {
             by_hyper: true,
             ..options()
@@ -59,20 +59,21 @@ fn connections() {
         let pieces = [Pieces::Random(seed), Pieces::Bytes];
         let is_short = bytes.len() <= 256;
         for pieces in pieces.into_iter().take(if is_short { 2 } else { 1 }) {
-            let answers = play(bytes, pieces, options());
-            let (answers, whole) = (comparable(&answers, bytes), comparable(&whole, bytes));
-            let is_part = answers.starts_with(&whole) || whole.starts_with(&answers);
+            let responses = play(bytes, pieces, options());
+            let (responses, whole) = (comparable(&responses, bytes), comparable(&whole, bytes));
+            let is_part = responses.starts_with(&whole) || whole.starts_with(&responses);
             if !(is_part && may_end_early(bytes)) {
-                assert_eq!(answers, whole, "in {pieces:?}");
+                assert_eq!(responses, whole, "in {pieces:?}");
             }
         }
     });
 }
 
-/// Of a head that does not come to its end hyper finds out what is wrong with it if it comes in one
-/// piece, and else waits for the end. Then the client is gone, and is not told.
-fn comparable(answers: &[u8], sent: &[u8]) -> String {
-    let shown = text(answers);
+/// The responses without a refusal of the last head, if that head is not complete. If such a head
+/// comes in one piece, hyper finds its errors and responds. If it comes in more pieces, hyper waits
+/// for the end of the head, and the connection ends without a response.
+fn comparable(responses: &[u8], sent: &[u8]) -> String {
+    let shown = text(responses);
     let is_unfinished = !sent.ends_with(b"\n\r\n") && !sent.ends_with(b"\n\n");
     let before = REFUSALS.iter().find_map(|last| shown.strip_suffix(last));
     match before {
@@ -81,17 +82,17 @@ fn comparable(answers: &[u8], sent: &[u8]) -> String {
     }
 }
 
-/// A body that nobody reads is read past if it is there, and else ends the connection. And after a
-/// request to upgrade, though it was refused, hyper does not send its last words if that takes more
-/// than one write.
+/// Whether the number of responses may depend on the pieces. If the handler does not read a body,
+/// hyper skips the body if it has come, and else ends the connection. After a request to upgrade,
+/// also a refused one, hyper does not send its last response if that takes more than one write.
 fn may_end_early(bytes: &[u8]) -> bool {
     let lower = bytes.to_ascii_lowercase();
-    let says = |word: &[u8]| lower.windows(word.len()).any(|part| part == word);
-    says(b"/unread") || says(b"upgrade") || says(b"connect ")
+    let has = |word: &[u8]| lower.windows(word.len()).any(|part| part == word);
+    has(b"/unread") || has(b"upgrade") || has(b"connect ")
 }
 
-/// Of HTTP/2: hyper hangs up on one that comes at once, and refuses one that comes in pieces as a
-/// version it does not know.
+/// Whether the bytes have the preface of HTTP/2. hyper closes the connection without a response if
+/// the preface comes at once, and refuses it as an unknown version if it comes in pieces.
 fn has_preface(bytes: &[u8]) -> bool {
     bytes.windows(5).any(|part| part == b"PRI *")
 }
@@ -107,29 +108,29 @@ fn options() -> Http {
     options
 }
 
-/// Serves one connection to its end, and tells what was answered.
+/// Serves one connection to its end, and returns the bytes that the server has sent.
 fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
     let server = Server::new(options, WorkerStats::own());
-    let front = server.endpoint(service_fn(answer));
-    let (wire, answers) = Wire::new(bytes, pieces);
+    let endpoint = server.endpoint(service_fn(respond));
+    let (wire, responses) = Wire::new(bytes, pieces);
 
-    let alarm = Arc::new(Alarm::default());
-    let waker = Waker::from(Arc::clone(&alarm));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
     let mut cx = Context::from_waker(&waker);
-    let mut life = pin!(front.serve(wire));
-    // For each byte that comes, each piece that goes, and each round between two of them.
+    let mut serving = pin!(endpoint.serve(wire));
+    // Enough for each byte received, each piece sent, and the rounds between them.
     let mut rounds = 1000 + 16 * bytes.len();
-    while life.as_mut().poll(&mut cx) == Poll::Pending {
-        assert!(alarm.0.swap(false, Relaxed), "it waits for nobody");
-        rounds = rounds.checked_sub(1).expect("it comes to an end");
+    while serving.as_mut().poll(&mut cx) == Poll::Pending {
+        assert!(woken.0.swap(false, Relaxed), "it waits for no event");
+        rounds = rounds.checked_sub(1).expect("it ends");
     }
     assert_eq!(server.connections(), 0);
     assert_eq!(server.counts().panics, 0);
-    answers.take()
+    responses.take()
 }
 
-/// Tells what it was asked, and has no body, so that answers are easy to tell apart.
-async fn answer(request: Request) -> Result<Response<Empty<Bytes>>, BodyError> {
+/// The response has the request in a field and has no body, so that responses are easy to separate.
+async fn respond(request: Request) -> Result<Response<Empty<Bytes>>, BodyError> {
     let (head, body) = request.into_parts();
     let mut response = Response::new(Empty::new());
     if head.method == Method::CONNECT {
@@ -138,30 +139,30 @@ async fn answer(request: Request) -> Result<Response<Empty<Bytes>>, BodyError> {
     }
     match head.uri.path() {
         "/unread" => return Ok(response),
-        // Not plain, which is known when the handler has answered.
+        // Not plain, which the server finds out after the handler has responded.
         "/none" => *response.status_mut() = StatusCode::NO_CONTENT,
         "/wait" => yield_now().await,
         _ => {}
     }
     let body = body.collect().await?.to_bytes();
     assert!(body.len() as u64 <= BODY_MAX);
-    let heard = format!("{} {} {}", head.method, head.uri, body.escape_ascii());
-    if let Ok(heard) = HeaderValue::from_str(&heard) {
-        response.headers_mut().insert("x-heard", heard);
+    let received = format!("{} {} {}", head.method, head.uri, body.escape_ascii());
+    if let Ok(received) = HeaderValue::from_str(&received) {
+        response.headers_mut().insert("x-received", received);
     }
     Ok(response)
 }
 
-/// What is answered is heads and nothing else, no more of them than were sent but for a last
-/// refusal, and none after a connection's last.
-fn assert_answers(answers: &[u8], sent: &[u8]) {
-    let shown = text(answers);
+/// The server sends only heads: at most one for each head that was sent, and a last refusal. No
+/// head follows one with `connection: close`.
+fn assert_responses(responses: &[u8], sent: &[u8]) {
+    let shown = text(responses);
     let mut finals = 0;
     let mut is_over = false;
     for head in shown.split_inclusive("\r\n\r\n") {
-        assert!(!is_over, "something follows the last answer: {shown}");
+        assert!(!is_over, "something follows the last response: {shown}");
         let is_head = head.starts_with("HTTP/1.") && head.ends_with("\r\n\r\n");
-        assert!(is_head, "half an answer: {shown}");
+        assert!(is_head, "not a whole response: {shown}");
         if !head.starts_with("HTTP/1.1 100 ") {
             finals += 1;
         }
@@ -174,7 +175,7 @@ fn assert_answers(answers: &[u8], sent: &[u8]) {
     let heads = (0..sent.len()).filter(|&at| is_blank_line(at)).count();
     assert!(
         finals <= heads + 1,
-        "{finals} answers to {heads} heads: {shown}"
+        "{finals} responses to {heads} heads: {shown}"
     );
 }
 
@@ -182,11 +183,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Has been asked to poll again.
+/// Whether the waker was called.
 #[derive(Default)]
-struct Alarm(AtomicBool);
+struct Woken(AtomicBool);
 
-impl Wake for Alarm {
+impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Relaxed);
     }

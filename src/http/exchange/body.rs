@@ -1,4 +1,4 @@
-//! Bodies: the request's, with its limit and its deadline, and the wrapper around the response's.
+//! Bodies: the request's, with its limit and its timeout, and the wrapper around the response's.
 
 use std::any::Any;
 use std::error::Error;
@@ -22,20 +22,20 @@ use crate::id::ConnectionId;
 /// A request's body, read from the connection as the handler asks for it.
 ///
 /// Nothing is read ahead of the handler. A client that sends `Expect: 100-continue` (RFC 9110
-/// 10.1.1) waits before it sends the body. In HTTP/1.1 the server answers `100 Continue` when the
+/// 10.1.1) waits before it sends the body. In HTTP/1.1 the server sends `100 Continue` when the
 /// handler first polls the body, or when the handler returns a response and has not dropped the
 /// body: a response that streams the request's body back, or a task that reads it, still needs the
-/// body. A handler that drops the body unread refuses it, and no `100 Continue` is sent. In HTTP/2
-/// none is ever sent, since hyper has no way to send one: clients send the body after a wait of
-/// their own (curl: one second).
+/// body. A handler that drops the body unread refuses it, and the server sends no `100 Continue`.
+/// In HTTP/2 the server never sends `100 Continue`, because hyper cannot: clients send the body
+/// after a wait of their own (curl: one second).
 pub struct Body {
     state: Arc<ConnState>,
-    /// `None` once it has ended, or if there is none. On the heap: a request is moved often on its
-    /// way, and most have none.
+    /// `None` if the request has no body, or the body has been read to its end. On the heap: the
+    /// server moves a request often, and most requests have no body.
     unread: Option<Arc<Mutex<Unread>>>,
 }
 
-/// What comes of a body.
+/// The part of a body that is not read.
 struct Unread {
     incoming: Incoming,
     limit: u64,
@@ -43,12 +43,12 @@ struct Unread {
     first: First,
 }
 
-/// The first frame of a body: hyper sends `100 Continue` when it is asked for.
+/// The first frame of a body: hyper sends `100 Continue` when this frame is polled for.
 enum First {
-    Unasked,
-    /// The server asked for it, and it was there. The handler gets it with its first poll.
+    NotPolled,
+    /// The server polled for it, and got it. The handler gets it with its first poll.
     Early(Option<Result<Frame<Bytes>, hyper::Error>>),
-    Asked,
+    Polled,
 }
 
 /// The body of a request whose client waits for `100 Continue`, for as long as the body can be
@@ -56,7 +56,7 @@ enum First {
 pub(crate) struct Expected(Weak<Mutex<Unread>>);
 
 impl Body {
-    /// That of a request that has none.
+    /// The body of a request that has none.
     pub(crate) fn empty(state: Arc<ConnState>) -> Self {
         Self {
             state,
@@ -75,27 +75,27 @@ impl Body {
                 incoming,
                 limit,
                 left: limit,
-                first: First::Unasked,
+                first: First::NotPolled,
             }))),
         }
     }
 
-    /// For the server to ask for the body before the response leaves.
+    /// A reference by which the server can poll for the body before the response is sent.
     pub(crate) fn expected(&self) -> Option<Expected> {
         self.unread.as_ref().map(Arc::downgrade).map(Expected)
     }
 
-    /// The connection that the request came on: whose it is and where it was accepted.
+    /// The connection that the request came on: its client, and the address that accepted it.
     #[must_use]
     pub fn connection(&self) -> &ConnectionInfo {
         self.state.info()
     }
 
-    /// Tells the connection from the others that the worker has open. Requests of one connection
-    /// of HTTP/2 have the same: for what is to be limited by connection.
+    /// Identifies the connection among those that the worker has open. All requests of one HTTP/2
+    /// connection have the same id. Use the id for limits per connection.
     #[must_use]
     pub fn connection_id(&self) -> ConnectionId {
-        // Each open connection has a state of its own, at its own address.
+        // Each open connection has a state of its own, with an address of its own.
         ConnectionId(std::ptr::from_ref(self.state.of_connection()).addr())
     }
 
@@ -106,17 +106,18 @@ impl Body {
 }
 
 impl Expected {
-    /// Asks for the first frame, unless the handler has. Says whether the body can still be read.
-    pub(crate) fn ask(&self, cx: &mut Context<'_>) -> bool {
+    /// Polls for the first frame, unless the handler has. Returns whether the body can still be
+    /// read.
+    pub(crate) fn poll_first(&self, cx: &mut Context<'_>) -> bool {
         let Some(unread) = self.0.upgrade() else {
             return false;
         };
         let mut unread = lock(&unread);
-        // A second poll would take the place of the waker of the task that reads the body.
-        if let First::Unasked = unread.first {
+        // A second poll would replace the waker of the task that reads the body.
+        if let First::NotPolled = unread.first {
             unread.first = match Pin::new(&mut unread.incoming).poll_frame(cx) {
                 Poll::Ready(item) => First::Early(item),
-                Poll::Pending => First::Asked,
+                Poll::Pending => First::Polled,
             };
         }
         true
@@ -128,9 +129,9 @@ impl Unread {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match mem::replace(&mut self.first, First::Asked) {
+        match mem::replace(&mut self.first, First::Polled) {
             First::Early(item) => Poll::Ready(item),
-            First::Unasked | First::Asked => Pin::new(&mut self.incoming).poll_frame(cx),
+            First::NotPolled | First::Polled => Pin::new(&mut self.incoming).poll_frame(cx),
         }
     }
 
@@ -146,7 +147,7 @@ impl Unread {
         hint
     }
 
-    /// Counts a frame, which may be one too many.
+    /// Subtracts a frame from the limit. An error if the frame exceeds it.
     fn count(&mut self, frame: &Frame<Bytes>) -> Result<(), BodyError> {
         let len = frame.data_ref().map_or(0, Bytes::len) as u64;
         let left = self.left.checked_sub(len);
@@ -160,12 +161,12 @@ fn lock(unread: &Mutex<Unread>) -> MutexGuard<'_, Unread> {
     unread.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known already to be wrong with a body.
+/// The failure of a body that is already noted in the state.
 fn failure(state: &ConnState, limit: u64) -> Option<BodyError> {
     match state.body_failure() {
         BodyFailure::TooLarge => Some(BodyError::TooLarge { limit }),
         BodyFailure::TimedOut => Some(BodyError::TimedOut),
-        // hyper tells each cause once; the first call passed it on.
+        // hyper returns each cause once, and the first call has returned it.
         BodyFailure::Broken | BodyFailure::None => None,
     }
 }
@@ -224,7 +225,8 @@ impl http_body::Body for Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        // A body read to its end may outlive its exchange, and the next one's facts are not its.
+        // A body that was read to its end may outlive its exchange. Then the state is that of the
+        // next exchange.
         if self.unread.is_some() {
             self.state.leave_body_unread();
         }
@@ -245,19 +247,19 @@ impl fmt::Debug for Body {
 
 /// Why a request's body could not be read to its end.
 ///
-/// A handler that fails because of it need do nothing more: if it returns an error, any error, the
-/// client is told the status named here.
+/// If the handler then returns an error, any error, the server responds with the status named here.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// It is larger than [`Http::max_body_size`](crate::Http::max_body_size); 413.
+    /// The body is larger than [`Http::max_body_size`](crate::Http::max_body_size). Status: 413.
     TooLarge {
-        /// That size, in bytes.
+        /// The limit, in bytes.
         limit: u64,
     },
-    /// Nothing of it came for [`Http::body_timeout`](crate::Http::body_timeout); 408.
+    /// No byte of the body came for [`Http::body_timeout`](crate::Http::body_timeout). Status: 408.
     TimedOut,
-    /// The client left in the middle, or sent chunks that are none; 400.
+    /// The client closed the connection before the end of the body, or sent invalid chunks.
+    /// Status: 400.
     Broken(hyper::Error),
 }
 
@@ -291,7 +293,7 @@ impl Error for BodyError {
 }
 
 pin_project! {
-    /// A response's body. While it lives the request lives: dropping it ends the exchange.
+    /// A response's body. Its drop ends the exchange.
     pub(crate) struct ResponseBody<B> {
         #[pin]
         inner: Option<B>,
@@ -322,8 +324,8 @@ where
         let Some(inner) = this.inner.as_pin_mut() else {
             return Poll::Ready(None);
         };
-        // An error here ends the connection, which is the only way left to tell the
-        // client that the body is not whole.
+        // An error here ends the connection. There is no other way to show the client that
+        // the body is not complete.
         Poll::Ready(match ready!(catch_panic(|| inner.poll_frame(cx))) {
             Ok(item) => item.map(|frame| {
                 frame.map_err(|error| {
@@ -350,8 +352,8 @@ where
     }
 }
 
-/// Polls what users wrote. What it leaves half-done by a panic is dropped and never seen again,
-/// hence the assertion.
+/// Polls the user's code and catches a panic. The assertion holds because the caller drops what a
+/// panic has left in an unknown state, and does not use it again.
 pub(crate) fn catch_panic<T>(
     poll: impl FnOnce() -> Poll<T>,
 ) -> Poll<Result<T, Box<dyn Any + Send>>> {

@@ -1,4 +1,4 @@
-//! One request and its response: what is counted and timed of it, and what is put on the answer.
+//! One request and its response: counts them, times them, and completes the response's head.
 
 use std::any::Any;
 use std::error::Error;
@@ -13,30 +13,32 @@ use crate::http::registry::list::Registry;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::stats::Timing;
 
-/// Who made an answer.
+/// Which side made a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseSource {
     Handler,
     Server,
 }
 
-/// See the module's head. It ends when it is dropped: also if the client leaves.
+/// One request and its response. An exchange ends when it is dropped, also if the client closes the
+/// connection.
 ///
-/// hyper gets one for each request: it lives in the answer, then in the response's body. Plain
-/// requests, which come one after the other, have one that begins anew.
+/// Each request that hyper serves has an exchange of its own: first in the response future, then in
+/// the response's body. Plain requests come one after the other and share one exchange, which
+/// begins again with each.
 pub(crate) struct Exchange {
     registry: Rc<Registry>,
     state: Arc<ConnState>,
-    /// Of the request that is under way.
+    /// `None` while no request is under way.
     timing: Option<Timing>,
-    /// What the client speaks.
+    /// The request's version.
     version: Version,
-    /// Whether the request asked for a tunnel (CONNECT), which any 2xx grants.
+    /// Whether the request is a CONNECT: any 2xx response to it opens a tunnel.
     tunnel: bool,
 }
 
 impl Exchange {
-    /// One that has not begun.
+    /// An exchange that has not begun.
     pub(crate) fn new(registry: &Rc<Registry>, state: &Arc<ConnState>) -> Self {
         Self {
             registry: Rc::clone(registry),
@@ -47,7 +49,7 @@ impl Exchange {
         }
     }
 
-    /// A request has come.
+    /// Begins the exchange: a request has come.
     #[inline]
     pub(crate) fn begin(&mut self, version: Version, tunnel: bool) {
         self.state.begin_request();
@@ -60,7 +62,7 @@ impl Exchange {
         self.timing.is_some()
     }
 
-    /// The last byte of the answer is handed on, or there is nobody to take it.
+    /// Ends the exchange: the last byte of the response is handed on, or the client is gone.
     #[inline]
     pub(crate) fn end(&mut self) {
         if let Some(timing) = self.timing.take() {
@@ -69,7 +71,7 @@ impl Exchange {
         }
     }
 
-    /// Puts on the head of a response what is ours to add.
+    /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
         if let Some(server) = &self.registry.http.server_header
@@ -80,20 +82,20 @@ impl Exchange {
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS
             || (self.tunnel && head.status.is_success());
         if is_upgrade {
-            // The bytes that follow are not ours to schedule, so the head must not wait for them.
+            // The handler decides when the next bytes follow, so the head must not wait for them.
             self.state.hold_nothing();
         } else if self.is_last(source) {
             let close = HeaderValue::from_static("close");
             head.headers.insert(CONNECTION, close);
         }
-        if self.version == Version::HTTP_10 && says_close(&head.headers) {
-            // An answer of HTTP/1.1 would get a `keep-alive` beside it from hyper, if the client
-            // has asked for that, and old clients look for nothing else.
+        if self.version == Version::HTTP_10 && has_close(&head.headers) {
+            // If the client has asked for `keep-alive`, hyper adds it to an HTTP/1.1 response,
+            // beside `close`. Old clients look for `keep-alive` alone.
             head.version = Version::HTTP_10;
         }
     }
 
-    /// The client is to be told this. Once for each request.
+    /// Counts a response with this status. Called once for each request.
     #[inline]
     pub(crate) fn count_response(&self, status: StatusCode) {
         self.registry.counters.answer(status);
@@ -101,7 +103,7 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, source: ResponseSource) -> bool {
-        // A stream of HTTP/2 ends by itself, and the connection's end is for GOAWAY to tell.
+        // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
         if self.state.is_of_stream() {
             return false;
         }
@@ -111,7 +113,7 @@ impl Exchange {
             || (source == ResponseSource::Server && self.state.is_body_unread())
     }
 
-    /// The handler returned an error: the status it means.
+    /// The status of the response to a request whose handler returned an error.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
         let status = match self.state.body_failure() {
             BodyFailure::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -126,13 +128,14 @@ impl Exchange {
         status
     }
 
-    /// The response's body ended with an error, so its connection does too.
+    /// The response's body ended with an error. So the connection ends too.
     pub(crate) fn broke_off(&self, error: &(dyn Error + Send + Sync + 'static)) {
         tracing::warn!(error, "response broken off: its body failed");
         self.registry.counters.broken_response();
     }
 
-    /// The handler or the response's body panicked. The panic hook has printed where.
+    /// Logs and counts a panic of the handler or of the response's body, and returns the status of
+    /// the response. The panic hook has printed the place in the code.
     pub(crate) fn panicked(&self, payload: &(dyn Any + Send)) -> StatusCode {
         let message = payload
             .downcast_ref::<&str>()
@@ -145,16 +148,16 @@ impl Exchange {
     }
 }
 
-/// An answer of ours, without a body.
-pub(crate) fn own<B>(status: StatusCode) -> (Parts, Option<B>, ResponseSource) {
+/// A response of the server, without a body.
+pub(crate) fn server_response<B>(status: StatusCode) -> (Parts, Option<B>, ResponseSource) {
     let mut response = Response::new(None);
     *response.status_mut() = status;
     let (head, body) = response.into_parts();
     (head, body, ResponseSource::Server)
 }
 
-/// RFC 9112 9.6.
-fn says_close(headers: &HeaderMap) -> bool {
+/// Whether `Connection` has the option `close` (RFC 9112 9.6).
+fn has_close(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).into_iter();
     values
         .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))

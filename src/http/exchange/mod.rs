@@ -1,4 +1,4 @@
-//! One request and its response, for either protocol.
+//! One request and its response, in HTTP/1 and HTTP/2.
 
 pub(crate) mod body;
 pub(crate) mod lifecycle;

@@ -1,13 +1,14 @@
-//! Answers in the memory of their requests.
+//! A response that reuses the header map of its request.
 
 use http::request::Parts;
 use http::response::{Builder, Response};
 
-/// Begins an answer, 200 unless said otherwise, that takes over its request's header map, emptied.
+/// Begins a response that reuses the header map of its request. The map is emptied first.
+/// Default status: 200.
 ///
-/// A new map is an allocation for each answer; this one has been allocated with the request, which
-/// itself got it from the answer before. So it costs nothing in the steady state, as long as the
-/// answer has no more fields than there was room for.
+/// A new map costs an allocation for each response. This map was allocated with the request, which
+/// itself got it from the response before. So in the steady state the map costs no allocation, as
+/// long as the response has no more fields than the map has capacity for.
 ///
 /// ```
 /// use prefork_server::{Request, Response, reply};
@@ -36,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_the_request_is_left_but_its_memory() {
+    fn a_reply_has_no_field_of_its_request_and_the_same_capacity() {
         let mut request = Request::new(());
         for at in 0..20 {
             let name = http::HeaderName::try_from(format!("x-{at}")).expect("a name");

@@ -1,10 +1,11 @@
-//! The rules of RFC 9112 and RFC 9110 on a request's head that hyper leaves to its users.
+//! The rules of RFC 9112 and RFC 9110 on a request's head that hyper does not check.
 //!
-//! hyper finds where a head ends and answers 400 to what is no head: names, values and lines that
-//! are none, a `Content-Length` that is no number or two numbers, a `Transfer-Encoding` that does
-//! not end in `chunked` or comes with HTTP/1.0. What it lets through and two servers in a row could
-//! read in two ways is refused here, before a handler hears of it. Whoever sends such a head is not
-//! believed about where its body ends either: the connection ends with the refusal.
+//! hyper finds the end of a head. It responds with 400 to an invalid name, value or line, to a
+//! `Content-Length` that is not one number, and to a `Transfer-Encoding` that does not end in
+//! `chunked` or comes with HTTP/1.0. hyper accepts some heads that two servers in a row could
+//! interpret in two ways. The server refuses those heads here, before a handler gets the request.
+//! The end of the body of such a request is not certain either, so the connection ends with the
+//! refusal.
 
 mod authority;
 #[cfg(test)]
@@ -23,18 +24,18 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use crate::http::exchange::rules::authority::Authority;
 use crate::http::options::Http;
 
-/// Why a request never reaches its handler.
+/// Why the server refuses a request before the handler gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Beyond [`Http::max_target_size`].
+    /// The target is longer than [`Http::max_target_size`].
     LongTarget,
-    /// Beyond [`Http::max_header_size`].
+    /// The head is larger than [`Http::max_header_size`].
     LargeHead,
-    /// Not one of the four forms, or not with this method (RFC 9112 3.2).
+    /// The target has none of the four forms, or not the form for this method (RFC 9112 3.2).
     Target,
     /// HTTP/1.1 without `Host`, or any version with two (RFC 9112 3.2).
     HostCount,
-    /// HTTP/2 without `:authority` and `Host`, or with two that differ (RFC 9113 8.3.1).
+    /// HTTP/2 without `:authority` and `Host`, or the two differ (RFC 9113 8.3.1).
     #[cfg(feature = "http2")]
     Authority,
     /// In HTTP/2, a value that begins or ends with white space (RFC 9113 8.2.1).
@@ -42,13 +43,13 @@ pub(crate) enum Refusal {
     Field,
     /// `Host` is neither empty nor `uri-host [ ":" port ]` (RFC 9110 7.2).
     Host,
-    /// `chunked` applied twice, or codings that are none (RFC 9112 6.1, 7).
+    /// `chunked` applied twice, or an invalid coding (RFC 9112 6.1, 7).
     Framing,
     /// A transfer coding besides `chunked` (RFC 9112 6.1).
     Coding,
-    /// CONNECT with a body, where the tunnel's first bytes would be (RFC 9110 9.3.6).
+    /// CONNECT with a body, in the place of the tunnel's first bytes (RFC 9110 9.3.6).
     TunnelBody,
-    /// Something other than `100-continue` is expected (RFC 9110 10.1.1).
+    /// An expectation other than `100-continue` (RFC 9110 10.1.1).
     Expectation,
 }
 
@@ -73,25 +74,25 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::LongTarget => "its target is too long",
             Self::LargeHead => "its head is too large",
-            Self::Target => "its target is none for its method",
+            Self::Target => "its target is not valid for its method",
             Self::HostCount => "it has no Host, or several",
             #[cfg(feature = "http2")]
-            Self::Authority => "it does not say whom it is for, or says two things",
+            Self::Authority => "it names no host, or several",
             #[cfg(feature = "http2")]
             Self::Field => "the value of a field begins or ends with white space",
-            Self::Host => "its Host is no host",
+            Self::Host => "its Host is not valid",
             Self::Framing => "its transfer codings contradict each other",
-            Self::Coding => "its transfer coding is not known",
-            Self::TunnelBody => "it asks for a tunnel and has a body",
-            Self::Expectation => "what it expects is not known",
+            Self::Coding => "its transfer coding is not supported",
+            Self::TunnelBody => "it is a CONNECT with a body",
+            Self::Expectation => "its expectation is not supported",
         })
     }
 }
 
-/// Whether a handler may see this request.
+/// Checks the head of a request.
 ///
-/// The head's size is reckoned from what was understood of it, as if each field had been written
-/// `name: value`. hyper bounds the bytes themselves, by [`raw_head_size`].
+/// The size of the head is computed from its parsed fields, as if the client had written each as
+/// `name: value`. hyper limits the size in bytes on the wire, by [`raw_head_size`].
 pub(crate) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
     let (method, uri, version) = (request.method(), request.uri(), request.version());
     let target = target_size(uri);
@@ -113,21 +114,24 @@ pub(crate) fn check<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal>
     refuse(fields.other_coding, Refusal::Coding)?;
     let has_body = fields.chunked > 0 || fields.length;
     refuse(has_body && *method == Method::CONNECT, Refusal::TunnelBody)?;
-    // An HTTP/1.0 client knows nothing of expectations; one that an old proxy passed on is not its.
-    let hears = version != Version::HTTP_10;
-    refuse(fields.other_expectation && hears, Refusal::Expectation)
+    // HTTP/1.0 has no expectations; an old proxy may have passed on the one of its own client.
+    let has_expectations = version != Version::HTTP_10;
+    let is_unsupported = fields.other_expectation && has_expectations;
+    refuse(is_unsupported, Refusal::Expectation)
 }
 
-/// As many bytes as a head may have on the wire, at the most. It is more than
-/// [`Http::max_header_size`] so that a target which alone breaks that limit is still seen to be the
-/// reason (hyper says 431 of all that is longer, see [`is_target_long`]); and no more than that,
-/// since every client can have so much kept for it.
+/// The limit for the size of a head on the wire, in bytes.
+///
+/// The limit is larger than [`Http::max_header_size`], so that the server can tell a target that
+/// alone exceeds that size from a large head: hyper responds with 431 to every head that is larger
+/// than this limit, and [`is_target_long`] looks for the reason. The limit is no larger than needed
+/// for that, because each client can make the server buffer so many bytes.
 pub(crate) fn raw_head_size(http: &Http) -> usize {
     http.max_header_size.saturating_add(http.max_target_size)
 }
 
-/// Whether a head, of which this much was read before it was found too large, is that for its
-/// target.
+/// Whether a head is too large because of its target. `head` is the part that was read before the
+/// head exceeded the limit.
 pub(crate) fn is_target_long(head: &[u8], http: &Http) -> bool {
     let line = head.trim_ascii_start();
     let end = |bytes: &[u8]| bytes.iter().position(u8::is_ascii_whitespace);
@@ -138,8 +142,8 @@ pub(crate) fn is_target_long(head: &[u8], http: &Http) -> bool {
     end(target).unwrap_or(target.len()) > http.max_target_size
 }
 
-/// Has `Host` say what the target says, where the target names a host: an origin server must go by
-/// the target (RFC 9112 3.2.2), and handlers look at either.
+/// Sets `Host` to the host in the target, if the target has one: an origin server must use the host
+/// in the target (RFC 9112 3.2.2), and handlers look at either.
 pub(crate) fn settle_host<B>(request: &mut Request<B>) {
     if let Some(authority) = request.uri().authority() {
         let host = HeaderValue::from_str(authority.as_str());
@@ -148,7 +152,7 @@ pub(crate) fn settle_host<B>(request: &mut Request<B>) {
     }
 }
 
-/// Whether this may stand in `Host`.
+/// Whether this value is valid in `Host`.
 #[inline]
 pub(crate) fn is_host_and_perhaps_port(value: &[u8]) -> bool {
     Authority::parse(value).is_some()
@@ -173,9 +177,10 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
         (None, None) => !is_tunnel,
         (None, Some(authority)) => is_tunnel && is_host_and_port(authority.as_str()),
         (Some(scheme), Some(authority)) => {
-            // Of our schemes, neither has userinfo (RFC 9110 4.2.4) nor an empty host (4.2.1).
-            let is_ours = *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
-            !is_tunnel && is_ours && is_host(authority.as_str())
+            // A URI of these schemes has neither userinfo (RFC 9110 4.2.4) nor an empty host
+            // (4.2.1).
+            let is_http = *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS;
+            !is_tunnel && is_http && is_host(authority.as_str())
         }
         (Some(_), None) => false,
     };
@@ -186,7 +191,8 @@ fn is_host(authority: &str) -> bool {
     Authority::parse(authority.as_bytes()).is_some_and(|parts| !parts.host.is_empty())
 }
 
-/// A tunnel has no default port (RFC 9110 9.3.6).
+/// Whether this is a host with a port. CONNECT needs both, because a tunnel has no default port
+/// (RFC 9110 9.3.6).
 fn is_host_and_port(authority: &str) -> bool {
     let is_port = |digits: &[u8]| {
         let port = std::str::from_utf8(digits).map(str::parse::<u16>);
@@ -196,7 +202,7 @@ fn is_host_and_port(authority: &str) -> bool {
         .is_some_and(|parts| !parts.host.is_empty() && parts.port.is_some_and(is_port))
 }
 
-/// What one pass over the fields has found.
+/// The result of one pass over the fields.
 #[derive(Default)]
 struct Fields {
     size: usize,
@@ -220,7 +226,7 @@ impl Fields {
                 self.bad_host |= !is_host_and_perhaps_port(value);
             }
             TRANSFER_ENCODING => self.note_codings(value),
-            // hyper has made sure that it is a number.
+            // hyper has checked that the value is a number.
             CONTENT_LENGTH => self.length |= value.iter().any(|&digit| digit != b'0'),
             EXPECT => self.other_expectation |= !is_known_expectation(field),
             _ => {}

@@ -1,5 +1,5 @@
-//! The service that hyper calls for each request: the user's, behind the limits, with its panics
-//! and errors turned into answers.
+//! The service that hyper calls for each request: it checks the limits and the rules, calls the
+//! user's service, and turns panics and errors into responses.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,15 +20,14 @@ use pin_project_lite::pin_project;
 
 use crate::error::BoxError;
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
-use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
+use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::rules;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
-/// A user's service: what it takes, and what its responses and errors must be able to do.
-///
-/// Every `Service` with such responses and errors is one.
+/// A user's service. Every `Service` with these types of request, response and error is a
+/// `Handler`.
 pub(crate) trait Handler:
     Service<Request, Response = Response<<Self as Handler>::Body>, Error: Into<BoxError>> + 'static
 {
@@ -56,7 +55,7 @@ impl<S> Guarded<S> {
         Body::empty(Arc::clone(&self.state))
     }
 
-    /// Answers in the handler's place.
+    /// Responds instead of the handler.
     fn refuse<R, F, B>(
         &self,
         status: StatusCode,
@@ -66,7 +65,7 @@ impl<S> Guarded<S> {
         let (head, _unread) = request.into_parts();
         let on_refused = &self.registry.http.on_refused;
         on_refused.tell(status, self.state.info(), Some(&head));
-        ResponseFuture::own(status, exchange)
+        ResponseFuture::of_server(status, exchange)
     }
 
     fn handle(&self, request: Request, exchange: Exchange) -> ResponseFuture<S::Future, S::Body>
@@ -79,13 +78,13 @@ impl<S> Guarded<S> {
         let expected = waits.then(|| request.body().expected()).flatten();
         match catch_unwind(AssertUnwindSafe(|| self.inner.call(request))) {
             Ok(handler) => ResponseFuture {
-                work: HandlerState::Handler { handler },
+                handler: HandlerState::Handler { handler },
                 exchange: Some(exchange),
                 expected,
             },
             Err(payload) => {
                 exchange.panicked(&*payload);
-                ResponseFuture::own(StatusCode::INTERNAL_SERVER_ERROR, exchange)
+                ResponseFuture::of_server(StatusCode::INTERNAL_SERVER_ERROR, exchange)
             }
         }
     }
@@ -104,21 +103,21 @@ where
         let mut exchange = Exchange::new(&self.registry, &self.state);
         exchange.begin(request.version(), tunnel);
         if request.extensions().get::<OnUpgrade>().is_some() {
-            // Granted or not, hyper gives the stream away when this connection ends, without a
-            // flush: an answer that is held back then would be lost.
+            // When this connection ends, hyper gives the stream away without a flush, also if the
+            // upgrade is refused. A response that the stream holds at that time would be lost.
             self.state.hold_nothing();
         }
         if request.version() < Version::HTTP_2 {
             if let Err(refusal) = rules::check(&request, &self.registry.http) {
                 tracing::debug!(%refusal, "request refused");
-                // Whatever follows is taken for its body, so that the connection ends here.
+                // All bytes that follow count as its body, so that the connection ends here.
                 self.state.leave_body_unread();
                 return self.refuse(refusal.status(), request, exchange);
             }
             rules::settle_host(&mut request);
         }
         let limit = self.registry.http.max_body_size.unwrap_or(u64::MAX);
-        // Of a chunked body nothing is known yet; its bytes are counted as they come.
+        // The size of a chunked body is not known yet; its bytes are counted as they come.
         let announced = request.body().size_hint().lower();
         #[cfg_attr(
             not(feature = "http2"),
@@ -142,33 +141,33 @@ where
 }
 
 pin_project! {
-    /// The answer to one request, in the making. hyper keeps it in one place for the life of the
-    /// connection, so that a request costs no allocation for it.
+    /// The future of the response to one request. hyper has one place for it per connection, so
+    /// that a request costs no allocation for it.
     pub(crate) struct ResponseFuture<F, B> {
         #[pin]
-        work: HandlerState<F, B>,
-        // Here until the response carries it away.
+        handler: HandlerState<F, B>,
+        // `None` once the response has it.
         exchange: Option<Exchange>,
-        // If the client waits for `100 Continue`.
+        // `Some` if the client waits for `100 Continue`.
         expected: Option<Expected>,
     }
 }
 
 pin_project! {
-    #[project = WorkPinned]
+    #[project = HandlerPinned]
     enum HandlerState<F, B> {
         Handler { #[pin] handler: F },
-        // The handler's response: hyper sends `100 Continue` first.
-        Held { response: Option<Box<Response<B>>> },
-        // Ours, without a body.
-        Own { status: StatusCode },
+        // The handler's response waits until hyper has sent `100 Continue`.
+        Waiting { response: Option<Box<Response<B>>> },
+        // The server's response, without a body.
+        Server { status: StatusCode },
     }
 }
 
 impl<F, B> ResponseFuture<F, B> {
-    fn own(status: StatusCode, exchange: Exchange) -> Self {
+    fn of_server(status: StatusCode, exchange: Exchange) -> Self {
         Self {
-            work: HandlerState::Own { status },
+            handler: HandlerState::Server { status },
             exchange: Some(exchange),
             expected: None,
         }
@@ -180,33 +179,37 @@ where
     F: Future<Output = Result<Response<B>, E>>,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// What the handler has come to, or what the server says in its place.
-    fn poll_work(
+    /// The response of the handler, or of the server instead.
+    fn poll_handler(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<(Parts, Option<B>, ResponseSource)> {
         let mut this = self.project();
-        let response = match this.work.as_mut().project() {
-            WorkPinned::Own { status } => return Poll::Ready(own(*status)),
-            WorkPinned::Held { response } => *response.take().expect(POLLED_AFTER_END),
-            WorkPinned::Handler { handler } => {
+        let response = match this.handler.as_mut().project() {
+            HandlerPinned::Server { status } => return Poll::Ready(server_response(*status)),
+            HandlerPinned::Waiting { response } => *response.take().expect(POLLED_AFTER_END),
+            HandlerPinned::Handler { handler } => {
                 let outcome = ready!(catch_panic(|| handler.poll(cx)));
                 let exchange = this.exchange.as_ref().expect(POLLED_AFTER_END);
-                // What the handler held goes now: a body it left unread decides whether the
-                // connection can be kept, and whether the client is to send the body at all.
-                this.work.set(HandlerState::Own {
+                // Drops the handler, and with it a body that it did not read. The drop decides
+                // whether the connection stays open, and whether the client is to send the body.
+                this.handler.set(HandlerState::Server {
                     status: StatusCode::INTERNAL_SERVER_ERROR,
                 });
                 let response = match outcome {
                     Ok(Ok(response)) => response,
-                    Ok(Err(error)) => return Poll::Ready(own(exchange.failed(&*error.into()))),
-                    Err(payload) => return Poll::Ready(own(exchange.panicked(&*payload))),
+                    Ok(Err(error)) => {
+                        return Poll::Ready(server_response(exchange.failed(&*error.into())));
+                    }
+                    Err(payload) => {
+                        return Poll::Ready(server_response(exchange.panicked(&*payload)));
+                    }
                 };
-                if this.expected.take().is_some_and(|body| body.ask(cx)) {
-                    // After the head of a response hyper sends no `100 Continue` any more. It
-                    // looks at the body before it polls this again.
+                if this.expected.take().is_some_and(|body| body.poll_first(cx)) {
+                    // hyper sends no `100 Continue` after the head of a response. It sends one
+                    // now, before it polls this future again.
                     let response = Some(Box::new(response));
-                    this.work.set(HandlerState::Held { response });
+                    this.handler.set(HandlerState::Waiting { response });
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -226,7 +229,7 @@ where
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (mut head, body, source) = ready!(self.as_mut().poll_work(cx));
+        let (mut head, body, source) = ready!(self.as_mut().poll_handler(cx));
         let exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
         exchange.complete_head(&mut head, source);
         exchange.count_response(head.status);
@@ -235,4 +238,4 @@ where
     }
 }
 
-const POLLED_AFTER_END: &str = "an answer is dropped once it is given";
+const POLLED_AFTER_END: &str = "the future is not polled after its response";

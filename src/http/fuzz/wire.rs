@@ -1,4 +1,4 @@
-//! A client's end that has said everything already, and reads whatever it is told.
+//! A socket whose client has already sent everything, and takes all responses.
 
 use std::io;
 use std::mem;
@@ -12,58 +12,58 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::address::{Address, Peer};
 use crate::http::{Closed, ConnectionInfo, Socket};
 
-/// In which pieces bytes come and answers go.
+/// The pieces in which bytes are received and sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pieces {
     /// All at once.
     Whole,
-    /// Byte by byte, and answers whole.
+    /// Bytes are received one by one, and sent at once.
     Bytes,
-    /// By chance, in both directions.
+    /// Pieces of random length in both directions, from this seed.
     Random(u64),
 }
 
-/// What the server sees of it.
+/// The server's end of the connection.
 pub(super) struct Wire {
     unread: Vec<u8>,
     at: usize,
     /// The end of the piece that has come.
-    come: usize,
+    available: usize,
     end_was_read: bool,
     pieces: Pieces,
-    full: bool,
-    answers: Answers,
+    is_full: bool,
+    responses: Responses,
 }
 
 /// All that the server has sent.
 #[derive(Clone, Default)]
-pub(super) struct Answers(Arc<Mutex<Vec<u8>>>);
+pub(super) struct Responses(Arc<Mutex<Vec<u8>>>);
 
-impl Answers {
+impl Responses {
     pub(super) fn take(&self) -> Vec<u8> {
         mem::take(&mut self.0.lock().expect("one thread"))
     }
 }
 
 impl Wire {
-    pub(super) fn new(bytes: &[u8], pieces: Pieces) -> (Self, Answers) {
-        let answers = Answers::default();
+    pub(super) fn new(bytes: &[u8], pieces: Pieces) -> (Self, Responses) {
+        let responses = Responses::default();
         let wire = Self {
             unread: bytes.to_vec(),
             at: 0,
-            come: 0,
+            available: 0,
             end_was_read: false,
             pieces,
-            full: false,
-            answers: answers.clone(),
+            is_full: false,
+            responses: responses.clone(),
         };
-        (wire, answers)
+        (wire, responses)
     }
 
-    /// Whether something has come, be it the end of file. If not, it comes in the next round, as it
-    /// does when the event loop goes there.
-    fn poll_come(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.at < self.come || self.end_was_read {
+    /// Ready if bytes or the end of file have come. If not, the next piece comes in the next round,
+    /// as with an event loop.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.at < self.available || self.end_was_read {
             return Poll::Ready(());
         }
         let left = self.unread.len() - self.at;
@@ -73,7 +73,7 @@ impl Wire {
             Pieces::Bytes => 1,
             Pieces::Random(seed) => 1 + draw(seed, 40),
         };
-        self.come = self.at + piece.min(left);
+        self.available = self.at + piece.min(left);
         self.end_was_read = is_end;
         if matches!(self.pieces, Pieces::Whole) {
             return Poll::Ready(());
@@ -83,7 +83,7 @@ impl Wire {
     }
 }
 
-/// Less than `below`.
+/// A pseudo-random number less than `below`.
 fn draw(seed: &mut u64, below: usize) -> usize {
     *seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
     (*seed >> 33) as usize % below
@@ -96,11 +96,11 @@ impl Socket for Wire {
     }
 
     fn has_unread(&self) -> bool {
-        self.at < self.come
+        self.at < self.available
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.poll_come(cx)
+        self.poll_piece(cx)
     }
 
     fn is_bare(&self) -> bool {
@@ -121,8 +121,8 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        ready!(self.poll_come(cx));
-        let end = self.come.min(self.at + buf.remaining());
+        ready!(self.poll_piece(cx));
+        let end = self.available.min(self.at + buf.remaining());
         buf.put_slice(&self.unread[self.at..end]);
         self.at = end;
         Poll::Ready(Ok(()))
@@ -135,18 +135,18 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut room = buf.len();
+        let mut len = buf.len();
         if let Pieces::Random(seed) = &mut self.pieces {
-            room = room.min(16 + draw(seed, 64));
-            self.full = !self.full;
-            if self.full {
+            len = len.min(16 + draw(seed, 64));
+            self.is_full = !self.is_full;
+            if self.is_full {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
-        let mut answers = self.answers.0.lock().expect("one thread");
-        answers.extend_from_slice(&buf[..room]);
-        Poll::Ready(Ok(room))
+        let mut responses = self.responses.0.lock().expect("one thread");
+        responses.extend_from_slice(&buf[..len]);
+        Poll::Ready(Ok(len))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

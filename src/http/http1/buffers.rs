@@ -1,22 +1,23 @@
-//! Room for what is read, and for the fields of requests and answers. A connection has some while
-//! it has something to understand or to answer, and no longer: what serves thousands that are busy
-//! now and then is a few buffers, which stay in the CPU's cache.
+//! Buffers for input, and maps for the fields of requests and responses. A connection has them only
+//! while it parses a request or makes a response. So a few buffers, which stay in the CPU's cache,
+//! serve thousands of connections that are busy now and then.
 
 use bytes::BytesMut;
 use http::HeaderMap;
 
 use crate::pool::FreeList;
 
-/// As many of each are kept for later.
-const KEPT_MAX: usize = 32;
+/// The most free buffers, and the most free maps, that are stored.
+const FREE_MAX: usize = 32;
 
-/// New room for input takes more than most heads have. It may grow to what is read at once.
+/// Capacity of a new buffer for input, in bytes. Most heads are shorter. The buffer may grow to the
+/// size of one read.
 const INPUT_MIN: usize = 1024;
 
-/// Room for more fields than this was for a rare request, and is not kept.
+/// A map with a larger capacity is not stored, because so many fields are rare.
 const FIELDS_MAX: usize = 64;
 
-/// See the module's head.
+/// The free buffers and maps of a worker.
 pub(crate) struct Buffers {
     inputs: FreeList<BytesMut>,
     fields: FreeList<HeaderMap>,
@@ -25,39 +26,39 @@ pub(crate) struct Buffers {
 impl Buffers {
     pub(crate) fn new() -> Self {
         Self {
-            inputs: FreeList::new(KEPT_MAX),
-            fields: FreeList::new(KEPT_MAX),
+            inputs: FreeList::new(FREE_MAX),
+            fields: FreeList::new(FREE_MAX),
         }
     }
 
-    /// Empty.
+    /// An empty buffer.
     pub(crate) fn input(&self) -> BytesMut {
-        let kept = self.inputs.take();
-        kept.unwrap_or_else(|| BytesMut::with_capacity(INPUT_MIN))
+        let free = self.inputs.take();
+        free.unwrap_or_else(|| BytesMut::with_capacity(INPUT_MIN))
     }
 
-    /// Takes it back. It is empty.
-    pub(crate) fn keep_input(&self, input: BytesMut) {
+    /// Takes back a buffer, which is empty.
+    pub(crate) fn return_input(&self, input: BytesMut) {
         self.inputs.keep(input);
     }
 
-    /// Empty.
+    /// An empty map.
     pub(crate) fn fields(&self) -> HeaderMap {
         self.fields.take().unwrap_or_default()
     }
 
-    /// Takes it back, and empties it.
-    pub(crate) fn keep_fields(&self, mut fields: HeaderMap) {
-        let room = fields.capacity().max(fields.len());
-        if (1..=FIELDS_MAX).contains(&room) {
+    /// Takes back a map, and empties it.
+    pub(crate) fn return_fields(&self, mut fields: HeaderMap) {
+        let capacity = fields.capacity().max(fields.len());
+        if (1..=FIELDS_MAX).contains(&capacity) {
             fields.clear();
             self.fields.keep(fields);
         }
     }
 
-    /// How many of each.
+    /// The number of free buffers and of free maps.
     #[cfg(test)]
-    pub(crate) fn kept(&self) -> (usize, usize) {
+    pub(crate) fn free(&self) -> (usize, usize) {
         (self.inputs.len(), self.fields.len())
     }
 }
@@ -79,19 +80,19 @@ mod tests {
     }
 
     #[test]
-    fn room_comes_back_empty() {
+    fn a_returned_map_is_empty_and_has_its_capacity() {
         let buffers = Buffers::new();
         let fields = with_fields(8);
         let capacity = fields.capacity();
-        buffers.keep_fields(fields);
+        buffers.return_fields(fields);
         let again = buffers.fields();
         assert!(again.is_empty());
         assert_eq!(again.capacity(), capacity);
-        assert_eq!(buffers.fields().capacity(), 0, "there was one");
+        assert_eq!(buffers.fields().capacity(), 0, "only one map was returned");
     }
 
     #[test]
-    fn room_for_a_rare_request_is_not_kept() {
+    fn a_map_without_capacity_or_with_too_much_is_not_stored() {
         let buffers = Buffers::new();
         let repeated = iter::repeat_with(|| with_fields(1)).take(FIELDS_MAX + 1);
         let mut of_one_name = HeaderMap::new();
@@ -100,15 +101,15 @@ mod tests {
         }
         for fields in [with_fields(0), with_fields(FIELDS_MAX + 1), of_one_name] {
             let count = fields.len();
-            buffers.keep_fields(fields);
+            buffers.return_fields(fields);
             assert_eq!(buffers.fields().capacity(), 0, "{count} fields");
         }
     }
 
     #[test]
-    fn there_is_an_end_to_it() {
+    fn the_number_of_stored_maps_is_limited() {
         let buffers = Buffers::new();
-        (0..=KEPT_MAX).for_each(|_| buffers.keep_fields(with_fields(1)));
-        assert_eq!(buffers.kept(), (0, KEPT_MAX));
+        (0..=FREE_MAX).for_each(|_| buffers.return_fields(with_fields(1)));
+        assert_eq!(buffers.free(), (0, FREE_MAX));
     }
 }

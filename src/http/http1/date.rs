@@ -1,4 +1,4 @@
-//! What `Date` says (RFC 9110 6.6.1, 5.6.7), written once a second.
+//! The `Date` field (RFC 9110 6.6.1, 5.6.7), written once a second.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use httpdate::HttpDate;
 use nix::time::ClockId;
 
-/// The field as it is sent, and the end of the head, as it is the last one.
+/// The field as it is sent, with the end of the head: `Date` is the last field.
 pub(crate) type Line = [u8; LINE.len()];
 
 const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
@@ -16,7 +16,7 @@ const LINE: &[u8] = b"date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 #[derive(Debug)]
 pub(crate) struct Date {
     line: Cell<Line>,
-    /// Since 1970.
+    /// Seconds since 1970.
     second: Cell<u64>,
 }
 
@@ -30,11 +30,12 @@ impl Date {
         date
     }
 
-    /// Asks what time it is. To be called each time that a connection goes on: while its handlers
-    /// compute, no clock of ours does.
+    /// Reads the clock, and writes the line anew if the second has changed. The caller calls this
+    /// in each poll of a connection, because no timer of the server runs while a handler computes.
     #[inline]
     pub(crate) fn renew(&self) {
-        // As of the kernel's last tick, some milliseconds ago: nothing has to be measured for it.
+        // The time of the kernel's last tick, some milliseconds ago. Reading it costs less than the
+        // exact time.
         let now = ClockId::CLOCK_REALTIME_COARSE.now();
         let second = now.map_or(0, |now| now.tv_sec().try_into().unwrap_or(0));
         if self.second.replace(second) != second {
@@ -63,18 +64,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_date_and_it_is_now() {
-        // A tick may have gone by since the kernel's last.
+    fn the_line_has_the_current_time() {
+        // The coarse clock may be one tick late.
         let before = SystemTime::now() - Duration::from_millis(100);
         let line = Date::new().line();
-        let said = std::str::from_utf8(&line).expect("ASCII");
-        let said = said.strip_prefix("date: ").expect("the name");
-        let said = said.strip_suffix("\r\n\r\n").expect("the end");
-        let said = httpdate::parse_http_date(said).expect("a date");
+        let date = std::str::from_utf8(&line).expect("ASCII");
+        let date = date.strip_prefix("date: ").expect("the name");
+        let date = date.strip_suffix("\r\n\r\n").expect("the end");
+        let date = httpdate::parse_http_date(date).expect("a date");
         let second = |time: SystemTime| {
             let since = time.duration_since(UNIX_EPOCH);
             since.expect("it is after 1970").as_secs()
         };
-        assert!((second(before)..=second(SystemTime::now())).contains(&second(said)));
+        assert!((second(before)..=second(SystemTime::now())).contains(&second(date)));
     }
 }

@@ -1,5 +1,5 @@
-//! Plain requests, one after the other: found in what was read, answered into the stream's buffer,
-//! and sent when no other is waiting.
+//! Serves plain requests, one after the other. A connection finds each request in its input, writes
+//! the response into the stream's buffer, and sends the buffer when no further request has come.
 
 use std::any::Any;
 use std::error::Error;
@@ -21,7 +21,7 @@ use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::lifecycle::{Exchange, ResponseSource, own};
+use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::head::{self, Found, Head};
@@ -32,14 +32,14 @@ use crate::http::http1::write::{self, Plan};
 use crate::http::options::DateHeader;
 use crate::pool::Buffer;
 
-/// After so many requests in a row others may go first.
+/// After so many requests in a row a connection yields to other connections.
 const IN_A_ROW: usize = 16;
 
 /// A connection that is served without hyper, one plain request after the other.
 ///
 /// | current | input | after | output |
 /// |---|---|---|---|
-/// | `Vacant` | read and not parsed; without bytes the buffer is given back | any | any |
+/// | `Vacant` | read and not parsed; an empty buffer is returned | any | any |
 /// | `Handler` | begins with the head, if the head is `InInput` | as the request says | any |
 /// | `Body` | the same | as the request or the response says | any, then `Unflushed` |
 ///
@@ -51,17 +51,17 @@ pub(crate) struct Direct<I, S: Handler> {
     exchange: Exchange,
     shared: Rc<Shared>,
     input: Input,
-    /// The head of the present request. hyper gets it if the response is not plain.
+    /// The head of the current request. hyper gets it if the response is not plain.
     head: Head,
     after: After,
     output: Output,
     cache: HeadCache,
-    /// At one address for the life of the connection, so that a request allocates nothing for it.
+    /// At one address while the connection exists, so that a request allocates nothing for it.
     current: Pin<Box<Current<S::Future, S::Body>>>,
 }
 
 pin_project! {
-    /// What is done for the present request.
+    /// The current step in serving a request.
     #[project = CurrentPinned]
     enum Current<F, B> {
         Vacant,
@@ -71,34 +71,34 @@ pin_project! {
     }
 }
 
-/// Where a response begins.
+/// Where the current response begins.
 #[derive(Clone, Copy)]
 enum Start {
-    /// Behind so many bytes that the stream holds. No byte of it is sent.
+    /// After so many bytes of the stream's buffer. No byte of the response is sent.
     Held(usize),
-    /// Some of it may be sent.
+    /// A part of the response may be sent.
     Sent,
 }
 
-/// What follows the present response.
+/// The step after the current response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     NextRequest,
     Close,
 }
 
-/// Whether responses may wait in the stream.
+/// Whether the stream's buffer may hold responses that are not sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     Flushed,
     Unflushed,
 }
 
-/// What was read and not parsed.
+/// The bytes that were read and not parsed.
 struct Input {
     bytes: BytesMut,
     buffer: InputBuffer,
-    /// So many bytes are known to be the beginning of a head.
+    /// So many bytes were parsed and are the beginning of a head.
     part: usize,
     socket: SocketInput,
 }
@@ -107,20 +107,21 @@ struct Input {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InputBuffer {
     Absent,
-    /// Taken from the shared buffers, and to be given back.
+    /// Taken from the shared buffers. It must be returned to them.
     Taken,
 }
 
-/// What the socket's receive buffer seems to hold.
+/// Whether the socket's receive buffer has bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SocketInput {
     Unknown,
-    /// The last read took everything. To ask whether there is more costs less than to read in vain.
+    /// The last read took everything. To poll for readiness costs less than a read without bytes.
     Empty,
 }
 
-/// What becomes of the connection.
+/// Why [`Direct`] stops serving the connection.
 pub(crate) enum Outcome<B> {
+    /// The connection ends.
     Over(Result<(), Failure>),
     /// hyper serves it from now on, and sends this response first, if there is one.
     NotPlain(Option<Box<Response<Option<B>>>>),
@@ -165,16 +166,16 @@ where
             self.shared.date.renew();
         }
         let mut served = 0;
-        // Since then something may have come.
+        // Bytes may have come since the last poll.
         self.input.socket = SocketInput::Unknown;
         loop {
-            // One for all that users wrote: what came out of one of its own would be moved once
-            // more each time. What they leave half-done is dropped and never seen again, hence the
-            // assertion.
+            // One `catch_unwind` for all calls of the user's code: with one for each call, each
+            // result would be moved once more. The assertion holds because what a panic has left in
+            // an unknown state is dropped and not used again.
             let steps = AssertUnwindSafe(|| self.poll_steps(cx, &mut served));
             let step = match catch_unwind(steps) {
                 Ok(Poll::Pending) if self.exchange.is_under_way() => {
-                    return self.poll_meanwhile(cx);
+                    return self.poll_while_pending(cx);
                 }
                 Ok(polled) => return polled,
                 Err(payload) => self.on_panic(payload),
@@ -192,17 +193,18 @@ where
                 CurrentPinned::Handler { handler } => match ready!(handler.poll(cx)) {
                     Ok(response) => {
                         let (head, body) = response.into_parts();
-                        self.answer(head, Some(body), ResponseSource::Handler)
+                        self.respond(head, Some(body), ResponseSource::Handler)
                     }
                     Err(error) => {
-                        let (head, body, source) = own(self.exchange.failed(&*error.into()));
-                        self.answer(head, body, source)
+                        let (head, body, source) =
+                            server_response(self.exchange.failed(&*error.into()));
+                        self.respond(head, body, source)
                     }
                 },
                 CurrentPinned::Body { body, left, .. } => {
                     let out = self.stream.held();
                     let outcome = ready!(poll_body(body, left, out, &self.exchange, cx));
-                    self.end_answer(outcome)
+                    self.end_response(outcome)
                 }
             };
             if let Some(outcome) = step {
@@ -211,36 +213,36 @@ where
         }
     }
 
-    /// A handler has panicked, or the body of its answer.
+    /// The handler has panicked, or the body of its response.
     fn on_panic(&mut self, payload: Box<dyn Any + Send>) -> Step<S::Body> {
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
         }
         let status = self.exchange.panicked(&*payload);
         if let CurrentPinned::Body { .. } = self.current.as_mut().project() {
-            return self.end_answer(Err(io::ErrorKind::UnexpectedEof.into()));
+            return self.end_response(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        let (head, body, source) = own(status);
-        self.answer(head, body, source)
+        let (head, body, source) = server_response(status);
+        self.respond(head, body, source)
     }
 
     /// Looks for the next request.
     fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step<S::Body>> {
         if self.after == After::Close {
-            self.give_room_back();
+            self.return_empty_input();
             let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
             return Poll::Ready(Some(Outcome::Over(ended)));
         }
         if self.input.bytes.len() == self.input.part {
             return self.poll_read(cx);
         }
-        let others_first = *served == IN_A_ROW;
-        if (others_first || self.stream.is_full())
+        let yields = *served == IN_A_ROW;
+        if (yields || self.stream.is_full())
             && let Err(error) = ready!(self.poll_flush(cx))
         {
             return over(error);
         }
-        if others_first {
+        if yields {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -263,7 +265,7 @@ where
                     false => After::NextRequest,
                 };
                 self.exchange.begin(Version::HTTP_11, false);
-                // Should it panic, that is caught around all steps.
+                // `poll` catches a panic.
                 let handler = self.guarded.inner.call(request);
                 self.current.set(Current::Handler { handler });
             }
@@ -281,7 +283,7 @@ where
         Poll::Ready(None)
     }
 
-    /// All requests that have come are answered.
+    /// Reads more input. The responses to all requests that have come are written.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Step<S::Body>> {
         if self.output == Output::Unflushed
             && let Err(error) = ready!(self.poll_flush(cx))
@@ -289,7 +291,7 @@ where
             return over(error);
         }
         if self.input.socket == SocketInput::Empty {
-            self.give_room_back();
+            self.return_empty_input();
             ready!(self.stream.poll_readable(cx));
         }
         if self.input.buffer == InputBuffer::Absent {
@@ -297,7 +299,7 @@ where
             self.input.bytes = self.shared.buffers.input();
         }
         let read = self.stream.poll_fill(cx, &mut self.input.bytes);
-        self.give_room_back();
+        self.return_empty_input();
         let is_short = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
         self.input.socket = match is_short && self.stream.is_bare() {
             true => SocketInput::Empty,
@@ -307,32 +309,33 @@ where
             Ok(0) if self.input.bytes.is_empty() => self.after = After::Close,
             Ok(0) => return Poll::Ready(Some(Outcome::NotPlain(None))),
             Ok(_) => {}
-            // Between requests the client may leave by an error too.
+            // Between requests an error is an end of the connection too.
             Err(_) if self.input.bytes.is_empty() => self.after = After::Close,
             Err(error) => return over(error),
         }
         Poll::Ready(None)
     }
 
-    fn give_room_back(&mut self) {
+    fn return_empty_input(&mut self) {
         if self.input.buffer == InputBuffer::Taken && self.input.bytes.is_empty() {
             self.input.buffer = InputBuffer::Absent;
             let bytes = mem::take(&mut self.input.bytes);
-            self.shared.buffers.keep_input(bytes);
+            self.shared.buffers.return_input(bytes);
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = ready!(self.stream.poll_flush_unconstrained(cx));
         self.output = Output::Flushed;
-        // Nobody needs room for an answer until there is one.
+        // No buffer is needed until the next response.
         self.stream.release();
         Poll::Ready(flushed)
     }
 
-    /// A handler, or the body of its answer, takes its time: those before it must not wait for it,
-    /// and the client may leave.
-    fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
+    /// Sends the responses before the current one while the handler or the response's body is
+    /// pending: they must not wait for it. A failed write also shows that the client has closed the
+    /// connection.
+    fn poll_while_pending(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
         if let CurrentPinned::Body { start, .. } = self.current.as_mut().project() {
             *start = Start::Sent;
         }
@@ -343,7 +346,7 @@ where
     }
 
     #[inline]
-    fn answer(
+    fn respond(
         &mut self,
         mut head: Parts,
         body: Option<S::Body>,
@@ -361,7 +364,7 @@ where
             DateHeader::Sent => Some(self.shared.date.line()),
             DateHeader::Omitted => None,
         };
-        // Before a byte is written: a panic from here on is not answered with 500.
+        // Set before a byte is written: from here on a panic does not make a 500 response.
         self.current.set(Current::Body {
             body,
             left: plan.length,
@@ -370,16 +373,17 @@ where
         let out = self.stream.held();
         let is_last = self.after == After::Close;
         out.extend_with(|out| write::write_head(out, &head, plan, is_last, date.as_ref()));
-        if plan.says_close {
+        if plan.has_close {
             self.after = After::Close;
         }
-        self.shared.buffers.keep_fields(head.headers);
+        self.shared.buffers.return_fields(head.headers);
         None
     }
 
-    /// Its body is written, or has broken off. Then nobody is told half an answer of which nothing
-    /// has been sent; hyper would send it, if the body is shorter than it said.
-    fn end_answer(&mut self, outcome: io::Result<()>) -> Step<S::Body> {
+    /// Ends the current response: its body is written, or has failed. If it has failed and no byte
+    /// of the response is sent, the part of the response is removed from the buffer. hyper would
+    /// send that part if the body is shorter than its length.
+    fn end_response(&mut self, outcome: io::Result<()>) -> Step<S::Body> {
         if outcome.is_err()
             && let CurrentPinned::Body {
                 start: Start::Held(before),
@@ -393,7 +397,8 @@ where
         self.exchange.end();
         let dropped = catch_unwind(AssertUnwindSafe(|| self.current.set(Current::Vacant)));
         if let Err(payload) = dropped {
-            // What is written is whole, and leaves; whoever did this is not called again.
+            // The response is complete and is sent. The connection ends then, so that the user's
+            // code is not called again for it.
             self.exchange.panicked(&*payload);
             self.after = After::Close;
         }
@@ -403,7 +408,8 @@ where
         outcome.err().map(Outcome::from)
     }
 
-    /// What hyper goes on with: the stream with what was read, and the response to send first.
+    /// Converts the connection for hyper: the stream with the bytes that were read, the service
+    /// with the response to send first, and what the connections share.
     pub(crate) fn into_hyper(
         self,
         response: Option<Box<Response<Option<S::Body>>>>,
@@ -420,7 +426,7 @@ where
         (stream, resumed, self.shared)
     }
 
-    /// The stream, into which is put back what was read from it and not understood.
+    /// Returns the stream, with the bytes that were read and not parsed.
     pub(crate) fn into_stream(self) -> Stream<I> {
         let (mut stream, mut input) = (self.stream, self.input.bytes);
         if let Head::InInput(len) = self.head {
@@ -431,7 +437,7 @@ where
     }
 }
 
-/// Writes what there is of a body.
+/// Writes the pieces of a body as the body returns them.
 fn poll_body<B>(
     mut body: Pin<&mut Option<B>>,
     left: &mut u64,
@@ -454,7 +460,7 @@ where
                 continue;
             }
             Some(Err(error)) => exchange.broke_off(&*error.into()),
-            // It is shorter than it said.
+            // The body is shorter than its length.
             None => {}
         }
         return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));

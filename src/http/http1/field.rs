@@ -11,13 +11,13 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Name and value, with what is between them.
+    /// The bytes from the start of the name to the end of the value.
     #[inline]
     pub(crate) fn line(self, head: &[u8]) -> &[u8] {
         &head[self.name.start as usize..self.value.end as usize]
     }
 
-    /// Parses it. The value is a part of the head.
+    /// Parses the field. The value shares the memory of the head.
     pub(crate) fn parse(self, head: &Bytes) -> Option<(HeaderName, HeaderValue)> {
         let name = HeaderName::from_bytes(self.name.of_slice(head)).ok()?;
         let value = HeaderValue::from_maybe_shared(self.value.of_bytes(head)).ok()?;

@@ -1,8 +1,8 @@
-//! Which requests are plain: GET with a path (RFC 9112 3.2.1) in HTTP/1.1, for one host, without a
-//! body and without a wish that only hyper grants.
+//! Finds plain requests. A plain request is a GET with a path (RFC 9112 3.2.1) in HTTP/1.1, with
+//! one host, without a body, and without a field that only hyper supports.
 //!
-//! Nothing is refused here. What is not plain beyond doubt is hyper's, be it valid or not, so that
-//! there is one place that says what a request is.
+//! No request is refused here. Every request that is not certainly plain goes to hyper, valid or
+//! not, so that one place decides whether a request is valid.
 
 use std::mem::{self, MaybeUninit};
 
@@ -18,33 +18,33 @@ use crate::http::http1::field::{Field, Span};
 use crate::http::http1::head_cache::{CachedHead, HeadCache};
 use crate::http::options::Http;
 
-/// As many fields as a plain head has, at the most; browsers send about fifteen.
+/// The most fields of a plain head. Browsers send about fifteen.
 const FIELDS_MAX: usize = 32;
 
-/// A longer part of a head is not waited for. There must be room for the rest.
+/// A longer part of a head goes to hyper. The rest of the head must fit into one read.
 const PART_MAX: usize = READ_AT_ONCE / 2;
 
 const START: &[u8] = b"GET /";
 
-/// What has come.
+/// The beginning of the input.
 pub(crate) enum Found {
-    /// A request that is plain.
+    /// A plain request.
     Plain {
         head: Head,
-        /// Whether the client will send no other (RFC 9112 9.6).
+        /// Whether the client will send no other request (RFC 9112 9.6).
         is_last: bool,
     },
-    /// The beginning of what may become plain.
+    /// The beginning of a request that may be plain.
     Part,
-    /// Not plain. These bytes were taken from the input for it.
+    /// A request that is not plain. These bytes of it were taken from the input.
     Other(Bytes),
 }
 
-/// Where a head is, as it was sent.
+/// Where the bytes of a head are.
 pub(crate) enum Head {
-    /// Still the first so many bytes of the input.
+    /// The head is the first so many bytes of the input.
     InInput(usize),
-    /// Parts of it are parts of the request.
+    /// The head was taken from the input. The request shares its memory.
     Taken(Bytes),
 }
 
@@ -54,8 +54,8 @@ impl Default for Head {
     }
 }
 
-/// Finds the first request of the input, if it is plain, and puts it into `request`, which is new.
-/// `cache` has a head that came before on this connection.
+/// Finds the first request of the input. If it is plain, its target and fields are put into
+/// `request`, which is new. `cache` has a head that came before on this connection.
 pub(crate) fn find<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
@@ -69,7 +69,7 @@ pub(crate) fn find<B>(
     }
     if let Some(cached) = cache.cached()
         && let Some((line, uri)) = cached.line_before_same_fields(input)
-        && let Some(found) = again(input, line, uri, request, cached, buffers, http)
+        && let Some(found) = from_cache(input, line, uri, request, cached, buffers, http)
     {
         return found;
     }
@@ -98,8 +98,8 @@ pub(crate) fn find<B>(
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    evict_idle(request, buffers);
-    match understand(&head, target, fields, request, cache.cached()) {
+    give_fields(request, buffers);
+    match fill(&head, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
             // A head that equals the cached one does not end the connection.
             if !is_last {
@@ -114,21 +114,21 @@ pub(crate) fn find<B>(
     }
 }
 
-/// Whether a head is as large as it may be: so long, with so many fields.
+/// Whether a head of this length, with this target and so many fields, is within the limits.
 fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
-    // What the rules reckon for a head is more than what came if lines end without a CR and colons
-    // have no space.
-    let reckoned = len + 2 * (count + 1);
+    // The rules compute the size of a head with a CR in each line and a space after each colon. So
+    // their size is larger than the length in bytes if the client leaves these out.
+    let size_max = len + 2 * (count + 1);
     let target_len = (target.end - target.start) as usize;
-    target_len <= http.max_target_size && reckoned <= http.max_header_size
+    target_len <= http.max_target_size && size_max <= http.max_header_size
 }
 
-/// A request whose fields are all in the cache, behind a request line of this length, and perhaps
-/// its target. `None` is for the parser of whole heads to judge.
-fn again<B>(
+/// Makes a request from the cache, which has all its fields, and its target if that is
+/// `cached_uri`. `line` is the length of the request line. `None`: the whole head must be parsed.
+fn from_cache<B>(
     input: &mut BytesMut,
     line: usize,
-    known_uri: Option<&Uri>,
+    cached_uri: Option<&Uri>,
     request: &mut Request<B>,
     cache: &CachedHead,
     buffers: &Buffers,
@@ -136,7 +136,7 @@ fn again<B>(
 ) -> Option<Found> {
     let len = line + cache.section_len();
     let fields = cache.fields();
-    let (uri, head) = match known_uri {
+    let (uri, head) = match cached_uri {
         Some(uri) => (uri.clone(), Head::InInput(len)),
         None => {
             let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
@@ -148,7 +148,7 @@ fn again<B>(
         }
     };
     *request.uri_mut() = uri;
-    evict_idle(request, buffers);
+    give_fields(request, buffers);
     let headers = request.headers_mut();
     headers.reserve(fields.len());
     for (name, value) in fields {
@@ -160,18 +160,18 @@ fn again<B>(
     })
 }
 
-/// Gives a new request room for fields. It has none, and so nothing that would have to be dropped,
-/// which is sixty instructions to find out.
+/// Gives a new request a map for fields. The request's own map has no capacity, so nothing has to
+/// be dropped. `forget` saves the sixty instructions by which the drop finds that out.
 #[inline]
-fn evict_idle<B>(request: &mut Request<B>, buffers: &Buffers) {
+fn give_fields<B>(request: &mut Request<B>, buffers: &Buffers) {
     debug_assert_eq!(request.headers().capacity(), 0);
     mem::forget(mem::replace(request.headers_mut(), buffers.fields()));
 }
 
-/// Where the target is in a request line that is plain.
+/// Where the target is in a request line. `None` if the line is not plain.
 fn target(line: &[u8]) -> Option<Span> {
     let mut parsed = httparse::Request::new(&mut []);
-    // There is more to come, but of the line nothing.
+    // `Partial`: the line is complete, and the fields are missing.
     let Ok(Status::Partial) = parsed.parse(line) else {
         return None;
     };
@@ -181,9 +181,9 @@ fn target(line: &[u8]) -> Option<Span> {
     }
 }
 
-/// Gives the request its target and its fields, and says whether it is the last and how many of
-/// them were not in the cache. `None` is "not plain".
-fn understand<B>(
+/// Gives the request its target and its fields. Returns whether the request is the last one, and
+/// how many fields were not in the cache. `None`: the request is not plain.
+fn fill<B>(
     head: &Bytes,
     target: Span,
     fields: &[Field],
@@ -201,7 +201,7 @@ fn understand<B>(
     headers.reserve(fields.len());
     for (at, field) in fields.iter().enumerate() {
         let repeated = cache.and_then(|cache| cache.field(at, field.line(head)));
-        let is_known = repeated.is_some();
+        let is_cached = repeated.is_some();
         let (name, value) = match repeated {
             Some((name, value)) => (name.clone(), value.clone()),
             None => {
@@ -210,7 +210,7 @@ fn understand<B>(
             }
         };
         match name {
-            HOST if is_known || rules::is_host_and_perhaps_port(value.as_bytes()) => hosts += 1,
+            HOST if is_cached || rules::is_host_and_perhaps_port(value.as_bytes()) => hosts += 1,
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"keep-alive") => {}
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"close") => is_last = true,
             HOST | CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => {

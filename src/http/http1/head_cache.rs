@@ -1,8 +1,8 @@
 //! The cache of one request head per connection, so that repeated fields are parsed once.
 //!
 //! A client repeats most of its head with each request: `Host`, `User-Agent`, cookies, perhaps the
-//! target. The cache lives as long as the connection is busy. If a later head has the same line at
-//! the same place, the request gets the cached field: the server compares the line instead of
+//! target. A connection has the cache while it is busy. If a later head has the same line at the
+//! same position, the request gets the cached field: the server compares the line instead of
 //! looking up the name and checking the value byte by byte. A head whose lines are all the same is
 //! not parsed at all. HPACK has a table for the same reason (RFC 7541 2.3.2).
 
@@ -14,31 +14,33 @@ use crate::http::http1::field::{Field, Span};
 /// A longer head is not cached, because each busy connection has a cache.
 const HEAD_MAX: usize = 4 * 1024;
 
-/// After so many lines that were new another head is cached: the client says something else now, or
-/// is a proxy for many.
+/// After so many new lines another head is cached: the client now sends other heads, or it is a
+/// proxy for many clients.
 const NEW_MAX: u32 = 256;
 
-/// See the module's head.
+/// The cache of one connection.
 #[derive(Default)]
 pub(crate) struct HeadCache {
     heads: Heads,
+    /// The number of new lines since a head was cached.
     new: u32,
     cached: Option<Box<CachedHead>>,
 }
 
-/// How many heads have come. The first one is not cached: there may be no other.
+/// The number of heads that have come. The first head is not cached: it may be the only one.
 #[derive(Clone, Copy, Default)]
 enum Heads {
     #[default]
     None,
     One,
-    Learnt,
+    /// Two or more.
+    Two,
 }
 
 /// A cached head, parsed.
 pub(crate) struct CachedHead {
     head: Bytes,
-    /// Where its fields begin.
+    /// Where the fields begin.
     section: usize,
     target: Span,
     uri: Uri,
@@ -58,27 +60,27 @@ impl HeadCache {
     }
 
     /// Caches a head whose fields are plain, unless the cached head has most of its lines. `new` is
-    /// the number of lines that were new.
+    /// the number of lines that the cached head did not have.
     #[inline]
     pub(crate) fn learn(&mut self, head: &[u8], target: Span, fields: &[Field], new: u32) {
         self.heads = match self.heads {
-            Heads::Learnt => {
+            Heads::Two => {
                 self.new += new;
                 if self.new > NEW_MAX {
-                    self.keep(head, target, fields);
+                    self.store(head, target, fields);
                 }
                 return;
             }
             Heads::None => Heads::One,
             Heads::One => {
-                self.keep(head, target, fields);
-                Heads::Learnt
+                self.store(head, target, fields);
+                Heads::Two
             }
         };
     }
 
     #[cold]
-    fn keep(&mut self, head: &[u8], target: Span, fields: &[Field]) {
+    fn store(&mut self, head: &[u8], target: Span, fields: &[Field]) {
         self.new = 0;
         if head.len() <= HEAD_MAX {
             self.cached = CachedHead::new(head, target, fields).map(Box::new);
@@ -88,7 +90,7 @@ impl HeadCache {
 
 impl CachedHead {
     fn new(head: &[u8], target: Span, fields: &[Field]) -> Option<Self> {
-        // A copy: the head itself is a part of what was read, which is to be used again.
+        // A copy: the head itself is a part of the input buffer, which will be used again.
         let head = Bytes::copy_from_slice(head);
         let lines = fields.iter().map(|&field| {
             let (name, value) = field.parse(&head)?;
@@ -103,8 +105,8 @@ impl CachedHead {
         })
     }
 
-    /// How long the request line is, with its end, if the fields that follow it are all those of
-    /// this head; and what its target is, if the line is this head's too.
+    /// The length of the input's request line, with the end of the line, if all fields that follow
+    /// it equal those of this head. Also the target, if the line equals that of this head.
     #[inline]
     pub(crate) fn line_before_same_fields(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
         let (line, section) = self.head.split_at(self.section);
@@ -115,34 +117,33 @@ impl CachedHead {
         input[len..].starts_with(section).then_some((len, uri))
     }
 
-    /// How long that is, with the empty line.
+    /// The length of all fields, with the empty line.
     #[inline]
     pub(crate) fn section_len(&self) -> usize {
         self.head.len() - self.section
     }
 
-    /// What this target was.
+    /// The cached URI, if its target equals this one.
     #[inline]
     pub(crate) fn uri(&self, target: &[u8]) -> Option<&Uri> {
         (self.target.of_slice(&self.head) == target).then_some(&self.uri)
     }
 
-    /// All fields.
     #[inline]
     pub(crate) fn fields(&self) -> impl ExactSizeIterator<Item = (&HeaderName, &HeaderValue)> {
         self.lines.iter().map(|line| (&line.name, &line.value))
     }
 
-    /// The field that this line was, when it stood in the same place before.
+    /// The cached field at this position, if its line equals `line`.
     #[inline]
     pub(crate) fn field(&self, at: usize, line: &[u8]) -> Option<(&HeaderName, &HeaderValue)> {
-        let cache = self.lines.get(at)?;
-        let is_same = cache.field.line(&self.head) == line;
-        is_same.then_some((&cache.name, &cache.value))
+        let cached = self.lines.get(at)?;
+        let is_same = cached.field.line(&self.head) == line;
+        is_same.then_some((&cached.name, &cached.value))
     }
 }
 
-/// Of the first line, with its end.
+/// The length of the first line, with the end of the line.
 fn line_len(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     Some(end + 1)

@@ -1,12 +1,12 @@
 //! HTTP/1.1 on one stream: plain requests [directly](direct), all others by hyper.
 //!
-//! Nearly every request is a GET without a body whose answer is there at once and short. For that a
-//! head is parsed, a handler called, and a head and a body put into the stream's buffer; hyper's
-//! connection does more, for twice the instructions. So what is plain beyond doubt is served
-//! here, by the same parser, and whatever is not goes to hyper as it came: other methods, bodies,
-//! versions, upgrades, anything malformed, or a head that dribbles in; and answers that stream, or
-//! are large, with the request that they are for. A connection that has gone to hyper stays there
-//! until it rests.
+//! Nearly every request is a GET without a body, and its response is short and ready at once. For
+//! such a request this module parses the head, calls the handler, and writes the response's head
+//! and body into the stream's buffer. hyper's connection does more, for twice the instructions. So
+//! a request that is certainly plain is served here, by the parser that hyper uses. All others go
+//! to hyper unchanged: other methods and versions, bodies, upgrades, malformed heads, and heads
+//! that come in many pieces. A response that streams or is large goes to hyper together with its
+//! request. A connection that hyper serves stays with hyper until the connection rests.
 
 pub(crate) mod buffers;
 pub(crate) mod date;

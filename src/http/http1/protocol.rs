@@ -1,4 +1,4 @@
-//! Begins HTTP/1 on a stream.
+//! Serves HTTP/1 on a stream: directly, then by hyper.
 
 use std::mem;
 use std::pin::Pin;
@@ -55,7 +55,7 @@ impl<S> Http1<S> {
     }
 }
 
-/// A connection, and who has it.
+/// A connection, served directly or by hyper.
 #[expect(
     clippy::large_enum_variant,
     reason = "most connections are served directly to their end"
@@ -67,7 +67,7 @@ where
 {
     Direct(DirectConnection<I, S>),
     Hyper(Box<UpgradeableConnection<Stream<I>, Resumed<S>>>),
-    /// On its way from one to the other.
+    /// Being changed from `Direct` to `Hyper`.
     Moving,
 }
 

@@ -1,5 +1,5 @@
-//! The service as hyper gets it, which may have to begin in the middle: with a request that was
-//! served without hyper and whose answer is not plain.
+//! The service that hyper calls on an HTTP/1 connection. If hyper takes over a request whose
+//! handler has already responded, the service returns that response first.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -15,21 +15,21 @@ use pin_project_lite::pin_project;
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::service::{Guarded, Handler, ResponseFuture};
 
-/// See the module's head.
+/// The guarded service of a connection, perhaps with the response to its first request.
 pub(crate) struct Resumed<S: Handler> {
     guarded: Guarded<S>,
-    /// To the first request that hyper reads.
-    answer: Cell<Option<Response<ResponseBody<S::Body>>>>,
+    /// The response to the first request that hyper reads. The handler has already made it.
+    response: Cell<Option<Response<ResponseBody<S::Body>>>>,
 }
 
 impl<S: Handler> Resumed<S> {
     pub(crate) fn new(
         guarded: Guarded<S>,
-        answer: Option<Response<ResponseBody<S::Body>>>,
+        response: Option<Response<ResponseBody<S::Body>>>,
     ) -> Self {
         Self {
             guarded,
-            answer: Cell::new(answer),
+            response: Cell::new(response),
         }
     }
 }
@@ -43,23 +43,23 @@ where
     type Future = ResponseOrHandler<S::Future, S::Body>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        match self.answer.take() {
-            Some(answer) => ResponseOrHandler::Given {
-                answer: Some(answer),
+        match self.response.take() {
+            Some(response) => ResponseOrHandler::Ready {
+                response: Some(response),
             },
-            None => ResponseOrHandler::Asked {
-                answer: self.guarded.call(request),
+            None => ResponseOrHandler::Pending {
+                response: self.guarded.call(request),
             },
         }
     }
 }
 
 pin_project! {
-    /// An answer that is there already, or in the making.
-    #[project = ReplyPinned]
+    /// A response, or the future of one.
+    #[project = ResponsePinned]
     pub(crate) enum ResponseOrHandler<F, B> {
-        Given { answer: Option<Response<ResponseBody<B>>> },
-        Asked { #[pin] answer: ResponseFuture<F, B> },
+        Ready { response: Option<Response<ResponseBody<B>>> },
+        Pending { #[pin] response: ResponseFuture<F, B> },
     }
 }
 
@@ -72,10 +72,10 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            ReplyPinned::Given { answer } => {
-                Poll::Ready(Ok(answer.take().expect("an answer is asked for once")))
+            ResponsePinned::Ready { response } => {
+                Poll::Ready(Ok(response.take().expect("polled after its response")))
             }
-            ReplyPinned::Asked { answer } => answer.poll(cx),
+            ResponsePinned::Pending { response } => response.poll(cx),
         }
     }
 }

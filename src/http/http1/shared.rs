@@ -1,4 +1,4 @@
-//! What the HTTP/1 connections of a worker have in common, whatever their service is.
+//! State that all HTTP/1 connections of a worker share.
 
 use hyper::server::conn::http1::Builder;
 
@@ -8,7 +8,7 @@ use crate::http::http1::buffers::Buffers;
 use crate::http::http1::date::Date;
 use crate::http::options::{DateHeader, Http, KeepAlive};
 
-/// What the connections have in common, whatever their service is.
+/// State that all HTTP/1 connections of a worker share. It does not depend on their service.
 pub(crate) struct Shared {
     pub(crate) builder: Builder,
     pub(crate) date: Date,
@@ -32,17 +32,18 @@ fn builder(http: &Http) -> Builder {
         .keep_alive(http.keep_alive == KeepAlive::Enabled)
         .auto_date_header(http.date_header == DateHeader::Sent)
         .max_header_size(max_head)
-        // It bounds what is read ahead of a handler and what is written ahead of a client; a head
-        // must fit in.
+        // The limit for bytes that are read ahead of a handler and written ahead of a client. A
+        // head must fit in.
         .max_buf_size(READ_AT_ONCE.max(max_head))
-        // Our registry times heads, without a timer for each.
+        // The registry has the header timeout, without a timer for each connection.
         .header_read_timeout(None)
-        // `false` has hyper read on while a handler works, to notice a client that leaves: into a
-        // second read buffer (8 KiB, allocated anew) for each request, and a client that
-        // half-closes after its request is taken for one that left. Our registry has the stream
-        // look whether the client is still there instead, and only if there is silence for a while.
+        // With `false` hyper goes on reading while a handler runs, to notice a client that closes
+        // the connection. It reads into a second buffer (8 KiB, a new allocation) for each request,
+        // and ends the connection of a client that closes only its sending half. Instead the
+        // registry makes the stream check whether the client is still connected, and only after
+        // some time without progress.
         .half_close(true)
-        // Our stream gathers pipelined answers: see there.
+        // `conn::stream::Stream` gathers pipelined responses.
         .pipeline_flush(false);
     builder
 }

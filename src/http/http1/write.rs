@@ -1,5 +1,5 @@
-//! Answers that are plain: a head, and a short body whose length is known. They are written as
-//! hyper writes them, to the byte.
+//! Writes plain responses: a head, and a short body with a known length. The bytes are the same as
+//! those that hyper writes.
 
 use bytes::Buf;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
@@ -11,22 +11,25 @@ use hyper::ext::ReasonPhrase;
 use crate::http::http1::date::Line;
 use crate::pool::Buffer;
 
-/// A body is copied behind its head. One beyond this is not: it is sent from where it is.
+/// The longest body of a plain response, in bytes. It is copied behind its head. A longer body goes
+/// to hyper, which sends it without a copy.
 const BODY_MAX: u64 = 16 * 1024;
 
-/// What is known of a plain answer.
+/// How to write a plain response.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
-    /// Of the body, in bytes.
+    /// Length of the body, in bytes.
     pub(crate) length: u64,
-    /// Whether it is the last on its connection, as its head says.
-    pub(crate) says_close: bool,
-    says_length: bool,
-    says_date: bool,
+    /// Whether the head has `Connection: close`.
+    pub(crate) has_close: bool,
+    /// Whether the head has `Content-Length`.
+    has_length: bool,
+    /// Whether the head has `Date`.
+    has_date: bool,
 }
 
 impl Plan {
-    /// `None` is "not plain".
+    /// `None`: the response is not plain.
     pub(crate) fn of<B: Body>(head: &Parts, body: Option<&B>) -> Option<Self> {
         let length = body.map_or(Some(0), |body| body.size_hint().exact())?;
         let is_plain = length <= BODY_MAX
@@ -39,20 +42,20 @@ impl Plan {
         }
         let mut plan = Self {
             length,
-            says_close: false,
-            says_length: false,
-            says_date: false,
+            has_close: false,
+            has_length: false,
+            has_date: false,
         };
         for (name, value) in &head.headers {
             match *name {
-                CONNECTION if !plan.says_close && value == "close" => plan.says_close = true,
-                CONTENT_LENGTH if !plan.says_length && length > 0 => {
-                    let said = value.to_str().ok()?;
-                    let digits = itoa::Buffer::new().format(length) == said;
-                    plan.says_length = digits.then_some(true)?;
+                CONNECTION if !plan.has_close && value == "close" => plan.has_close = true,
+                CONTENT_LENGTH if !plan.has_length && length > 0 => {
+                    let written = value.to_str().ok()?;
+                    let is_same = itoa::Buffer::new().format(length) == written;
+                    plan.has_length = is_same.then_some(true)?;
                 }
                 CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER | UPGRADE => return None,
-                DATE => plan.says_date = true,
+                DATE => plan.has_date = true,
                 _ => {}
             }
         }
@@ -66,7 +69,7 @@ fn is_plain(status: StatusCode) -> bool {
         || (!status.is_informational() && has_body && status.canonical_reason().is_some())
 }
 
-/// Writes a head. `ends` has it say that it is the connection's last, if it does not already.
+/// Writes a head. With `ends` it gets `connection: close`, if it does not have it.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     head: &Parts,
@@ -91,21 +94,22 @@ pub(crate) fn write_head(
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    if ends && !plan.says_close {
+    if ends && !plan.has_close {
         out.extend_from_slice(b"connection: close\r\n");
     }
-    if !plan.says_length {
+    if !plan.has_length {
         out.extend_from_slice(b"content-length: ");
         out.extend_from_slice(itoa::Buffer::new().format(plan.length).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    match date.filter(|_| !plan.says_date) {
+    match date.filter(|_| !plan.has_date) {
         Some(date) => out.extend_from_slice(date),
         None => out.extend_from_slice(b"\r\n"),
     }
 }
 
-/// Writes a piece of a body, of which so many bytes are left. More than that is not sent.
+/// Writes a piece of a body. `left` is the number of bytes that the body has left; the rest of a
+/// longer piece is not sent.
 pub(crate) fn write_piece(out: &mut Buffer, mut piece: impl Buf, left: &mut u64) {
     while *left > 0 && piece.has_remaining() {
         let chunk = piece.chunk();

@@ -1,10 +1,10 @@
-//! How many bytes of responses a worker keeps for clients of HTTP/2 that do not take them yet.
+//! Limits for the bytes of HTTP/2 responses that a worker buffers until the clients take them.
 //!
-//! hyper asks each response's body for its first piece before the client has granted a window, as a
-//! claim on the connection's window that a silent body makes could stop other streams. A client
-//! that grants no window keeps that piece for as long as it may take nothing. So a body is asked
-//! for more only while its connection has room. Bodies that have to wait are asked in the order in
-//! which they came, as pieces leave.
+//! hyper polls each response's body for its first piece before the client has granted a window. It
+//! does not reserve a part of the connection's window first, because a body that sends nothing
+//! would then stop other streams. If a client grants no window, the piece stays buffered until the
+//! write timeout. So a body is polled only while the buffered bytes are below the limits. Bodies
+//! that wait are polled in the order in which they came, as pieces are sent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -13,23 +13,24 @@ use std::rc::{Rc, Weak};
 use crate::http::http2::frames::Frames;
 use crate::http::registry::list::Registry;
 
-/// No body is asked for more while a connection keeps so many bytes. With the piece that is one too
-/// many, of 64 KiB as bodies of files and proxies make them, it is less than 256 KiB.
+/// While a connection buffers so many bytes, none of its bodies is polled. The last piece may
+/// exceed the limit. With pieces of 64 KiB, as bodies of files and proxies have them, a connection
+/// buffers less than 256 KiB.
 pub(crate) const CONNECTION_MAX: usize = 160 * 1024;
 
-/// While all connections of a worker keep so many, each has one piece at a time.
+/// While all connections of a worker buffer so many bytes, each has one piece at a time.
 const WORKER_MAX: usize = 64 * 1024 * 1024;
 
-/// As many bytes are taken for one piece of a body that is yet to be asked.
+/// The assumed size of one piece of a body that is not polled yet, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// A response that may wait for room on its connection.
+/// A response that may wait until its connection is below the limit.
 pub(crate) trait Waiting {
-    /// There is room.
+    /// Called when the connection is below the limit.
     fn wake(&self);
 }
 
-/// See the module's head. That of one connection.
+/// The bytes that one connection buffers, and the responses that wait.
 pub(crate) struct ResponseBudget {
     registry: Rc<Registry>,
     pub(crate) frames: Rc<Frames>,
@@ -47,18 +48,20 @@ impl ResponseBudget {
         }
     }
 
-    /// Whether a body may be asked for more. A connection that keeps nothing always has room, so
-    /// that others cannot stop it.
-    pub(crate) fn has_room(&self) -> bool {
+    /// Whether a body may be polled. Always true for a connection that buffers nothing, so that
+    /// other connections cannot stop it.
+    pub(crate) fn is_below_limits(&self) -> bool {
         let bytes = self.bytes.get();
         bytes == 0 || (bytes < CONNECTION_MAX && self.registry.kept() < WORKER_MAX)
     }
 
+    /// So many bytes are buffered.
     pub(crate) fn begin(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         self.registry.keep(bytes);
     }
 
+    /// So many bytes are buffered no more.
     pub(crate) fn end(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() - bytes);
         self.registry.let_go(bytes);
@@ -68,23 +71,23 @@ impl ResponseBudget {
         self.waiting.borrow_mut().push_back(response);
     }
 
-    /// Wakes as many of the responses that wait as there is room for.
+    /// Wakes as many waiting responses as the limits allow.
     pub(crate) fn admit(&self) {
-        let mut room = CONNECTION_MAX
+        let mut pieces_left = CONNECTION_MAX
             .saturating_sub(self.bytes.get())
             .div_ceil(PIECE);
-        while self.has_room() && room > 0 {
+        while self.is_below_limits() && pieces_left > 0 {
             let Some(response) = self.waiting.borrow_mut().pop_front() else {
                 return;
             };
             if let Some(response) = response.upgrade() {
                 response.wake();
-                room -= 1;
+                pieces_left -= 1;
             }
         }
     }
 
-    /// Whether responses wait for others of their connection.
+    /// Whether responses wait until other responses of their connection are sent.
     pub(crate) fn is_full(&self) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         waiting.retain(|response| response.strong_count() > 0);

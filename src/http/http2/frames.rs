@@ -1,10 +1,10 @@
-//! Counts the frames of a client that serve no request.
+//! Limits the frames of a client that serve no request.
 //!
-//! h2 answers each PING and SETTINGS and notes each WINDOW_UPDATE, PRIORITY and unknown frame. It
-//! has no limit for them and no hook. A client that sends nothing else keeps a worker busy without
-//! one request. So what is read passes through here on its way to h2: each frame's header (RFC
-//! 9113 4.1) is read, and its payload is skipped. Such a frame costs the client one credit.
-//! Requests, responses and time give credit back.
+//! h2 responds to each PING and SETTINGS and processes each WINDOW_UPDATE, PRIORITY and unknown
+//! frame. It has no limit for them and no hook. A client that sends nothing else keeps a worker
+//! busy without one request. So [`Frames`] sees all bytes that h2 reads: it parses each frame's
+//! header (RFC 9113 4.1) and skips the payload. Such a frame costs the client one credit. Requests,
+//! responses and time give credits.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,23 +12,24 @@ use std::rc::Rc;
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
-/// How many such frames a client may send on credit: its settings, a tree of priorities, and the
-/// windows and PINGs of a burst are some dozens.
+/// The credits of a new connection. Settings, a tree of priorities, and the windows and PINGs of a
+/// burst are some dozens of frames.
 pub(crate) const ON_CREDIT: u32 = 1024;
 
-/// Credit for each request, and for each write of a response's data. grpc-go sends a PING and two
-/// WINDOW_UPDATE frames for data that comes, Firefox six PRIORITY frames beside its first request.
+/// Credits for each request, and for each write of a response's data. grpc-go sends a PING and two
+/// WINDOW_UPDATE frames for data that it receives, Firefox six PRIORITY frames with its first
+/// request.
 const PER_MESSAGE: u32 = 16;
 
-/// As many bytes written give a credit: those of a tunnel are seen nowhere else. The answer to a
-/// PING is 17 bytes, so that a client cannot earn a PING by a PING.
+/// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response
+/// to a PING is 17 bytes, so that a client cannot earn a PING by a PING.
 const BYTES_PER_CREDIT: u32 = 512;
 
-/// Credit for each second, up to [`ON_CREDIT`]: PINGs that keep a quiet stream's connection alive.
-/// So many frames a second cost a worker less than one request.
+/// Credits for each second, up to [`ON_CREDIT`], for the PINGs by which a client keeps a connection
+/// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
 
-/// The preface, which comes before the first frame (RFC 9113 3.4), has so many bytes.
+/// Length of the preface, which comes before the first frame (RFC 9113 3.4), in bytes.
 const PREFACE: usize = 24;
 const FRAME_HEADER: usize = 9;
 
@@ -39,37 +40,38 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const PADDED: u8 = 8;
 
-/// See the module's head.
+/// The frames and the credits of one client.
 pub(crate) struct Frames {
     registry: Rc<Registry>,
     scan: RefCell<Scan>,
     credit: Cell<u32>,
+    /// The bytes written that have not given a credit yet.
     written: Cell<u32>,
-    /// When [`PER_SECOND`] was given last.
-    paid: Cell<Tick>,
+    /// When the client got [`PER_SECOND`] last.
+    last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
-    verdict: Cell<Verdict>,
-    /// When something was read last.
-    heard: Cell<Tick>,
+    balance: Cell<Balance>,
+    /// When bytes were read last.
+    last_read: Cell<Tick>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Fine,
-    /// The client has sent more than its credit.
-    TooMany,
+enum Balance {
+    NotExceeded,
+    /// The client has sent more frames than it had credits for.
+    Exceeded,
 }
 
-/// Where in the sequence of frames the next byte is.
+/// The position of the next byte in the sequence of frames.
 struct Scan {
     header: [u8; FRAME_HEADER],
-    /// How much of the header has come.
+    /// The number of bytes of the header that have come.
     filled: usize,
-    /// How many bytes come before the next header.
+    /// The number of bytes before the next header.
     skip: usize,
 }
 
-/// A frame's header, as far as it matters.
+/// The fields of a frame's header that are needed here.
 struct Header {
     len: usize,
     kind: u8,
@@ -84,27 +86,27 @@ impl Frames {
             scan: RefCell::new(Scan::new()),
             credit: Cell::new(ON_CREDIT),
             written: Cell::new(0),
-            paid: Cell::new(registry.now()),
+            last_refill: Cell::new(registry.now()),
             last_stream: Cell::new(0),
-            verdict: Cell::new(Verdict::Fine),
-            heard: Cell::new(registry.now()),
+            balance: Cell::new(Balance::NotExceeded),
+            last_read: Cell::new(registry.now()),
         }
     }
 
-    /// These bytes were read.
+    /// Counts the frames in bytes that were read.
     pub(crate) fn read(&self, bytes: &[u8]) {
-        self.heard.set(self.registry.now());
+        self.last_read.set(self.registry.now());
         self.scan
             .borrow_mut()
             .read(bytes, |frame| self.count(&frame));
     }
 
-    /// When the client was heard of last.
-    pub(crate) fn heard(&self) -> Tick {
-        self.heard.get()
+    /// When bytes of the client were read last.
+    pub(crate) fn last_read(&self) -> Tick {
+        self.last_read.get()
     }
 
-    /// So many bytes were written, of whatever frames.
+    /// So many bytes were written, of any frames.
     pub(crate) fn wrote(&self, bytes: usize) {
         let written = self.written.get() as usize + bytes;
         let credit = written / BYTES_PER_CREDIT as usize;
@@ -118,9 +120,9 @@ impl Frames {
         self.give(PER_MESSAGE);
     }
 
-    /// Whether the client has sent more than its credit.
-    pub(crate) fn are_too_many(&self) -> bool {
-        self.verdict.get() == Verdict::TooMany
+    /// Whether the client has sent more frames than it had credits for.
+    pub(crate) fn are_exceeded(&self) -> bool {
+        self.balance.get() == Balance::Exceeded
     }
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
@@ -143,7 +145,7 @@ impl Frames {
                 self.last_stream.set(self.last_stream.get().max(stream));
                 self.give(PER_MESSAGE);
             }
-            // h2 bounds them for each request.
+            // h2 limits them for each request.
             Header {
                 kind: CONTINUATION, ..
             } => {}
@@ -164,15 +166,15 @@ impl Frames {
 
     fn take(&self) {
         let now = self.registry.now();
-        if self.registry.is_second_over(self.paid.get()) {
-            self.paid.set(now);
+        if self.registry.is_second_over(self.last_refill.get()) {
+            self.last_refill.set(now);
             let credit = self.credit.get();
             self.credit
                 .set(credit.max(ON_CREDIT.min(credit + PER_SECOND)));
         }
         match self.credit.get().checked_sub(1) {
             Some(credit) => self.credit.set(credit),
-            None => self.verdict.set(Verdict::TooMany),
+            None => self.balance.set(Balance::Exceeded),
         }
     }
 }
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_found_wherever_reads_are_cut() {
+    fn frames_are_found_in_reads_of_any_length() {
         let frames: [(usize, u8); 4] = [(0, 4), (8, 6), (300, DATA), (5, HEADERS)];
         let mut bytes = vec![0; PREFACE];
         for (len, kind) in frames {

@@ -1,5 +1,5 @@
-//! The stream, lent to hyper: its HTTP/2 does not give streams back, and we have a word to say
-//! after it.
+//! The stream as hyper uses it. hyper's HTTP/2 connection does not return its stream, and the
+//! server writes a GOAWAY after hyper has ended.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -13,7 +13,7 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::http2::frames::Frames;
 
-/// See the module's head. Nobody else reads or writes while hyper has it.
+/// The stream as hyper uses it. Only hyper reads and writes while it serves the connection.
 pub(crate) struct HyperStream<I> {
     pub(crate) stream: Rc<RefCell<Stream<I>>>,
     pub(crate) frames: Rc<Frames>,
@@ -40,7 +40,7 @@ impl<I: Socket> Read for HyperStream<I> {
                 .borrow_mut()
                 .poll_read_seen(cx, buf, |bytes| frames.read(bytes))
         )?;
-        Poll::Ready(match frames.are_too_many() {
+        Poll::Ready(match frames.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),
             false => Ok(()),
         })

@@ -1,8 +1,14 @@
-//! HTTP/2 on one stream (RFC 9113): hyper's, with its streams' handlers kept beside it.
+//! HTTP/2 on one connection (RFC 9113), by hyper. The tasks of the streams' handlers are stored
+//! beside hyper's connection.
 //!
-//! Each stream has a [`ConnState`] of its own, for its bodies. The connection's says whether any
-//! is open: [`Stage::Streams`] has no deadline but theirs, [`Stage::Quiet`] that of an idle
-//! connection. The [`streams`] that wait for their client are looked at when the registry says so.
+//! Each stream has a [`ConnState`] of its own, for its bodies. The state of the connection says
+//! whether any stream is open: in [`Stage::Streams`] only the streams have deadlines, in
+//! [`Stage::Quiet`] the connection has the idle timeout. When the registry orders it, the
+//! connection looks for [`streams`] whose client takes too long.
+//!
+//! [`ConnState`]: crate::http::registry::state::ConnState
+//! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet
+//! [`Stage::Streams`]: crate::http::registry::state::Stage::Streams
 
 pub(crate) mod budget;
 pub(crate) mod frames;

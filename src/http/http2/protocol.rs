@@ -1,4 +1,4 @@
-//! Begins HTTP/2 on a stream.
+//! Serves HTTP/2 on a stream, by hyper.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -25,19 +25,19 @@ use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 use crate::http::registry::wheel::Tick;
 
-/// What a stream may send ahead of its handler, and what all streams of a connection may. The
-/// first is what one upload has under way in a round trip, the second what a client can make a
-/// worker keep for it.
+/// The bytes that the client may send ahead of the handler, on one stream and on all streams of a
+/// connection. The first limits an upload to so many bytes per round trip. The second limits the
+/// bytes that a worker buffers for one client.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// How many bytes of one stream's response are kept ahead of the client before its body is asked
-/// for more.
+/// The bytes of one stream's response that hyper buffers before it polls the body again.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Streams that a client opens and resets before they are served, and streams that we reset for
-/// its errors: beyond so many it is told to calm down, and the connection ends. The first is for
-/// a moment (what comes in one read), the second for the connection's life.
+/// Limits for the streams that a client opens and resets before they are served, and for the
+/// streams that the server resets because of the client's errors. Beyond a limit the connection
+/// ends with ENHANCE_YOUR_CALM. The first limit is for the streams in one read, the second for the
+/// whole connection.
 const RESETS_AHEAD: usize = 20;
 const RESETS_FOR_ERRORS: usize = 1024;
 
@@ -60,7 +60,7 @@ impl<S> Http2<S> {
         I: Socket,
         S: Handler,
     {
-        // The preface is due, be it on its way or to be read once more. It is not for a rest.
+        // The connection waits for the preface, which may have been read already. It does not rest.
         state.enter(Stage::Head);
         let io = Rc::new(RefCell::new(stream));
         let streams = Rc::new(Streams::new(state));
@@ -81,12 +81,12 @@ impl<S> Http2<S> {
             registry: Rc::clone(&self.registry),
             state: Arc::clone(state),
             shutdown: Shutdown::NotBegun,
-            last_look: self.registry.now(),
+            last_search: self.registry.now(),
         })
     }
 }
 
-/// A connection as hyper has it, and what hyper does not keep.
+/// hyper's connection, with the tasks and states of its streams.
 struct HyperConnection<I, S>
 where
     StreamService<S>: hyper::service::HttpService<hyper::body::Incoming>,
@@ -99,16 +99,16 @@ where
     registry: Rc<Registry>,
     state: Arc<ConnState>,
     shutdown: Shutdown,
-    /// When it last looked for streams that are in the way of others.
-    last_look: Tick,
+    /// When the connection was last searched for streams that block others.
+    last_search: Tick,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
     NotBegun,
-    /// The client was told GOAWAY: what it has begun is finished.
+    /// The server has sent GOAWAY, and finishes the streams that are open.
     GoAwaySent,
-    /// It does not acknowledge that.
+    /// The client does not acknowledge the GOAWAY.
     Unacknowledged,
 }
 
@@ -117,18 +117,18 @@ where
     I: Socket,
     S: Handler,
 {
-    /// Two rounds: what the handlers answer in the first is sent in the second. What is there to
-    /// do after that is done when other connections have had their turn; a handler that wakes
-    /// itself would keep this one going for ever.
+    /// Polls hyper and the handlers twice: the second round sends the responses of the first. Then
+    /// it yields to other connections. A loop without a limit would never end with a handler that
+    /// wakes itself.
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         for _ in 0..2 {
-            if self.is_to_go() {
+            if self.must_go_away() {
                 self.go_away();
             }
             if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
                 return Poll::Ready(outcome);
             }
-            self.streams.hand_over(&mut self.tasks);
+            self.streams.move_spawned(&mut self.tasks);
             self.budget.admit();
             if !self.tasks.poll_due(cx) {
                 return Poll::Pending;
@@ -142,7 +142,7 @@ where
         let open = !self.tasks.is_empty() || self.streams.are_open();
         let stage = match (open, self.shutdown) {
             (true, _) => Stage::Streams,
-            // The deadline for the first bytes and for the preface.
+            // The deadline for the first bytes and for the preface stays.
             (false, _) if !self.io.borrow().begins_http2() => return,
             (false, Shutdown::NotBegun) => Stage::Quiet,
             (false, Shutdown::GoAwaySent | Shutdown::Unacknowledged) => Stage::Ending,
@@ -155,16 +155,17 @@ where
         }
     }
 
-    /// Whether the client is to be told. Before its first request a client may take the end of a
-    /// connection for a failure to connect, and fail the request: Go's does. So in a drain a new
-    /// connection has its first request answered, or ends a while later.
-    fn is_to_go(&self) -> bool {
+    /// Whether the server must send GOAWAY. If a connection ends before its first request, a client
+    /// may take that for a failure to connect, and fail the request: Go's client does. So in a
+    /// drain a new connection is served its first request, or ends a while later.
+    fn must_go_away(&self) -> bool {
         let drains = self.registry.is_draining(&self.state) && self.state.has_requested();
         drains || self.state.ends_after_response()
     }
 
-    /// GOAWAY with the highest number and a PING; once the client has answered that, the number of
-    /// its last stream (RFC 9113 6.8). So no request is lost that was on its way.
+    /// Sends GOAWAY with the highest stream number and a PING. When the client has acknowledged the
+    /// PING, h2 sends GOAWAY with the number of the client's last stream (RFC 9113 6.8). So a
+    /// request that the client has already sent is not lost.
     fn go_away(&mut self) {
         if self.shutdown == Shutdown::NotBegun {
             self.shutdown = Shutdown::GoAwaySent;
@@ -173,9 +174,9 @@ where
         }
     }
 
-    /// The connection ends for a reason of which h2 knows nothing. Where h2 may have written a part
-    /// of a frame no other can follow.
-    fn say_goaway(&self, reason: h2::Reason) {
+    /// Sends GOAWAY for an end of the connection that h2 does not know of. Not sent if h2 may have
+    /// written a part of a frame, because no other frame can follow a part of one.
+    fn write_goaway(&self, reason: h2::Reason) {
         if self.state.write_blocked_since().is_none() {
             let mut io = self.io.borrow_mut();
             io.held()
@@ -184,26 +185,27 @@ where
         }
     }
 
-    /// Resets streams that take the room of others and are not taken. One whose handler is done and
-    /// whose rest is hyper's stays: see below.
-    fn relieve(&mut self, cx: &Context<'_>) {
+    /// Resets streams whose response the client does not take while other responses of the
+    /// connection wait. A stream whose handler has ended stays, because only hyper has the rest of
+    /// its response and no task is left to drop.
+    fn reset_blocking(&mut self, cx: &Context<'_>) {
         let now = self.registry.now();
-        if self.last_look == now || !self.budget.is_full() {
+        if self.last_search == now || !self.budget.is_full() {
             return;
         }
-        self.last_look = now;
-        let heard = self.budget.frames.heard();
-        for stream in self.streams.in_the_way(&self.registry, heard) {
+        self.last_search = now;
+        let last_read = self.budget.frames.last_read();
+        for stream in self.streams.blocking(&self.registry, last_read) {
             if self.tasks.drop_of(&stream) {
                 let peer = self.state.info().client();
-                tracing::debug!(?peer, "stream reset: others wait for its client");
+                tracing::debug!(?peer, "stream reset: other streams wait for its client");
                 self.registry.counters.timeout(Deadline::Write);
                 cx.waker().wake_by_ref();
             }
         }
     }
 
-    /// Looks for streams whose client takes too long.
+    /// Ends the streams whose client takes too long.
     fn look_after_streams(&mut self, cx: &mut Context<'_>) -> Option<Order> {
         let Overdue {
             bodies,
@@ -217,13 +219,13 @@ where
         }
         for stream in responses {
             if self.tasks.drop_of(&stream) {
-                // Which resets it.
+                // hyper resets the stream when its task is dropped.
                 let peer = self.state.info().client();
-                tracing::debug!(?peer, "stream reset: nobody reads it");
+                tracing::debug!(?peer, "stream reset: the client does not read it");
                 self.registry.counters.timeout(Deadline::Write);
             } else {
-                // Its handler is done and the rest of the response is hyper's: there is nothing
-                // to reset it by.
+                // The handler has ended and only hyper has the rest of the response: no task is
+                // left whose drop would reset the stream. So the connection ends.
                 self.go_away();
                 let _: Poll<_> = Pin::new(&mut self.connection).poll(cx);
                 return Some(Order::Expire(Deadline::Write));
@@ -240,23 +242,23 @@ where
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.shutdown == Shutdown::Unacknowledged {
-            // Within TLS the end has a word of its own.
+            // The end of a TLS stream is a `close_notify`, which is sent here.
             let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
             return ended.map(|_| Ok(()));
         }
         let Poll::Ready(outcome) = self.poll_rounds(cx) else {
-            self.relieve(cx);
+            self.reset_blocking(cx);
             self.note_stage();
             return Poll::Pending;
         };
         if let Err(error) = outcome {
             tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
         }
-        if self.budget.frames.are_too_many() {
-            self.say_goaway(h2::Reason::ENHANCE_YOUR_CALM);
+        if self.budget.frames.are_exceeded() {
+            self.write_goaway(h2::Reason::ENHANCE_YOUR_CALM);
         }
-        // Whatever it was, the client was told by GOAWAY, and is to read it: it may be sending
-        // still, and a reset would take our last frames from it.
+        // In every case the server has sent GOAWAY, and the client must be able to read it. The
+        // client may still send, and a reset would discard the last frames of the server.
         self.state.leave_body_unread();
         Poll::Ready(Ok(()))
     }
@@ -278,14 +280,14 @@ where
             }
             Order::Evict => {
                 let is_idle = self.tasks.is_empty() && !self.streams.are_open();
-                // What has come is to be read first.
-                let goes = is_idle && !self.io.borrow().has_unread();
-                goes.then(|| {
-                    self.say_goaway(h2::Reason::NO_ERROR);
+                // Bytes that have come must be read first.
+                let may_end = is_idle && !self.io.borrow().has_unread();
+                may_end.then(|| {
+                    self.write_goaway(h2::Reason::NO_ERROR);
                     order
                 })
             }
-            // They are about what the connection was before.
+            // These orders are for HTTP/1 and for a connection that rests.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
             Order::Cut | Order::Expire(_) => Some(order),
         }

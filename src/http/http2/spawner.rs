@@ -1,4 +1,4 @@
-//! What hyper spawns the handlers of an HTTP/2 connection on.
+//! The executor on which hyper spawns the handlers of an HTTP/2 connection.
 
 use std::rc::{Rc, Weak};
 
@@ -6,10 +6,10 @@ use hyper::rt::Executor;
 
 use crate::http::http2::streams::Streams;
 
-/// What hyper spawns on. What it is given waits with the streams for the connection's task.
+/// The executor. A spawned future waits in [`Streams`] until the connection's task takes it.
 #[derive(Clone)]
 pub(crate) struct Spawner(
-    /// Those that are spawned hold a spawner.
+    /// Weak, because the spawned futures hold a spawner.
     Weak<Streams>,
 );
 

@@ -1,5 +1,4 @@
-//! The streams of one connection: their service, and what is known of those that wait for their
-//! client.
+//! The streams of one connection: their service, and those that wait for their client.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -23,27 +22,28 @@ use crate::http::registry::state::ConnState;
 use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 
-/// See the module's head.
+/// The streams of one connection.
 pub(crate) struct Streams {
     connection: Arc<ConnState>,
-    /// Those that anybody still works on: a handler, whoever has the request's body, or hyper
-    /// with pieces of the response's. The others are removed now and then.
+    /// The states of the open streams. A stream is open while its handler runs, the request's body
+    /// exists, or hyper has pieces of the response. Closed streams are removed now and then.
     open: RefCell<Vec<Weak<ConnState>>>,
-    /// The one whose request was passed on last: what hyper spawns next is its task.
+    /// The stream whose request was passed to the service last. The next future that hyper spawns
+    /// is the task of this stream.
     called: Cell<Option<Arc<ConnState>>>,
     spawned: RefCell<Vec<Task>>,
-    /// When the client was told GOAWAY.
-    told: Cell<Option<Tick>>,
+    /// When the server sent GOAWAY.
+    goaway_sent: Cell<Option<Tick>>,
 }
 
 /// Streams whose client takes too long.
 #[derive(Default)]
 pub(crate) struct Overdue {
-    /// They wait for more of the request's body.
+    /// Streams that wait for more of the request's body.
     pub(crate) bodies: Vec<Arc<ConnState>>,
-    /// Nothing of their response is taken.
+    /// Streams whose client takes no bytes of the response.
     pub(crate) responses: Vec<Arc<ConnState>>,
-    /// Since when the others have waited, at the most.
+    /// Since when the longest of the other waits lasts.
     pub(crate) waiting_since: Option<Tick>,
 }
 
@@ -54,7 +54,7 @@ impl Streams {
             open: RefCell::default(),
             called: Cell::default(),
             spawned: RefCell::default(),
-            told: Cell::default(),
+            goaway_sent: Cell::default(),
         }
     }
 
@@ -69,49 +69,53 @@ impl Streams {
         stream
     }
 
-    /// The client was told GOAWAY.
+    /// The server sends GOAWAY.
     pub(crate) fn end(&self, now: Tick) {
-        self.told.set(Some(now));
+        self.goaway_sent.set(Some(now));
     }
 
-    /// Whether the client was told GOAWAY so long ago that it has heard it. h2 itself refuses
-    /// streams once the client has acknowledged the PING after it, which a client may never do.
+    /// Whether the server sent GOAWAY so long ago that the client has received it. h2 itself
+    /// refuses streams once the client has acknowledged the PING that follows the GOAWAY, but a
+    /// client may never do that.
     fn are_over(&self, registry: &Registry) -> bool {
-        let told = self.told.get();
-        told.is_some_and(|told| registry.is_round_trip_over(told))
+        let sent = self.goaway_sent.get();
+        sent.is_some_and(|sent| registry.is_round_trip_over(sent))
     }
 
-    /// hyper calls the service and spawns what becomes of that, and nothing in between. What it
-    /// spawns without a call is the task of a tunnel.
+    /// Stores a future that hyper spawns. hyper calls the service and then spawns the future that
+    /// it returned, with nothing in between. A future without a call is the task of a tunnel.
     pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
         let stream = self.called.take();
         self.spawned.borrow_mut().push(Task { future, stream });
     }
 
-    pub(crate) fn hand_over(&self, tasks: &mut Tasks) {
+    /// Moves the spawned futures to the tasks.
+    pub(crate) fn move_spawned(&self, tasks: &mut Tasks) {
         for task in self.spawned.borrow_mut().drain(..) {
             tasks.insert(task);
         }
     }
 
-    /// Whether any is.
+    /// Whether any stream is open.
     pub(crate) fn are_open(&self) -> bool {
         let mut open = self.open.borrow_mut();
         open.retain(|stream| stream.strong_count() > 0);
         !open.is_empty()
     }
 
-    /// Streams that keep what the client does not take, although it was heard of since.
-    pub(crate) fn in_the_way(&self, registry: &Registry, heard: Tick) -> Vec<Arc<ConnState>> {
+    /// Streams whose response the client does not take, although it has sent bytes since then.
+    /// `last_read` is when bytes of the client were read last.
+    pub(crate) fn blocking(&self, registry: &Registry, last_read: Tick) -> Vec<Arc<ConnState>> {
         if self.connection.write_blocked_since().is_some() {
             return Vec::new();
         }
         let open = self.open.borrow();
         let open = open.iter().filter_map(Weak::upgrade);
-        open.filter(|stream| registry.is_in_the_way(stream, heard))
+        open.filter(|stream| registry.is_in_the_way(stream, last_read))
             .collect()
     }
 
+    /// Streams whose client takes longer than a timeout allows.
     pub(crate) fn overdue(&self, registry: &Registry) -> Overdue {
         let mut overdue = Overdue::default();
         let reads_nothing = self.connection.write_blocked_since().is_some();
@@ -121,8 +125,8 @@ impl Streams {
                     overdue.bodies.push(stream);
                     continue;
                 }
-                // The connection has a deadline of its own for that; if it is met after all, the
-                // stream is looked at again.
+                // The connection has a write timeout of its own. If the client reads again before
+                // that, this stream is checked again.
                 Some(_) if reads_nothing => Some(registry.now()),
                 Some(_) => {
                     overdue.responses.push(stream);
@@ -169,11 +173,11 @@ where
 {
     type Response = Response<TrackedBody<ResponseBody<S::Body>>>;
     type Error = h2::Error;
-    type Future = Answering<S::Future, S::Body>;
+    type Future = StreamFuture<S::Future, S::Body>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         if self.streams.are_over(&self.registry) {
-            return Answering::Refused;
+            return StreamFuture::Refused;
         }
         let stream = self.streams.begin();
         let service = Guarded {
@@ -181,8 +185,8 @@ where
             registry: Rc::clone(&self.registry),
             state: Arc::clone(&stream),
         };
-        Answering::Given {
-            answer: service.call(request),
+        StreamFuture::Served {
+            response: service.call(request),
             stream,
             budget: Rc::clone(&self.budget),
         }
@@ -190,37 +194,37 @@ where
 }
 
 pin_project! {
-    /// An answer whose body is watched on its way.
-    #[project = AnsweringPinned]
-    pub(crate) enum Answering<F, B> {
-        Given {
+    /// The future of a response whose body is tracked.
+    #[project = StreamFuturePinned]
+    pub(crate) enum StreamFuture<F, B> {
+        Served {
             #[pin]
-            answer: ResponseFuture<F, B>,
+            response: ResponseFuture<F, B>,
             stream: Arc<ConnState>,
             budget: Rc<ResponseBudget>,
         },
-        // The client may ask again elsewhere (RFC 9113 8.7).
+        // The client may retry the request elsewhere (RFC 9113 8.7).
         Refused,
     }
 }
 
-impl<F, B> Future for Answering<F, B>
+impl<F, B> Future for StreamFuture<F, B>
 where
     ResponseFuture<F, B>: Future<Output = Result<Response<ResponseBody<B>>, Infallible>>,
 {
-    /// hyper resets the stream with the reason that is in the error.
+    /// On an error hyper resets the stream with the reason in the error.
     type Output = Result<Response<TrackedBody<ResponseBody<B>>>, h2::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let AnsweringPinned::Given {
-            answer,
+        let StreamFuturePinned::Served {
+            response,
             stream,
             budget,
         } = self.project()
         else {
             return Poll::Ready(Err(h2::Reason::REFUSED_STREAM.into()));
         };
-        let Ok(response) = ready!(answer.poll(cx));
+        let Ok(response) = ready!(response.poll(cx));
         Poll::Ready(Ok(
             response.map(|body| TrackedBody::new(body, stream, budget))
         ))

@@ -1,5 +1,5 @@
-//! The handlers at work on one connection. They are polled by the connection's task and dropped
-//! with it: no handler outlives its connection.
+//! The handlers that run on one connection. The connection's task polls them, and its end drops
+//! them: no handler outlives its connection.
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
@@ -11,30 +11,31 @@ use slab::Slab;
 
 use crate::http::registry::state::ConnState;
 
-/// One handler and its answer, or one end of a tunnel.
+/// One handler with its response, or one end of a tunnel.
 pub(crate) struct Task {
     pub(crate) future: Pin<Box<dyn Future<Output = ()>>>,
-    /// `None` is a tunnel.
+    /// `None` for a tunnel.
     pub(crate) stream: Option<Arc<ConnState>>,
 }
 
-/// See the module's head.
+/// The tasks of one connection.
 pub(crate) struct Tasks {
     tasks: Slab<Task>,
-    /// By the keys of `tasks`; kept for those that come after.
+    /// By the keys of `tasks`. A later task with the same key uses the same waker.
     wakers: Vec<(Arc<TaskWaker>, Waker)>,
     due: Arc<Mutex<Due>>,
+    /// The keys of the tasks that are polled in this round.
     turn: Vec<usize>,
 }
 
-/// Which tasks are to be polled, and who polls them.
+/// The tasks to poll, and the waker of the connection's task, which polls them.
 #[derive(Default)]
 struct Due {
     keys: Vec<usize>,
     connection: Option<Waker>,
 }
 
-/// Puts one task down as due.
+/// Marks one task as due.
 struct TaskWaker {
     key: usize,
     is_marked: AtomicBool,
@@ -55,7 +56,7 @@ impl Tasks {
         self.tasks.is_empty()
     }
 
-    /// Takes one on; it is due at once.
+    /// Adds a task, which is due at once.
     pub(crate) fn insert(&mut self, task: Task) {
         let key = self.tasks.insert(task);
         if self.wakers.len() <= key {
@@ -70,13 +71,13 @@ impl Tasks {
         self.wakers[key].0.mark_due();
     }
 
-    /// Polls each that is due, once, and says whether there were any. The next one that is due
-    /// wakes this task.
+    /// Polls each due task once, and returns whether there were any. The next task that becomes due
+    /// wakes the connection's task.
     pub(crate) fn poll_due(&mut self, cx: &Context<'_>) -> bool {
         {
             let mut due = lock(&self.due);
             match &mut due.connection {
-                Some(known) => known.clone_from(cx.waker()),
+                Some(waker) => waker.clone_from(cx.waker()),
                 None => due.connection = Some(cx.waker().clone()),
             }
             std::mem::swap(&mut due.keys, &mut self.turn);
@@ -85,7 +86,7 @@ impl Tasks {
         for key in self.turn.drain(..) {
             let (task_waker, waker) = &self.wakers[key];
             task_waker.is_marked.store(false, Release);
-            // It may be gone, and another in its place: that one is polled in vain.
+            // The task may have ended. If another task has its key now, this poll does no harm.
             let Some(task) = self.tasks.get_mut(key) else {
                 continue;
             };
@@ -97,7 +98,7 @@ impl Tasks {
         any
     }
 
-    /// Drops the task of this stream, and says whether it had one.
+    /// Drops the task of this stream, and returns whether there was one.
     pub(crate) fn drop_of(&mut self, stream: &Arc<ConnState>) -> bool {
         let is_of = |task: &Task| {
             task.stream
@@ -114,7 +115,8 @@ impl Tasks {
 }
 
 impl TaskWaker {
-    /// Who is to be woken for it.
+    /// Marks the task as due. Returns the waker of the connection's task, unless the task was
+    /// marked already.
     fn mark_due(&self) -> Option<Waker> {
         if self.is_marked.swap(true, Acquire) {
             return None;

@@ -1,8 +1,8 @@
-//! A response's body on its way: since when its client has taken nothing of it.
+//! Tracks since when the client has taken no bytes of a response's body.
 //!
-//! Pieces wait within hyper for the client's window (RFC 9113 5.2), where neither the handler nor
-//! the socket shows it. hyper takes bytes from a piece as it writes them, and drops the piece after
-//! its last.
+//! Pieces wait inside hyper for the client's window (RFC 9113 5.2). Neither the handler nor the
+//! socket shows that. hyper takes bytes from a piece as it writes them, and drops the piece after
+//! its last byte.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -18,18 +18,19 @@ use pin_project_lite::pin_project;
 use crate::http::http2::budget::{ResponseBudget, Waiting};
 use crate::http::registry::state::ConnState;
 
-/// A body is asked for more while no more than this of it waits: small pieces leave together.
+/// A body is polled while no more than so many of its bytes are unsent, so that small pieces are
+/// sent together.
 const SMALL: usize = 16 * 1024;
 
-/// A body is asked for more while no more than this of it waits, once the client has taken some of
-/// its last piece: the next is there when that one has left.
+/// Once the client has taken a part of the last piece, a body is polled while no more than so many
+/// of its bytes are unsent, so that the next piece is ready when the last one is sent.
 const LARGE: usize = 64 * 1024;
 
-/// What hyper and h2 keep for a piece beside its bytes.
+/// The memory that hyper and h2 use for a piece besides its bytes.
 const OVERHEAD: usize = 256;
 
 pin_project! {
-    /// See the module's head.
+    /// A response's body whose pieces are tracked.
     pub(crate) struct TrackedBody<B> {
         #[pin]
         body: B,
@@ -37,7 +38,7 @@ pin_project! {
     }
 }
 
-/// Those of one response that are not sent yet.
+/// The pieces of one response that are not sent yet.
 pub(crate) struct Pieces {
     /// Their bytes, [`OVERHEAD`] included.
     unsent: Cell<usize>,
@@ -48,30 +49,31 @@ pub(crate) struct Pieces {
     budget: Rc<ResponseBudget>,
 }
 
-/// What has become of the last piece.
+/// The state of the last piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// Since it came nothing was sent.
+    /// No byte was sent since the piece came.
     Whole,
     Begun,
 }
 
-/// What the body waits for.
+/// The condition that the body waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// Nothing of ours.
+    /// Not for a limit.
     None,
-    /// That more of its own pieces is sent.
+    /// Until more of its own pieces is sent.
     Own,
-    /// That the connection has room.
-    Room,
+    /// Until the connection is below the limits of its budget.
+    Budget,
 }
 
-/// A piece of a body, which notes that it is sent.
+/// A piece of a body, which counts the bytes that are sent.
 pub(crate) struct Piece<D> {
     data: D,
+    /// In bytes, [`OVERHEAD`] included.
     size: usize,
-    /// What is not sent of that.
+    /// The part of `size` that is not sent.
     left: usize,
     pieces: Rc<Pieces>,
 }
@@ -102,7 +104,7 @@ impl<B: Body> Body for TrackedBody<B> {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let pieces = this.pieces;
-        ready!(pieces.poll_room(cx));
+        ready!(pieces.poll_limits(cx));
         let frame = this.body.poll_frame(cx);
         frame.map_ok(|frame| frame.map_data(|data| Piece::new(data, pieces)))
     }
@@ -117,24 +119,24 @@ impl<B: Body> Body for TrackedBody<B> {
 }
 
 impl Pieces {
-    fn poll_room(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
-        let wait = match (self.may_follow(), self.budget.has_room()) {
+    fn poll_limits(self: &Rc<Self>, cx: &Context<'_>) -> Poll<()> {
+        let wait = match (self.may_follow(), self.budget.is_below_limits()) {
             (true, true) => {
                 self.wait.set(Wait::None);
                 return Poll::Ready(());
             }
             (false, _) => Wait::Own,
-            (true, false) => Wait::Room,
+            (true, false) => Wait::Budget,
         };
         self.waker.set(Some(cx.waker().clone()));
-        if self.wait.replace(wait) != wait && wait == Wait::Room {
+        if self.wait.replace(wait) != wait && wait == Wait::Budget {
             let response: Weak<Self> = Rc::downgrade(self);
             self.budget.wait(response);
         }
         Poll::Pending
     }
 
-    /// Whether its client has taken enough for another piece.
+    /// Whether the client has taken enough for another piece.
     fn may_follow(&self) -> bool {
         let unsent = self.unsent.get();
         unsent <= SMALL || (unsent <= LARGE && self.last.get() == Last::Begun)
@@ -163,12 +165,12 @@ impl Pieces {
             self.stream.has_written(bytes);
             self.stream.write_blocked();
             self.last.set(Last::Begun);
-            self.leave(bytes);
+            self.subtract(bytes);
         }
     }
 
-    /// So much less waits.
-    fn leave(&self, bytes: usize) {
+    /// So many bytes less are unsent.
+    fn subtract(&self, bytes: usize) {
         self.unsent.set(self.unsent.get() - bytes);
         if self.may_follow() {
             self.wake_if(Wait::Own);
@@ -177,9 +179,9 @@ impl Pieces {
 }
 
 impl Waiting for Pieces {
-    /// Does nothing if it waits for something else.
+    /// Does nothing if the body waits for something else.
     fn wake(&self) {
-        self.wake_if(Wait::Room);
+        self.wake_if(Wait::Budget);
     }
 }
 
@@ -206,7 +208,7 @@ impl<D> Piece<D> {
 impl<D> Drop for Piece<D> {
     fn drop(&mut self) {
         self.pieces.budget.end(self.size);
-        self.pieces.leave(self.left);
+        self.pieces.subtract(self.left);
         if self.pieces.unsent.get() == 0 {
             self.pieces.stream.has_written_all();
         }

@@ -1,4 +1,4 @@
-//! Plain requests are served without hyper, and nobody can tell.
+//! Plain requests are served without hyper, and the client sees no difference.
 
 use std::cell::Cell;
 
@@ -8,10 +8,10 @@ use tokio::sync::Notify;
 use super::pieces::Pieces;
 use super::*;
 
-/// What an application may answer; the last word of a path says with what.
-async fn anything(request: Request) -> Answer {
+/// Makes one of many responses. The path says which.
+async fn anything(request: Request) -> HandlerResult {
     let pieces =
-        |said, pieces: &[&'static str]| Response::new(Pieces::new(said, pieces).boxed_unsync());
+        |length, pieces: &[&'static str]| Response::new(Pieces::new(length, pieces).boxed_unsync());
     let with = |name: &'static str, value| {
         let mut response = text("body");
         response
@@ -74,8 +74,8 @@ const PATHS: &[&str] = &[
     "201", "204", "205", "304", "404", "500", "599", "600", "999", "101",
 ];
 
-/// All that is said on a connection to its end.
-async fn said(http: Http, requests: &str) -> String {
+/// All bytes that the server sends on a connection with these requests.
+async fn responses(http: Http, requests: &str) -> String {
     let host = Host::start(http, anything).await;
     let mut client = host.connect().await;
     client.send(requests).await;
@@ -84,7 +84,7 @@ async fn said(http: Http, requests: &str) -> String {
 }
 
 #[test]
-fn an_answer_is_what_hyper_says_to_the_byte() {
+fn a_plain_response_has_the_same_bytes_as_hypers() {
     run(async {
         for path in PATHS {
             let by_hyper = Http {
@@ -94,21 +94,18 @@ fn an_answer_is_what_hyper_says_to_the_byte() {
             for field in ["", "connection: close\r\n", "connection: keep-alive\r\n"] {
                 let get = |path| format!("GET /{path} HTTP/1.1\r\nhost: test\r\n{field}\r\n");
                 let requests = [get("201"), get(path), get("404"), get(path)].concat();
-                let direct = said(options(), &requests).await;
-                assert_eq!(
-                    direct,
-                    said(by_hyper.clone(), &requests).await,
-                    "{path} {field}"
-                );
+                let direct = responses(options(), &requests).await;
+                let expected = responses(by_hyper.clone(), &requests).await;
+                assert_eq!(direct, expected, "{path} {field}");
                 assert!(direct.starts_with("HTTP/1.1 201 Created\r\n"));
             }
         }
     });
 }
 
-/// Nobody is told half an answer that could have been none.
+/// No part of the response is sent, because its body fails before any byte is sent.
 #[test]
-fn an_answer_that_breaks_off_ends_the_connection() {
+fn a_response_whose_body_fails_ends_the_connection() {
     run(async {
         for (path, broken) in [("shorter", 0), ("fails", 1)] {
             let host = Host::start(options(), anything).await;
@@ -126,7 +123,7 @@ fn an_answer_that_breaks_off_ends_the_connection() {
 }
 
 #[test]
-fn a_piece_that_is_there_does_not_wait_for_the_next() {
+fn a_piece_of_a_body_does_not_wait_for_the_next() {
     run(async {
         let gate = Arc::new(Notify::new());
         let go = Arc::clone(&gate);
@@ -145,9 +142,9 @@ fn a_piece_that_is_there_does_not_wait_for_the_next() {
     });
 }
 
-/// It has been served when hyper gets its request.
+/// The handler has already responded when hyper gets the request.
 #[test]
-fn a_request_whose_answer_is_not_plain_is_served_once() {
+fn a_request_whose_response_is_not_plain_calls_the_handler_once() {
     run(async {
         let calls = Rc::new(Cell::new(0));
         let counted = Rc::clone(&calls);
@@ -159,11 +156,11 @@ fn a_request_whose_answer_is_not_plain_is_served_once() {
         let mut client = host.connect().await;
         let get = "GET /streamed HTTP/1.1\r\nhost: test\r\n\r\n";
         client.send(get.repeat(3)).await;
-        let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
+        let response = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n\
                       4\r\none \r\n3\r\ntwo\r\n0\r\n\r\n";
-        client.expect(&answer.repeat(3)).await;
+        client.expect(&response.repeat(3)).await;
         client.send(get).await;
-        client.expect(answer).await;
+        client.expect(response).await;
         assert_eq!((calls.get(), host.server.counts().requests), (4, 4));
         let totals = host.server.registry.counters.stats().totals();
         assert_eq!(totals.responses, [0, 4, 0, 0, 0]);
@@ -171,9 +168,9 @@ fn a_request_whose_answer_is_not_plain_is_served_once() {
     });
 }
 
-/// Its head is still in the input then, as that of a request that was answered before.
+/// Its head is still in the input when hyper gets it.
 #[test]
-fn a_request_that_is_known_may_be_hypers_all_the_same() {
+fn a_request_with_a_cached_head_may_go_to_hyper() {
     run(async {
         let calls = Rc::new(Cell::new(0));
         let counted = Rc::clone(&calls);
@@ -204,10 +201,10 @@ fn a_request_that_is_known_may_be_hypers_all_the_same() {
     });
 }
 
-/// A body that cannot be asked how long it is.
-struct Unasked;
+/// A body whose `size_hint` panics.
+struct BadHint;
 
-impl http_body::Body for Unasked {
+impl http_body::Body for BadHint {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -224,10 +221,10 @@ impl http_body::Body for Unasked {
 }
 
 #[test]
-fn a_request_is_answered_once_and_counted_once() {
+fn a_response_whose_size_hint_panics_is_counted_once() {
     run(async {
-        let unasked = async |_| Ok(Response::new(Unasked.boxed_unsync()));
-        let host = Host::start(options(), unasked).await;
+        let bad_hint = async |_| Ok(Response::new(BadHint.boxed_unsync()));
+        let host = Host::start(options(), bad_hint).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         let failed = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
@@ -245,7 +242,7 @@ fn a_head_may_come_in_any_pieces() {
         for first in 1..HELLO.len() {
             for second in [first, HELLO.len() - 1] {
                 let mut client = host.connect().await;
-                // So that the next is behind an answer.
+                // So that the next request comes behind a response.
                 client.send([HELLO, &HELLO[..first]].concat()).await;
                 client.expect(HELLO_ANSWER).await;
                 client.send(&HELLO[first..second.max(first)]).await;
@@ -260,17 +257,17 @@ fn a_head_may_come_in_any_pieces() {
 }
 
 #[test]
-fn a_date_is_sent() {
+fn every_response_has_a_current_date() {
     run(async {
         let host = Host::start(Http::new(), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, HELLO].concat()).await;
         client.stream.shutdown().await.expect("it is connected");
-        let said = client.rest().await;
-        let mut answers = said.split_inclusive("hello");
+        let received = client.rest().await;
+        let mut responses = received.split_inclusive("hello");
         for _ in 0..2 {
-            let answer = answers.next().expect("an answer");
-            let (_, date) = answer.split_once("\r\ndate: ").expect("a date");
+            let response = responses.next().expect("a response");
+            let (_, date) = response.split_once("\r\ndate: ").expect("a date");
             let (date, _) = date.split_once("\r\n\r\n").expect("it is last");
             let date = httpdate::parse_http_date(date).expect("a date");
             let age = std::time::SystemTime::now().duration_since(date);

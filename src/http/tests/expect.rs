@@ -1,4 +1,5 @@
-//! `Expect: 100-continue` (RFC 9110 10.1.1): clients that send no body before they are told to.
+//! `Expect: 100-continue` (RFC 9110 10.1.1): clients that wait for `100 Continue` before they send
+//! the body.
 
 use std::future::poll_fn;
 use std::task::Waker;
@@ -13,9 +14,9 @@ const HEAD: &str = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\
 const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
 const FOUR_BYTES: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n";
 
-async fn ask<F>(app: impl Fn(Request) -> F + Clone + 'static) -> Client
+async fn send_head<F>(app: impl Fn(Request) -> F + Clone + 'static) -> Client
 where
-    F: Future<Output = Answer> + 'static,
+    F: Future<Output = HandlerResult> + 'static,
 {
     let mut client = Host::start(options(), app).await.connect().await;
     client.send(HEAD).await;
@@ -23,9 +24,9 @@ where
 }
 
 #[test]
-fn a_handler_that_reads_the_body_has_it_sent() {
+fn the_client_sends_a_body_that_the_handler_reads() {
     run(async {
-        let mut client = ask(echo).await;
+        let mut client = send_head(echo).await;
         client.expect(CONTINUE).await;
         client.send("abcd").await;
         client.expect(FOUR_BYTES).await;
@@ -34,21 +35,21 @@ fn a_handler_that_reads_the_body_has_it_sent() {
 }
 
 #[test]
-fn a_response_that_streams_the_body_has_it_sent() {
+fn the_client_sends_a_body_that_the_response_streams() {
     run(async {
-        let mut client = ask(echo_as_it_comes).await;
+        let mut client = send_head(echo_as_it_comes).await;
         client.expect(CONTINUE).await;
         client.expect(FOUR_BYTES).await;
         client.send("abcd").await;
         client.expect("abcd").await;
-        // The connection goes on.
+        // The connection stays open.
         client.send(HEAD).await;
         client.expect(CONTINUE).await;
     });
 }
 
 #[test]
-fn a_body_that_is_sent_unasked_is_streamed_whole() {
+fn a_body_that_is_sent_without_waiting_is_streamed_whole() {
     run(async {
         let host = Host::start(options(), echo_as_it_comes).await;
         let mut client = host.connect().await;
@@ -60,13 +61,13 @@ fn a_body_that_is_sent_unasked_is_streamed_whole() {
 }
 
 #[test]
-fn a_task_that_reads_the_body_after_the_response_has_it_sent() {
+fn the_client_sends_a_body_that_a_task_reads_after_the_response() {
     run(async {
         let go = Rc::new(Notify::new());
         let read = Rc::new(Notify::new());
-        let (goes, reads) = (Rc::clone(&go), Rc::clone(&read));
+        let (app_go, app_read) = (Rc::clone(&go), Rc::clone(&read));
         let app = move |request: Request| {
-            let (go, read) = (Rc::clone(&goes), Rc::clone(&reads));
+            let (go, read) = (Rc::clone(&app_go), Rc::clone(&app_read));
             async move {
                 spawn_local(async move {
                     go.notified().await;
@@ -77,7 +78,7 @@ fn a_task_that_reads_the_body_after_the_response_has_it_sent() {
                 Ok(text("hello"))
             }
         };
-        let mut client = ask(app).await;
+        let mut client = send_head(app).await;
         client.expect(CONTINUE).await;
         client.expect(HELLO_ANSWER).await;
         go.notify_one();
@@ -87,30 +88,30 @@ fn a_task_that_reads_the_body_after_the_response_has_it_sent() {
 }
 
 #[test]
-fn a_task_that_waits_for_the_body_before_the_response_is_woken_by_it() {
+fn a_task_that_polls_the_body_before_the_response_is_woken_by_the_body() {
     run(async {
         let read = Rc::new(Notify::new());
-        let reads = Rc::clone(&read);
+        let app_read = Rc::clone(&read);
         let app = move |request: Request| {
-            let read = Rc::clone(&reads);
+            let read = Rc::clone(&app_read);
             async move {
-                let waits = Rc::new(Notify::new());
-                let waiting = Rc::clone(&waits);
+                let polled = Rc::new(Notify::new());
+                let task_polled = Rc::clone(&polled);
                 spawn_local(async move {
                     let mut body = request.into_body();
                     let frame = poll_fn(|cx| {
-                        waiting.notify_one();
+                        task_polled.notify_one();
                         Pin::new(&mut body).poll_frame(cx)
                     });
                     let frame = frame.await.expect("not the end").expect("no error");
                     assert_eq!(frame.into_data().expect("data"), "abcd");
                     read.notify_one();
                 });
-                waits.notified().await;
+                polled.notified().await;
                 Ok(text("hello"))
             }
         };
-        let mut client = ask(app).await;
+        let mut client = send_head(app).await;
         client.expect(CONTINUE).await;
         client.expect(HELLO_ANSWER).await;
         client.send("abcd").await;
@@ -119,7 +120,7 @@ fn a_task_that_waits_for_the_body_before_the_response_is_woken_by_it() {
 }
 
 #[test]
-fn a_handler_that_polls_the_body_and_does_not_wait_has_it_sent() {
+fn the_client_sends_a_body_that_the_handler_polls_once() {
     run(async {
         let app = async |mut request: Request| {
             let mut now = Context::from_waker(Waker::noop());
@@ -127,7 +128,7 @@ fn a_handler_that_polls_the_body_and_does_not_wait_has_it_sent() {
             assert!(polled.is_pending());
             echo_as_it_comes(request).await
         };
-        let mut client = ask(app).await;
+        let mut client = send_head(app).await;
         client.expect(CONTINUE).await;
         client.expect(FOUR_BYTES).await;
         client.send("abcd").await;
@@ -136,22 +137,22 @@ fn a_handler_that_polls_the_body_and_does_not_wait_has_it_sent() {
 }
 
 #[test]
-fn a_handler_that_drops_the_body_refuses_it() {
+fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
     run(async {
-        let mut client = ask(hello).await;
+        let mut client = send_head(hello).await;
         client.expect(HELLO_ANSWER).await;
     });
 }
 
-/// Its body neither ends nor says anything.
+/// The response's body never returns a piece.
 #[test]
-fn a_silent_response_does_not_delay_its_head() {
+fn a_pending_body_does_not_delay_the_head_of_its_response() {
     run(async {
         let app = async |_request: Request| {
             let body = pieces::Pieces::new(None, &["", "never"]);
             Ok(Response::new(body.boxed_unsync()))
         };
-        let mut client = ask(app).await;
+        let mut client = send_head(app).await;
         client
             .expect("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
             .await;

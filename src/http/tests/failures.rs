@@ -1,4 +1,4 @@
-//! Handlers that fail, bodies that fail, clients that leave: each hurts its own request only.
+//! Handlers and bodies that fail: a failure affects its own request only.
 
 use http::HeaderValue;
 use http_body::Frame;
@@ -8,8 +8,8 @@ use super::*;
 
 const FAILED: &str = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
 
-/// As [`hello`], but what `/fail` and `/panic` ask for happens.
-async fn unsteady(request: Request) -> Answer {
+/// As [`hello`], but fails for `/fail` and panics for `/panic`.
+async fn unsteady(request: Request) -> HandlerResult {
     match request.uri().path() {
         "/fail" => Err("on request".into()),
         "/panic" => panic!("on request"),
@@ -18,7 +18,7 @@ async fn unsteady(request: Request) -> Answer {
 }
 
 #[test]
-fn a_handler_that_fails_or_panics_costs_its_request_a_500() {
+fn a_request_whose_handler_fails_or_panics_gets_a_500() {
     run(async {
         let host = Host::start(options(), unsteady).await;
         let mut client = host.connect().await;
@@ -37,7 +37,7 @@ fn a_handler_that_fails_or_panics_costs_its_request_a_500() {
 }
 
 #[test]
-fn a_service_that_panics_when_called_is_no_worse() {
+fn a_request_whose_service_panics_when_called_gets_a_500() {
     run(async {
         let app = |request: Request| {
             assert_ne!(request.uri().path(), "/panic");
@@ -56,35 +56,35 @@ fn a_service_that_panics_when_called_is_no_worse() {
 }
 
 #[test]
-fn a_panic_that_leaves_the_body_unread_closes() {
+fn a_panic_with_an_unread_body_ends_the_connection() {
     run(async {
         let host = Host::start(options(), unsteady).await;
         let mut client = host.connect().await;
         client
             .send("POST /panic HTTP/1.1\r\nhost: test\r\ncontent-length: 5\r\n\r\n")
             .await;
-        let answer = "HTTP/1.1 500 Internal Server Error\r\n\
+        let response = "HTTP/1.1 500 Internal Server Error\r\n\
                       connection: close\r\ncontent-length: 0\r\n\r\n";
-        client.expect(answer).await;
+        client.expect(response).await;
         client.expect_end().await;
     });
 }
 
 #[test]
-fn chunks_that_are_none_are_400() {
+fn a_body_with_invalid_chunks_gets_a_400() {
     run(async {
         let host = Host::start(options(), echo).await;
         let mut client = host.connect().await;
         let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
         client.send(format!("{head}not hexadecimal\r\n")).await;
-        let answer = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-        client.expect(answer).await;
+        let response = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        client.expect(response).await;
         client.expect_end().await;
     });
 }
 
-/// A body of one chunk and then what `/error` or `/panic` asks for.
-async fn half_a_body(request: Request) -> Answer {
+/// Responds with a body of one chunk and then an error (`/error`) or a panic (`/panic`).
+async fn half_a_body(request: Request) -> HandlerResult {
     let panics = match request.uri().path() {
         "/error" => false,
         "/panic" => true,
@@ -104,38 +104,38 @@ async fn half_a_body(request: Request) -> Answer {
     ))
 }
 
-/// What does not end well.
-struct Cursed(&'static [u8]);
+/// Bytes whose drop panics.
+struct PanicOnDrop(&'static [u8]);
 
-impl AsRef<[u8]> for Cursed {
+impl AsRef<[u8]> for PanicOnDrop {
     fn as_ref(&self) -> &[u8] {
         self.0
     }
 }
 
-impl Drop for Cursed {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         panic!("on request");
     }
 }
 
 #[test]
-fn a_body_that_panics_when_it_is_dropped_ends_the_connection_behind_its_answer() {
+fn a_body_whose_drop_panics_ends_the_connection_after_its_response() {
     run(async {
-        let cursed = async |request: Request| {
-            if request.uri().path() != "/cursed" {
+        let app = async |request: Request| {
+            if request.uri().path() != "/panic" {
                 return hello(request).await;
             }
-            let held = Cursed(b"");
+            let held = PanicOnDrop(b"");
             let body = Full::from("whole").map_err(move |never| {
                 let _held = &held;
                 match never {}
             });
             Ok(Response::new(body.boxed_unsync()))
         };
-        let host = Host::start(options(), cursed).await;
+        let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
-        let fatal = b"GET /cursed HTTP/1.1\r\nhost: test\r\n\r\n";
+        let fatal = b"GET /panic HTTP/1.1\r\nhost: test\r\n\r\n";
         client.send([HELLO, fatal, HELLO].concat()).await;
         let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole";
         client.expect(&[HELLO_ANSWER, whole].concat()).await;
@@ -148,16 +148,16 @@ fn a_body_that_panics_when_it_is_dropped_ends_the_connection_behind_its_answer()
 }
 
 #[test]
-fn no_answer_follows_one_that_was_begun() {
+fn no_second_response_follows_one_that_was_begun() {
     run(async {
-        let cursed = async |_| {
-            let value = Bytes::from_owner(Cursed(b"value"));
+        let app = async |_| {
+            let value = Bytes::from_owner(PanicOnDrop(b"value"));
             let mut response = text("body");
             let value = HeaderValue::from_maybe_shared(value).expect("a value");
-            response.headers_mut().insert("x-cursed", value);
+            response.headers_mut().insert("x-panic", value);
             Ok(response)
         };
-        let host = Host::start(options(), cursed).await;
+        let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\nhost: test\r\n\r\n").await;
         assert_eq!(client.rest().await, "");
@@ -177,7 +177,7 @@ impl<I: Iterator + Unpin> futures_core::Stream for Iterated<I> {
 }
 
 #[test]
-fn a_response_whose_body_fails_midway_is_not_ended_cleanly() {
+fn a_response_whose_body_fails_has_no_last_chunk() {
     run(async {
         let host = Host::start(options(), half_a_body).await;
         for path in ["/error", "/panic"] {
@@ -185,8 +185,8 @@ fn a_response_whose_body_fails_midway_is_not_ended_cleanly() {
             client
                 .send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"))
                 .await;
-            let answer = client.rest().await;
-            assert!(!answer.contains("0\r\n\r\n"), "no last chunk: {answer}");
+            let response = client.rest().await;
+            assert!(!response.contains("0\r\n\r\n"), "no last chunk: {response}");
         }
         host.emptied().await;
         let counts = host.server.counts();

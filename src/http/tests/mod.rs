@@ -1,7 +1,7 @@
-//! Raw bytes in, raw bytes out, over loopback TCP.
+//! Tests with raw bytes over loopback TCP.
 //!
-//! Responses carry no `Date` here, so each is known to the byte. Tests wait for bytes, for the end
-//! of file, or for the server to be empty; a ceiling ends those that wait in vain.
+//! Responses have no `Date` here, so that their bytes are constant. Tests wait for bytes, for the
+//! end of file, or until the server has no connection. A timeout ends a test that waits too long.
 
 mod counting;
 mod deadlines;
@@ -54,17 +54,17 @@ use super::{
 use crate::address::{Address, Peer};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Answer = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
+type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: test\r\n\r\n";
 const HELLO_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 const HELLO_LAST_ANSWER: &str =
     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
 
-/// So long that an answer is sent at once and not held back for the next one.
+/// Length of a body that is sent at once and not gathered with the next response.
 const LONG: usize = 20_000;
 
-/// A request whose body, which is in two chunks, looks like another one.
+/// A request whose body has two chunks. The second chunk looks like another request.
 fn request_within_a_body() -> Vec<u8> {
     let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
     let end = "0\r\n\r\n";
@@ -83,7 +83,7 @@ fn long_answer() -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-length: {LONG}\r\n\r\n{body}")
 }
 
-/// A timeout that is to pass.
+/// A timeout that a test lets pass.
 const SHORT: Duration = Duration::from_millis(30);
 
 /// Runs a test on the kind of runtime that workers have.
@@ -95,7 +95,7 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async {
         timeout(Duration::from_secs(10), test)
             .await
-            .expect("what the test waits for, comes");
+            .expect("the test ends in time");
     });
 }
 
@@ -103,7 +103,7 @@ fn options() -> Http {
     Http::new().date_header(DateHeader::Omitted)
 }
 
-/// A server with an acceptor, a clock, and an eye on its sends.
+/// A server with an accept loop and a clock. It counts its sends.
 struct Host {
     server: Server,
     address: SocketAddr,
@@ -116,7 +116,7 @@ struct Host {
 impl Host {
     async fn start<F>(http: Http, app: impl Fn(Request) -> F + Clone + 'static) -> Self
     where
-        F: Future<Output = Answer> + 'static,
+        F: Future<Output = HandlerResult> + 'static,
     {
         Self::start_service(http, service_fn(app)).await
     }
@@ -130,14 +130,14 @@ impl Host {
         Self::start_agreed(Version::Http1, http, service).await
     }
 
-    /// What is spoken was agreed on before the first byte.
+    /// Starts a host whose connections use this version, as if ALPN had chosen it.
     async fn start_agreed<S>(version: Version, http: Http, service: S) -> Self
     where
         S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        Self::start_front(version, http, |server| server.endpoint(service)).await
+        Self::start_endpoint(version, http, |server| server.endpoint(service)).await
     }
 
     async fn start_with_heir<H, S>(http: Http, heir: &Rc<H>, service: S) -> Self
@@ -148,14 +148,14 @@ impl Host {
         S::Error: Into<BoxError>,
     {
         let heir = Rc::clone(heir);
-        let front = |server: &Server| server.endpoint(service).with_handover_target(heir);
-        Self::start_front(Version::Http1, http, front).await
+        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(heir);
+        Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 
-    async fn start_front(
+    async fn start_endpoint(
         version: Version,
         http: Http,
-        front: impl FnOnce(&Server) -> Endpoint<Counted>,
+        endpoint: impl FnOnce(&Server) -> Endpoint<Counted>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let host = Self {
@@ -167,7 +167,7 @@ impl Host {
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
-        let front = front(&host.server);
+        let endpoint = endpoint(&host.server);
         let sends = Arc::clone(&host.sends);
         let looks = Arc::clone(&host.looks);
         let last_moment = Arc::clone(&host.last_moment);
@@ -182,8 +182,8 @@ impl Host {
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
                 };
-                let life = front.serve(stream);
-                connections.borrow_mut().push(spawn_local(life));
+                let serving = endpoint.serve(stream);
+                connections.borrow_mut().push(spawn_local(serving));
             }
         });
         host
@@ -197,7 +197,7 @@ impl Host {
         Client { stream }
     }
 
-    /// The server has looked whether a client is still there.
+    /// Waits until the server has checked whether a client is still connected.
     async fn looked(&self) {
         let before = self.looks.load(Relaxed);
         while self.looks.load(Relaxed) == before {
@@ -205,7 +205,7 @@ impl Host {
         }
     }
 
-    /// The server is empty, and no connection's task has panicked.
+    /// Waits until the server has no connection. No connection's task has panicked.
     async fn emptied(&self) {
         self.server.drained().await;
         assert_eq!(self.server.connections(), 0);
@@ -227,11 +227,11 @@ impl Client {
             .expect("the server is there");
     }
 
-    /// The next bytes are these.
-    async fn expect(&mut self, answer: &str) {
-        let mut bytes = vec![0; answer.len()];
+    /// Reads the next bytes, which must be these.
+    async fn expect(&mut self, response: &str) {
+        let mut bytes = vec![0; response.len()];
         let mut count = 0;
-        while count < bytes.len() && bytes[..count] == answer.as_bytes()[..count] {
+        while count < bytes.len() && bytes[..count] == response.as_bytes()[..count] {
             match self
                 .stream
                 .read(&mut bytes[count..])
@@ -242,10 +242,10 @@ impl Client {
                 more => count += more,
             }
         }
-        assert_eq!(String::from_utf8_lossy(&bytes[..count]), answer);
+        assert_eq!(String::from_utf8_lossy(&bytes[..count]), response);
     }
 
-    /// The connection ends here, cleanly.
+    /// Reads the end of the connection, which must be no reset and have no bytes before it.
     async fn expect_end(&mut self) {
         let mut rest = Vec::new();
         self.stream
@@ -255,28 +255,27 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&rest), "");
     }
 
-    /// What comes until the connection ends, be it by a reset.
+    /// Reads the bytes until the connection ends. A reset is an end too.
     async fn rest(&mut self) -> String {
         let mut rest = Vec::new();
-        // A reset is an end too, where this is called.
         let _ = self.stream.read_to_end(&mut rest).await;
         String::from_utf8(rest).expect("text")
     }
 }
 
-/// Answers every request alike.
-async fn hello(_request: Request) -> Answer {
+/// Responds with `hello` to every request.
+async fn hello(_request: Request) -> HandlerResult {
     Ok(text("hello"))
 }
 
-/// Answers with the request's body.
-async fn echo(request: Request) -> Answer {
+/// Responds with the request's body.
+async fn echo(request: Request) -> HandlerResult {
     let body = request.into_body().collect().await?.to_bytes();
     Ok(Response::new(Full::new(body).map_err(never).boxed_unsync()))
 }
 
-/// Answers with the request's body, piece by piece.
-async fn echo_as_it_comes(request: Request) -> Answer {
+/// Responds with the request's body, piece by piece.
+async fn echo_as_it_comes(request: Request) -> HandlerResult {
     Ok(Response::new(
         request.into_body().map_err(BoxError::from).boxed_unsync(),
     ))
@@ -290,7 +289,7 @@ fn never(error: Infallible) -> BoxError {
     match error {}
 }
 
-/// Counts what is sent, in system calls, and how often it was asked whether the client has left.
+/// A socket that counts the system calls that send, and the checks whether the client is connected.
 struct Counted {
     stream: TcpStream,
     version: Version,
@@ -303,18 +302,18 @@ struct Counted {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Past {
     None,
-    /// Another server had it, and it was idle.
+    /// Another server has handed the connection over. It was idle.
     Elsewhere,
 }
 
-/// Client's ends that send a request in the moment in which the first connection is closed.
+/// Clients that send a request at the moment when the first connection is closed.
 type LastMoment = Arc<Mutex<Vec<std::net::TcpStream>>>;
 
 impl Socket for Counted {
     fn info(&self) -> ConnectionInfo {
         let ends = (self.stream.peer_addr(), self.stream.local_addr());
         let (Ok(peer), Ok(local)) = ends else {
-            // It was reset at once.
+            // The client has already reset the connection.
             return ConnectionInfo::new(Peer::Unix, Address::Unix("/".into()));
         };
         ConnectionInfo::new(Peer::Tcp(peer), Address::Tcp(local))
@@ -331,7 +330,7 @@ impl Socket for Counted {
         self.stream.poll_read_ready(cx).map(drop)
     }
 
-    /// Unless its last moment is of interest: then it is shut down, as TLS is.
+    /// False if a test uses `last_moment`: then `poll_shutdown` is called, as with TLS.
     fn is_bare(&self) -> bool {
         self.last_moment.lock().expect("one thread").is_empty()
     }
@@ -389,7 +388,7 @@ impl AsyncWrite for Counted {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         for mut client in self.last_moment.lock().expect("one thread").drain(..) {
-            client.write_all(HELLO).expect("room for one request");
+            client.write_all(HELLO).expect("the socket accepts it");
         }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }

@@ -1,4 +1,4 @@
-//! A body that comes in pieces.
+//! A body of several pieces.
 
 use std::collections::VecDeque;
 use std::task::ready;
@@ -8,22 +8,23 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// A body of these pieces, which says that it is so long. Before an empty one it waits.
+/// A body of these pieces. At an empty piece it waits for the gate. At the piece `fail` it fails.
 pub(super) struct Pieces {
     left: VecDeque<&'static str>,
-    said: Option<u64>,
+    /// The length that `size_hint` returns. It may be wrong.
+    length: Option<u64>,
     gate: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Pieces {
-    pub(super) fn new(said: Option<u64>, pieces: &[&'static str]) -> Self {
-        Self::gated(said, pieces, Arc::default())
+    pub(super) fn new(length: Option<u64>, pieces: &[&'static str]) -> Self {
+        Self::gated(length, pieces, Arc::default())
     }
 
-    pub(super) fn gated(said: Option<u64>, pieces: &[&'static str], gate: Arc<Notify>) -> Self {
+    pub(super) fn gated(length: Option<u64>, pieces: &[&'static str], gate: Arc<Notify>) -> Self {
         Self {
             left: pieces.iter().copied().collect(),
-            said,
+            length,
             gate: Box::pin(async move { gate.notified().await }),
         }
     }
@@ -52,6 +53,6 @@ impl http_body::Body for Pieces {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.said.map_or_else(SizeHint::new, SizeHint::with_exact)
+        self.length.map_or_else(SizeHint::new, SizeHint::with_exact)
     }
 }

@@ -1,4 +1,4 @@
-//! Requests sent without waiting for answers: gathered into few sends, and never kept back.
+//! Pipelined requests: their responses are gathered into few sends, and never delayed.
 
 use tokio::sync::Notify;
 
@@ -6,7 +6,7 @@ use super::pieces::Pieces;
 use super::*;
 
 #[test]
-fn sixteen_requests_in_one_write_are_answered_in_one_send() {
+fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -18,7 +18,7 @@ fn sixteen_requests_in_one_write_are_answered_in_one_send() {
 }
 
 #[test]
-fn more_than_is_gathered_at_once() {
+fn a_long_pipeline_gets_all_responses() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -28,19 +28,19 @@ fn more_than_is_gathered_at_once() {
 }
 
 #[test]
-fn bodies_in_a_pipeline() {
+fn pipelined_requests_with_bodies_get_all_responses() {
     run(async {
         let host = Host::start(options(), echo).await;
         let mut client = host.connect().await;
         let post = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc";
         client.send(post.repeat(5)).await;
-        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
-        client.expect(&answer.repeat(5)).await;
+        let response = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
+        client.expect(&response.repeat(5)).await;
     });
 }
 
 #[test]
-fn an_answer_does_not_wait_for_the_rest_of_the_next_request() {
+fn a_response_does_not_wait_for_the_rest_of_the_next_request() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -53,7 +53,7 @@ fn an_answer_does_not_wait_for_the_rest_of_the_next_request() {
 }
 
 #[test]
-fn an_answer_does_not_wait_behind_a_stray_line_break() {
+fn a_line_break_after_a_request_does_not_delay_the_response() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -65,7 +65,7 @@ fn an_answer_does_not_wait_behind_a_stray_line_break() {
 }
 
 #[test]
-fn an_answer_does_not_wait_for_the_next_handler() {
+fn a_response_does_not_wait_for_the_next_handler() {
     run(async {
         let go = Rc::new(Notify::new());
         let gate = Rc::clone(&go);
@@ -89,7 +89,7 @@ fn an_answer_does_not_wait_for_the_next_handler() {
 }
 
 #[test]
-fn half_an_answer_does_not_wait_for_the_other_half() {
+fn a_part_of_a_streamed_response_does_not_wait_for_the_rest() {
     run(async {
         let gate = Arc::new(Notify::new());
         let go = Arc::clone(&gate);
@@ -109,7 +109,7 @@ fn half_an_answer_does_not_wait_for_the_other_half() {
 }
 
 #[test]
-fn a_close_in_the_middle_loses_no_answer() {
+fn responses_before_a_connection_close_are_sent() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -123,7 +123,7 @@ fn a_close_in_the_middle_loses_no_answer() {
 }
 
 #[test]
-fn bytes_that_are_no_request_lose_no_answer() {
+fn responses_before_invalid_bytes_are_sent() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -136,7 +136,7 @@ fn bytes_that_are_no_request_lose_no_answer() {
 }
 
 #[test]
-fn http_2_is_hung_up_on_and_loses_no_answer() {
+fn responses_before_an_http2_preface_are_sent() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;

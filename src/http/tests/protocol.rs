@@ -1,4 +1,4 @@
-//! HTTP/1 as it should be: hyper's work, seen through our stream, service and bodies.
+//! HTTP/1 requests and responses: hyper's protocol with the server's stream, service and bodies.
 
 use std::future::poll_fn;
 
@@ -20,14 +20,14 @@ fn a_connection_is_kept_alive() {
         }
         assert_eq!(host.server.connections(), 1);
         assert_eq!(host.server.counts().requests, 3);
-        assert_eq!(host.sends.load(Relaxed), 3, "one send per answer");
+        assert_eq!(host.sends.load(Relaxed), 3, "one send per response");
         drop(client);
         host.emptied().await;
     });
 }
 
 #[test]
-fn the_client_may_ask_to_close() {
+fn a_request_with_connection_close_ends_the_connection() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -63,7 +63,7 @@ fn a_request_may_come_in_any_two_pieces() {
         let mut client = host.connect().await;
         for split in 1..request.len() {
             client.send(&request[..split]).await;
-            // Lets the server see the first piece by itself.
+            // Lets the server read the first piece alone.
             yield_now().await;
             yield_now().await;
             client.send(&request[split..]).await;
@@ -75,7 +75,7 @@ fn a_request_may_come_in_any_two_pieces() {
 }
 
 #[test]
-fn http_1_0_ends_with_the_answer_unless_asked_to_stay() {
+fn an_http_1_0_connection_ends_after_the_response_without_keep_alive() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -90,16 +90,16 @@ fn http_1_0_ends_with_the_answer_unless_asked_to_stay() {
             client
                 .send("GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
                 .await;
-            let answer = "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n\
+            let response = "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\n\
                           content-length: 5\r\n\r\nhello";
-            client.expect(answer).await;
+            client.expect(response).await;
         }
     });
 }
 
-/// They look for a `keep-alive`, and not for a `close` beside it.
+/// Old clients look for `keep-alive`, and not for a `close` beside it.
 #[test]
-fn http_1_0_hears_of_the_end_and_of_nothing_else() {
+fn a_last_response_in_http_1_0_has_no_keep_alive() {
     run(async {
         let closing = async |_| {
             let mut response = text("bye");
@@ -108,7 +108,7 @@ fn http_1_0_hears_of_the_end_and_of_nothing_else() {
             Ok(response)
         };
         let host = Host::start(options(), closing).await;
-        for (fields, answer) in [
+        for (fields, response) in [
             (
                 "",
                 "200 OK\r\nconnection: x, Close\r\ncontent-length: 3\r\n\r\nbye",
@@ -121,14 +121,14 @@ fn http_1_0_hears_of_the_end_and_of_nothing_else() {
             let mut client = host.connect().await;
             let request = format!("GET / HTTP/1.0\r\nconnection: keep-alive\r\n{fields}\r\n");
             client.send(&request).await;
-            client.expect(&format!("HTTP/1.0 {answer}")).await;
+            client.expect(&format!("HTTP/1.0 {response}")).await;
             client.expect_end().await;
         }
     });
 }
 
 #[test]
-fn head_has_the_length_and_not_the_body() {
+fn the_response_to_head_has_a_length_and_no_body() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -142,7 +142,7 @@ fn head_has_the_length_and_not_the_body() {
 }
 
 #[test]
-fn a_chunked_body_is_echoed_while_it_comes() {
+fn a_chunked_body_is_streamed_back_while_it_comes() {
     run(async {
         let host = Host::start(options(), echo_as_it_comes).await;
         let mut client = host.connect().await;
@@ -162,24 +162,27 @@ fn a_chunked_body_is_echoed_while_it_comes() {
 }
 
 #[test]
-fn the_handler_knows_the_connection() {
+fn the_body_has_the_addresses_of_the_connection() {
     run(async {
         let app = async |request: Request| Ok(text(format!("{:?}", request.body().connection())));
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.0\r\n\r\n").await;
-        let answer = client.rest().await;
+        let response = client.rest().await;
         let peer = client.stream.local_addr().expect("an address");
-        assert!(answer.contains(&format!("peer: Tcp({peer})")), "{answer}");
         assert!(
-            answer.contains(&format!("local: Tcp({})", host.address)),
-            "{answer}"
+            response.contains(&format!("peer: Tcp({peer})")),
+            "{response}"
+        );
+        assert!(
+            response.contains(&format!("local: Tcp({})", host.address)),
+            "{response}"
         );
     });
 }
 
 #[test]
-fn the_server_header_is_added_unless_it_is_there() {
+fn the_server_header_is_added_unless_the_handler_sets_it() {
     run(async {
         let app = async |request: Request| {
             let mut response = text("");
@@ -207,8 +210,8 @@ pub(super) const UPGRADE: &str =
 pub(super) const UPGRADED: &str =
     "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
 
-/// Switches to a protocol in which the server says everything back.
-pub(super) async fn upgrade_to_echo(mut request: Request) -> Answer {
+/// Switches to a protocol in which the server sends all bytes back.
+pub(super) async fn upgrade_to_echo(mut request: Request) -> HandlerResult {
     let upgrade = hyper::upgrade::on(&mut request);
     spawn_local(async move {
         let mut stream = upgrade.await.expect("the response switches protocols");
@@ -229,8 +232,8 @@ pub(super) async fn upgrade_to_echo(mut request: Request) -> Answer {
     switching()
 }
 
-/// The answer that grants [`UPGRADE`].
-pub(super) fn switching() -> Answer {
+/// The response that accepts [`UPGRADE`].
+pub(super) fn switching() -> HandlerResult {
     let mut response = text("");
     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
     response
@@ -241,7 +244,7 @@ pub(super) fn switching() -> Answer {
 }
 
 #[test]
-fn an_upgraded_connection_is_the_handlers() {
+fn the_handler_reads_and_writes_an_upgraded_connection() {
     run(async {
         let host = Host::start(options(), upgrade_to_echo).await;
         let mut client = host.connect().await;
@@ -260,11 +263,11 @@ fn an_upgraded_connection_is_the_handlers() {
 }
 
 #[test]
-fn an_upgrade_that_is_not_granted_costs_no_answer() {
+fn responses_after_a_refused_upgrade_are_sent() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
-        // The last answer comes long after the offer, which hyper remembers.
+        // hyper remembers the request to upgrade until the last response.
         let last = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
         client.send(format!("{UPGRADE}{last}")).await;
         client.expect(HELLO_ANSWER).await;

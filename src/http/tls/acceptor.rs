@@ -1,4 +1,4 @@
-//! TLS on accepted sockets: the certificate and its key as rustls takes them.
+//! TLS on accepted sockets: makes the configuration of rustls from the user's options.
 
 use std::sync::Arc;
 
@@ -19,19 +19,19 @@ use crate::keyring::Keyring;
 use crate::stats::WorkerStats;
 
 impl Tls {
-    /// Reads and tries everything, and logs what is doubtful. What was read is written down for
-    /// [`use_files`](Self::use_files).
+    /// Reads and checks all files, and logs warnings. Returns the contents of the files, encoded
+    /// for [`use_files`](Self::use_files).
     pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
         let read = self.read().map_err(Error::Config)?;
         let identity = Identity::read(&read).map_err(Error::Config)?;
-        for doubt in identity.doubts() {
-            tracing::warn!("{doubt}");
+        for warning in identity.warnings() {
+            tracing::warn!("{warning}");
         }
         Ok(codec::to_bytes(&read.files()))
     }
 
-    /// Reads everything, to serve `http` with. `keys` tells the keys of tickets as of now, and
-    /// `stats` is where handshakes are counted.
+    /// Reads all files and makes the acceptor. `http` decides which protocols the server offers,
+    /// `keys` returns the current keys of tickets, and handshakes are counted in `stats`.
     pub(crate) fn acceptor(
         &self,
         http: &Http,
@@ -48,7 +48,7 @@ impl Tls {
             .with_cert_resolver(Arc::new(identity.certified_key));
         config.alpn_protocols = alpn::offered(http);
         config.ticketer = Arc::new(tickets);
-        // A session that one worker remembers is of no use on the others.
+        // The other workers could not use a session that one worker stores.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Acceptor {
             config: Arc::new(config),
@@ -57,7 +57,7 @@ impl Tls {
     }
 }
 
-/// Makes streams private.
+/// Wraps accepted streams in TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Acceptor {
     config: Arc<ServerConfig>,
@@ -65,7 +65,7 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// The stream within this one; the handshake is still to be done.
+    /// The TLS stream on `io`. [`Secure`] does the handshake later.
     pub(crate) fn accept<I: Socket>(&self, io: I) -> Secure<I> {
         Secure::new(io, Arc::clone(&self.config), self.stats.clone())
     }

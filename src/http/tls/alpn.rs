@@ -1,12 +1,12 @@
-//! Which protocol is spoken within TLS (RFC 7301).
+//! The choice of the protocol within TLS, by ALPN (RFC 7301).
 
 use rustls::ServerConnection;
 
 use crate::http::conn::socket::Version;
 use crate::http::options::Http;
 
-/// What is spoken inside, best first (RFC 7301). A client that offers none of it is refused; one
-/// that offers nothing speaks HTTP/1.
+/// The protocols within TLS, best first. A client that offers only other protocols is refused. A
+/// client without ALPN uses HTTP/1.
 const PROTOCOLS: &[(&[u8], Version)] = &[
     (b"h2", Version::Http2),
     (b"http/1.1", Version::Http1),
@@ -22,9 +22,9 @@ pub(crate) fn offered(http: &Http) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What was agreed on.
+/// The protocol that client and server have agreed on.
 pub(crate) fn version(session: &ServerConnection) -> Version {
     let agreed = session.alpn_protocol().unwrap_or_default();
-    let known = PROTOCOLS.iter().find(|(name, _)| *name == agreed);
-    known.map_or(Version::Http1, |(_, version)| *version)
+    let protocol = PROTOCOLS.iter().find(|(name, _)| *name == agreed);
+    protocol.map_or(Version::Http1, |(_, version)| *version)
 }

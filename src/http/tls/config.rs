@@ -1,4 +1,4 @@
-//! What the user says about TLS.
+//! The user's options for TLS.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,25 +7,26 @@ use crate::codec;
 use crate::http::tls::pem::{Kind, Source};
 use crate::named::named;
 
-/// Below a second a client's clock is too coarse; beyond a week tickets are not allowed to live
-/// (RFC 8446 4.6.1).
+/// The shortest and the longest lifetime of tickets. A client's clock may have no more than a
+/// resolution of one second. RFC 8446 4.6.1 allows at most one week.
 const TICKET_LIFETIMES: (Duration, Duration) =
     (Duration::from_secs(1), Duration::from_hours(7 * 24));
 
-/// HTTPS: the certificate, its key, and whom to believe.
+/// HTTPS: the certificate, its key, and the CAs of client certificates.
 ///
-/// TLS 1.2 and 1.3, by rustls. A certificate and its key are needed, each from a file or from
-/// memory, as PEM; all else has a default. With it every address of the server speaks TLS, Unix
-/// ones too.
+/// TLS 1.2 and 1.3, by rustls. A certificate and its key are required, each from a file or from
+/// memory, as PEM. All other options have a default. With TLS all addresses of the server use TLS,
+/// also Unix sockets.
 ///
-/// Files are read by the master, at the start and for each reload (`HUP`): renew a certificate in
-/// place, then reload. If they are bad the server does not start, or the reload is abandoned and no
-/// worker is touched; the reason names the file. Workers, also those that replace a crashed one,
-/// get what was read then: the [user](crate::Prefork::user) that they run as need not be able to
-/// read the key, and files that are just being replaced do no harm.
+/// The master reads the files at the start and for each reload (`HUP`): to renew a certificate,
+/// replace its file, then reload. If a file is invalid, the server does not start, or the reload is
+/// abandoned and all workers stay. The error names the file. A worker gets the contents that the
+/// master has read last, also if it replaces a crashed worker. So the
+/// [user](crate::Prefork::user) that workers run as need not be able to read the key, and a file
+/// that is being replaced does no harm.
 ///
-/// A client resumes its session on any worker, before and after a reload or an upgrade: the keys
-/// of session tickets are the master's, which replaces them as time goes by.
+/// A client can resume its session on any worker, before and after a reload or an upgrade. The
+/// master makes the keys of session tickets, and replaces them from time to time.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -54,21 +55,22 @@ pub struct Tls {
     pub(crate) ticket_lifetime: Duration,
 }
 
-/// Whether a client has to show a certificate. One that it shows must be signed by a CA that was
-/// given, in either case.
+/// Whether a client must have a certificate. In both cases a certificate that a client sends must
+/// be signed by one of the client CAs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientAuth {
-    /// It is asked for one, and served without; handlers see which by [`TlsInfo`].
+    /// The server requests a certificate, and also serves a client without one. Handlers find the
+    /// certificate in [`TlsInfo`](crate::TlsInfo).
     Optional,
-    /// Without one the handshake fails.
+    /// The handshake fails if the client has no certificate.
     Required,
 }
 
 named!(ClientAuth { "optional" = Optional, "required" = Required });
 
 impl Tls {
-    /// With nothing but the defaults.
+    /// All options have their defaults.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,8 +82,8 @@ impl Tls {
         }
     }
 
-    /// The certificate: a PEM file with the server's own first, then those that lead from it to a
-    /// CA that clients know, as CAs give it out (`fullchain.pem`).
+    /// The certificate: a PEM file with the server's own certificate first, then those of the chain
+    /// to a CA that clients trust, as CAs deliver it (`fullchain.pem`).
     ///
     /// Default: none.
     #[must_use]
@@ -90,7 +92,7 @@ impl Tls {
         self
     }
 
-    /// As [`certificate_file`](Self::certificate_file), from memory.
+    /// The certificate from memory, as [`certificate_file`](Self::certificate_file).
     ///
     /// Default: none.
     #[must_use]
@@ -100,7 +102,7 @@ impl Tls {
     }
 
     /// The certificate's private key: a PEM file with an RSA, ECDSA (P-256, P-384) or Ed25519 key,
-    /// not encrypted. Others should not be able to read it; a warning says so.
+    /// not encrypted. The log has a warning if every user can read or write the file.
     ///
     /// Default: none.
     #[must_use]
@@ -109,7 +111,7 @@ impl Tls {
         self
     }
 
-    /// As [`key_file`](Self::key_file), from memory.
+    /// The private key from memory, as [`key_file`](Self::key_file).
     ///
     /// Default: none.
     #[must_use]
@@ -118,38 +120,37 @@ impl Tls {
         self
     }
 
-    /// Asks clients for a certificate that is signed by one of the CAs in this PEM file; see
+    /// Requests a client certificate that is signed by one of the CAs in this PEM file. See
     /// [`client_auth`](Self::client_auth).
     ///
-    /// Default: clients are not asked.
+    /// Default: none, and the server requests no certificate.
     #[must_use]
     pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(Source::File(path.into()));
         self
     }
 
-    /// As [`client_ca_file`](Self::client_ca_file), from memory.
+    /// The client CAs from memory, as [`client_ca_file`](Self::client_ca_file).
     ///
-    /// Default: clients are not asked.
+    /// Default: none, and the server requests no certificate.
     #[must_use]
     pub fn client_ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.client_ca = Some(Source::memory(pem.as_ref()));
         self
     }
 
-    /// Whether clients must have a certificate, if they are asked for one. Without a client CA it
-    /// cannot work.
-    ///
-    /// Default: [`ClientAuth::Required`].
+    /// Whether clients must have a certificate. An error without a client CA. Default:
+    /// [`ClientAuth::Required`].
     #[must_use]
     pub fn client_auth(mut self, client_auth: ClientAuth) -> Self {
         self.client_auth = Some(client_auth);
         self
     }
 
-    /// How long a client may resume its session by a ticket (RFC 5077, RFC 8446 2.2). So often the
-    /// key of tickets is replaced; what the one before has sealed is taken for as long again. From
-    /// 1 s to 7 days, which is the most that TLS 1.3 allows; less or more is taken as that.
+    /// How long a client may resume its session by a ticket (RFC 5077, RFC 8446 2.2). The master
+    /// replaces the key of tickets at this interval, and accepts tickets of the previous key for as
+    /// long again. From 1 s to 7 days, which is the most that TLS 1.3 allows. A value outside is
+    /// set to the nearest limit.
     ///
     /// Default: 12 h.
     #[must_use]
@@ -159,16 +160,16 @@ impl Tls {
         self
     }
 
-    /// How long a key of tickets seals.
+    /// How long a key of tickets encrypts new tickets.
     pub(crate) fn key_lifetime(&self) -> Duration {
         self.ticket_lifetime
     }
 
-    /// Has no file be read that is written down here. The process that has read it may read more
-    /// than this one, and has read it before it was changed.
+    /// Uses these contents, from [`read_files`](Self::read_files) in the master, instead of the
+    /// files. The master may read files that a worker may not, and a file may have changed since.
     pub(crate) fn use_files(&mut self, files: &[u8]) {
         let Ok(files) = codec::from_bytes::<Files>(files) else {
-            // Of an image that writes something else down. The files are still there.
+            // A master of another version has another encoding. Then this process reads the files.
             return;
         };
         let sources = [&mut self.certificate, &mut self.key, &mut self.client_ca];
@@ -181,7 +182,7 @@ impl Tls {
         }
     }
 
-    /// The same, with what is in the files now.
+    /// The same options, with the current contents of the files.
     pub(crate) fn read(&self) -> Result<Self, String> {
         let read = |source: &Option<Source>, kind| {
             let source = source.as_ref().map(|source| source.read(kind));
@@ -212,5 +213,5 @@ impl Default for Tls {
     }
 }
 
-/// What was in files when they were read.
+/// The paths and contents of files that were read.
 type Files = Vec<(PathBuf, Vec<u8>)>;

@@ -1,4 +1,4 @@
-//! Who the server is and whom it believes: what the files hold, tried before it is used.
+//! The server's certificate and key, and the CAs of client certificates, checked before use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::http::tls::pem::{Kind, Pem, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// What clients are held to, as bytes: a ticket is worth something only under the same.
+/// A digest of the client CAs and of [`ClientAuth`]. A ticket is valid only under the same policy.
 pub(crate) type ClientPolicy = [u8; digest::SHA256_OUTPUT_LEN];
 
-/// See the module's head.
+/// The contents of the files that `Tls` names, parsed and checked.
 pub(crate) struct Identity {
     pub(crate) certified_key: SingleCertAndKey,
     pub(crate) client_verifier: Arc<dyn ClientCertVerifier>,
     policy: ClientPolicy,
-    doubts: Vec<String>,
+    warnings: Vec<String>,
 }
 
-/// The cryptography: ring's.
+/// The provider of cryptography: ring.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 impl Identity {
-    /// Reads all that `tls` names. An error is one line that says what to do.
+    /// Reads all files that `tls` names. An error is one line that says how to correct it.
     pub(crate) fn read(tls: &Tls) -> Result<Self, String> {
         let certificate = Pem::read(
             Kind::Certificate,
@@ -49,16 +49,16 @@ impl Identity {
                 .ok_or("TLS without a private key; give one by Tls::key_file or key_pem")?,
         )?;
         let certified_key = certified_key(&certificate, &key)?;
-        let mut doubts: Vec<_> = doubtful_time(&certified_key, &certificate)
+        let mut warnings: Vec<_> = time_warning(&certified_key, &certificate)
             .into_iter()
             .collect();
         if key.is_open_to_others() {
-            doubts.push(format!(
+            warnings.push(format!(
                 "{key} can be read or written by every user; `chmod o= FILE` ends that"
             ));
         }
         let (client_verifier, policy) = match (&tls.client_ca, tls.client_auth) {
-            (Some(source), auth) => believe(source, auth.unwrap_or(ClientAuth::Required))?,
+            (Some(source), auth) => client_verifier(source, auth.unwrap_or(ClientAuth::Required))?,
             (None, None) => (
                 WebPkiClientVerifier::no_client_auth(),
                 ClientPolicy::default(),
@@ -75,13 +75,13 @@ impl Identity {
             certified_key: certified_key.into(),
             client_verifier,
             policy,
-            doubts,
+            warnings,
         })
     }
 
-    /// What would work and is probably not meant.
-    pub(crate) fn doubts(&self) -> &[String] {
-        &self.doubts
+    /// Warnings about settings that work but are probably a mistake. One line each.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     pub(crate) fn client_policy(&self) -> ClientPolicy {
@@ -102,39 +102,41 @@ fn certified_key(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, String> {
         })?;
     let certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {
-        // A kind of key that does not tell.
+        // The public key of a key of this kind is not available.
         Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
         Err(Error::InconsistentKeys(_)) => {
-            let way_out = match belongs_to_another(&certified) {
-                Some(number) => format!("it belongs to the {number}. in it, which has to be first"),
+            let remedy = match matching_certificate(&certified) {
+                Some(number) => {
+                    format!("it belongs to certificate {number} in that file, which must be first")
+                }
                 None => "give the key that this certificate was made with".into(),
             };
             Err(format!(
-                "{key} does not belong to the certificate in {certificate}; {way_out}"
+                "{key} does not belong to the certificate in {certificate}; {remedy}"
             ))
         }
         Err(error) => Err(format!(
-            "{certificate} holds a certificate that cannot be used: {error}"
+            "{certificate} has a certificate that cannot be used: {error}"
         )),
     }
 }
 
-/// Which other of the certificates the key belongs to, counted from 1.
-fn belongs_to_another(certified: &CertifiedKey) -> Option<usize> {
+/// The number of the certificate that the key belongs to, from 1.
+fn matching_certificate(certified: &CertifiedKey) -> Option<usize> {
     let key = certified.key.public_key()?;
-    let its = |certificate: &CertificateDer<'_>| {
+    let matches = |certificate: &CertificateDer<'_>| {
         ParsedCertificate::try_from(certificate)
             .is_ok_and(|certificate| certificate.subject_public_key_info() == key)
     };
-    certified.cert.iter().position(its).map(|at| at + 1)
+    certified.cert.iter().position(matches).map(|at| at + 1)
 }
 
-/// Clients will refuse it; the operator may know, or be about to set the clock right.
-fn doubtful_time(certified: &CertifiedKey, certificate: &Pem) -> Option<String> {
+/// A warning if the certificate has expired or is not valid yet. Clients will refuse it. It is no
+/// error, because the operator may know that, or may be about to correct the clock.
+fn time_warning(certified: &CertifiedKey, certificate: &Pem) -> Option<String> {
     let own = ParsedCertificate::try_from(certified.end_entity_cert().ok()?).ok()?;
     let now = UnixTime::now();
-    // Nobody has signed it that is believed here, which is not the question. The time is looked at
-    // before that.
+    // The verification always fails, because it trusts no CA. It checks the time before that.
     let verdict = verify_server_cert_signed_by_trust_anchor(
         &own,
         &RootCertStore::empty(),
@@ -150,7 +152,7 @@ fn doubtful_time(certified: &CertifiedKey, certificate: &Pem) -> Option<String> 
         Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             let days = days(not_after, now);
             Some(format!(
-                "{certificate} holds a certificate that expired {days} days ago; renew it, then \
+                "{certificate} has a certificate that expired {days} days ago; renew it, then \
                  reload"
             ))
         }
@@ -159,7 +161,7 @@ fn doubtful_time(certified: &CertifiedKey, certificate: &Pem) -> Option<String> 
         })) => {
             let days = days(now, not_before);
             Some(format!(
-                "{certificate} holds a certificate that becomes valid in {days} days; is the clock \
+                "{certificate} has a certificate that becomes valid in {days} days; is the clock \
                  right?"
             ))
         }
@@ -167,8 +169,8 @@ fn doubtful_time(certified: &CertifiedKey, certificate: &Pem) -> Option<String> 
     }
 }
 
-/// Who believes the clients whose certificate one of these CAs has signed.
-fn believe(
+/// The verifier that accepts client certificates signed by one of these CAs, and its policy.
+fn client_verifier(
     source: &Source,
     auth: ClientAuth,
 ) -> Result<(Arc<dyn ClientCertVerifier>, ClientPolicy), String> {
@@ -183,7 +185,7 @@ fn believe(
         let number = at + 1;
         policy.update(digest::digest(&digest::SHA256, &certificate).as_ref());
         roots.add(certificate).map_err(|error| {
-            format!("{pem}: certificate {number} in it cannot be believed: {error}")
+            format!("{pem}: certificate {number} in it cannot be trusted: {error}")
         })?;
     }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
@@ -195,7 +197,7 @@ fn believe(
         .build()
         .map_err(|error| format!("{pem} cannot be used: {error}"))?;
     let policy = policy.finish();
-    let policy = policy.as_ref().try_into().expect("SHA-256 is so long");
+    let policy = policy.as_ref().try_into().expect("the length of SHA-256");
     Ok((verifier, policy))
 }
 

@@ -1,7 +1,8 @@
-//! TLS: what comes before HTTP on a connection that is to be private.
+//! TLS: the handshake before HTTP, and the encrypted stream.
 //!
-//! [`Tls`] is what the user says, [`identity`] what its files hold, [`secure`] the stream that
-//! HTTP sees, [`tickets`] how a session is resumed on another worker than it began on.
+//! [`config`] has the user's options, [`identity`] the contents of the files, [`secure`] the stream
+//! that HTTP reads and writes, and [`tickets`] the session tickets, by which a client resumes a
+//! session on another worker.
 
 pub(crate) mod acceptor;
 pub(crate) mod alpn;

@@ -1,5 +1,5 @@
 //! Certificates and keys as text (RFC 7468), from files or from memory. Every error is one line
-//! that names the file, the trouble and a way out.
+//! that names the file, the problem and a remedy.
 
 #[cfg(test)]
 mod fuzz;
@@ -14,22 +14,23 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The CAs of a whole operating system take a quarter of a megabyte.
+/// The limit for the size of a file, in bytes. The CAs of a whole operating system are a quarter of
+/// a megabyte.
 const SIZE_MAX: u64 = 16 << 20;
 
-/// Others may read or write (inode(7)).
+/// The mode bits by which all users may read or write a file (inode(7)).
 const OTHERS: u32 = 0o006;
 
-/// Where something is to be read.
+/// Where a certificate or a key comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     File(PathBuf),
-    /// A file as it was when it was read.
+    /// The contents of a file when it was read.
     Read(PathBuf, Arc<[u8]>),
     Memory(Arc<[u8]>),
 }
 
-/// What it is to be.
+/// The use of a source, which decides what it must contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Certificate,
@@ -37,7 +38,7 @@ pub(crate) enum Kind {
     ClientCa,
 }
 
-/// Something that was read.
+/// A source that was read.
 pub(crate) struct Pem {
     kind: Kind,
     source: Source,
@@ -48,7 +49,7 @@ impl Source {
         Self::Memory(bytes.into())
     }
 
-    /// The same, with what is in the file now.
+    /// The same source, with the current contents of the file.
     pub(crate) fn read(&self, kind: Kind) -> Result<Self, String> {
         let Self::File(path) = self else {
             return Ok(self.clone());
@@ -56,19 +57,19 @@ impl Source {
         match read(path) {
             Ok(bytes) => Ok(Self::Read(path.clone(), bytes.into())),
             Err(error) => {
-                let way_out = match error.kind() {
+                let remedy = match error.kind() {
                     io::ErrorKind::NotFound => "give the path of a PEM file",
                     io::ErrorKind::PermissionDenied => "let this user read it",
-                    _ => "it has to be a PEM file",
+                    _ => "it must be a PEM file",
                 };
                 let name = Name(kind, self);
-                Err(format!("cannot read {name}: {error}; {way_out}"))
+                Err(format!("cannot read {name}: {error}; {remedy}"))
             }
         }
     }
 }
 
-/// A key may be in it.
+/// Shows the path or the length, not the contents, which may be a key.
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,41 +85,41 @@ impl Pem {
         Ok(Self { kind, source })
     }
 
-    /// All certificates in it, of which there is at least one.
+    /// All certificates. An error if there is none.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let certificates = CertificateDer::pem_slice_iter(self.bytes())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("{self} is no well-formed PEM: {error}"))?;
+            .map_err(|error| format!("{self} is not well-formed PEM: {error}"))?;
         if !certificates.is_empty() {
             return Ok(certificates);
         }
-        Err(match self.holds_key() {
+        Err(match self.has_key() {
             true if self.kind == Kind::Certificate => {
-                format!("{self} holds a key and no certificate; are the two swapped?")
+                format!("{self} has a key and no certificate; are the two swapped?")
             }
             _ => self.lacks("certificate", "-----BEGIN CERTIFICATE-----", "x509"),
         })
     }
 
-    /// The first key in it.
+    /// The first key.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
-        if self.says("BEGIN ENCRYPTED PRIVATE KEY") || self.says("Proc-Type: 4,ENCRYPTED") {
+        if self.has_text("BEGIN ENCRYPTED PRIVATE KEY") || self.has_text("Proc-Type: 4,ENCRYPTED") {
             return Err(format!(
-                "{self} is encrypted, and nobody is there to be asked for its passphrase; \
+                "{self} is encrypted, and the server cannot ask for its passphrase; \
                  `openssl pkey -in FILE -out PLAIN` decrypts it"
             ));
         }
         match PrivateKeyDer::pem_slice_iter(self.bytes()).next() {
             Some(Ok(key)) => Ok(key),
-            Some(Err(error)) => Err(format!("{self} is no well-formed PEM: {error}")),
-            None if self.says("BEGIN CERTIFICATE") => Err(format!(
-                "{self} holds a certificate and no key; are the two swapped?"
+            Some(Err(error)) => Err(format!("{self} is not well-formed PEM: {error}")),
+            None if self.has_text("BEGIN CERTIFICATE") => Err(format!(
+                "{self} has a certificate and no key; are the two swapped?"
             )),
             None => Err(self.lacks("private key", "-----BEGIN PRIVATE KEY-----", "pkey")),
         }
     }
 
-    /// Whether others than its owner and its group may read it, or even write it.
+    /// Whether every user may read or write the file.
     pub(crate) fn is_open_to_others(&self) -> bool {
         let Source::Read(path, _) = &self.source else {
             return false;
@@ -133,25 +134,25 @@ impl Pem {
         }
     }
 
-    fn holds_key(&self) -> bool {
+    fn has_key(&self) -> bool {
         PrivateKeyDer::from_pem_slice(self.bytes()).is_ok()
-            || self.says("BEGIN ENCRYPTED PRIVATE KEY")
+            || self.has_text("BEGIN ENCRYPTED PRIVATE KEY")
     }
 
-    fn says(&self, text: &str) -> bool {
+    fn has_text(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.bytes().windows(text.len()).any(|part| part == text)
     }
 
     fn lacks(&self, what: &str, head: &str, command: &str) -> String {
-        // As DER (X.690), both are a sequence.
+        // In DER (X.690) a certificate and a key are both a sequence, which begins with this byte.
         if self.bytes().first() == Some(&0x30) {
             return format!(
                 "{self} is DER and not PEM; `openssl {command} -inform DER -in FILE -out PEM` \
                  converts it"
             );
         }
-        format!("{self} holds no {what}; it has to have a section `{head}`")
+        format!("{self} has no {what}; it must have a section `{head}`")
     }
 }
 
@@ -161,7 +162,7 @@ impl fmt::Display for Pem {
     }
 }
 
-/// What a source is called in messages.
+/// The name of a source in messages.
 struct Name<'a>(Kind, &'a Source);
 
 impl fmt::Display for Name<'_> {

@@ -16,28 +16,28 @@ use crate::http::info::tls::TlsInfo;
 use crate::http::tls::alpn::version;
 use crate::stats::{Count, WorkerStats};
 
-/// What a client is told that speaks HTTP where TLS is spoken. Once, and in the open.
-const NOT_HERE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
+/// The response to a client that sends HTTP without TLS. Sent without TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\
     content-type: text/plain\r\ncontent-length: 44\r\n\r\n\
     This port speaks TLS. Ask by https:// here.\n";
 
-/// A stream within TLS. On the heap: what TLS has to remember is large, and is moved about.
+/// A stream within TLS. Its state is on the heap, because it is large and the stream is moved.
 pub(crate) struct Secure<I: Socket> {
     state: Box<State<I>>,
     stats: WorkerStats,
 }
 
-/// How far it has come.
+/// The state of a TLS stream.
 enum State<I: Socket> {
-    /// Something may come before the handshake, too.
+    /// The handshake has not begun. A PROXY header may come before it.
     Fresh(I, Arc<ServerConfig>),
     /// The handshake is under way.
     Opening(FallibleAccept<Wire<I>>),
-    /// It is done.
+    /// The handshake is done.
     Open(TlsStream<Wire<I>>),
-    /// It has failed, and the client is told why.
-    Parting(Parting<I>),
-    /// It has failed, and all is said.
+    /// The handshake has failed, and the server sends the reason.
+    Rejecting(Rejecting<I>),
+    /// The handshake has failed, and the stream is closed.
     Failed,
 }
 
@@ -55,7 +55,7 @@ impl<I: Socket> Secure<I> {
             State::Fresh(io, config) => {
                 let wire = Wire {
                     io,
-                    heard: Heard::Nothing,
+                    first_byte: FirstByte::NotReceived,
                     sent: 0,
                     part: 0,
                 };
@@ -79,17 +79,17 @@ impl<I: Socket> Secure<I> {
         }
     }
 
-    /// The handshake has failed. What TLS has to say about it is said.
-    fn part(&self, wire: Wire<I>, why: io::Error) -> State<I> {
-        // A load balancer that looks whether somebody listens has done nothing wrong.
-        if wire.heard != Heard::Nothing {
+    /// The state after a failed handshake. TLS has sent its alert.
+    fn reject(&self, wire: Wire<I>, why: io::Error) -> State<I> {
+        // Not counted without a byte: a load balancer connects to check that the server listens.
+        if wire.first_byte != FirstByte::NotReceived {
             self.stats.add(Count::TlsHandshakeFailures, 1);
         }
-        State::Parting(Parting {
+        State::Rejecting(Rejecting {
             io: wire.io,
-            left: match wire.heard {
-                Heard::Plain => NOT_HERE,
-                Heard::Nothing | Heard::Bytes => b"",
+            left: match wire.first_byte {
+                FirstByte::Http => NOT_TLS,
+                FirstByte::NotReceived | FirstByte::Other => b"",
             },
             why,
         })
@@ -111,13 +111,14 @@ impl<I: Socket> Socket for Secure<I> {
         match &mut *self.state {
             State::Open(stream) => {
                 let (wire, session) = stream.get_mut();
-                // What is decrypted already, the last word included, is not announced again.
+                // The socket does not become readable for bytes that are already decrypted, nor for
+                // a `close_notify` that has been read.
                 if !session.wants_read() {
                     return Poll::Ready(());
                 }
                 wire.io.poll_readable(cx)
             }
-            // An error is for the next read to find.
+            // The next read returns the error.
             _ => Poll::Ready(()),
         }
     }
@@ -125,7 +126,7 @@ impl<I: Socket> Socket for Secure<I> {
     fn closed(&self) -> Closed {
         match &*self.state {
             State::Open(stream) => stream.get_ref().0.io.closed(),
-            State::Fresh(..) | State::Opening(_) | State::Parting(_) => Closed::Nothing,
+            State::Fresh(..) | State::Opening(_) | State::Rejecting(_) => Closed::Nothing,
             State::Failed => Closed::Everything,
         }
     }
@@ -153,16 +154,16 @@ impl<I: Socket> Socket for Secure<I> {
             *self.state = match &mut *self.state {
                 State::Opening(handshake) => match ready!(Pin::new(handshake).poll(cx)) {
                     Ok(mut stream) => {
-                        // It was the handshake's.
+                        // These bytes belonged to the handshake.
                         stream.get_mut().0.part = 0;
                         self.opened(&stream);
                         State::Open(stream)
                     }
-                    Err((error, wire)) => self.part(wire, error),
+                    Err((error, wire)) => self.reject(wire, error),
                 },
                 State::Open(stream) => return Poll::Ready(Ok(version(stream.get_ref().1))),
-                State::Parting(parting) => {
-                    let why = ready!(parting.poll(cx));
+                State::Rejecting(rejecting) => {
+                    let why = ready!(rejecting.poll(cx));
                     *self.state = State::Failed;
                     return Poll::Ready(Err(why));
                 }
@@ -175,7 +176,7 @@ impl<I: Socket> Socket for Secure<I> {
 
     fn info(&self) -> ConnectionInfo {
         let State::Open(stream) = &*self.state else {
-            unreachable!("nobody asks before it is open");
+            unreachable!("called before the handshake is done");
         };
         let (wire, session) = stream.get_ref();
         let mut info = wire.io.info();
@@ -222,30 +223,30 @@ impl<I: Socket> AsyncWrite for Secure<I> {
         self.stream()?.poll_flush(cx)
     }
 
-    /// Says that nothing more comes (`close_notify`) before it closes, so that the client can tell
-    /// the end from a cut.
+    /// Sends `close_notify` before it closes the stream, so that the client can distinguish a
+    /// complete stream from a connection that broke.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream()?.poll_shutdown(cx)
     }
 }
 
-/// The stream below TLS, which looks at the first byte: rustls would answer HTTP with an alert, and
-/// then it is too late for words. And it notes what leaves, which is not what rustls takes, and
-/// what comes, which may be a part of a record.
+/// The stream below TLS. It checks the first byte: rustls would respond to HTTP with an alert, and
+/// no HTTP response could follow the alert. It also counts the bytes that are sent, because rustls
+/// buffers what it is given, and the bytes received, which may be a part of a record.
 struct Wire<I> {
     io: I,
-    heard: Heard,
+    first_byte: FirstByte,
     sent: usize,
+    /// The bytes received since the last decrypted data.
     part: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    Nothing,
-    /// HTTP.
-    Plain,
-    /// Anything else.
-    Bytes,
+enum FirstByte {
+    NotReceived,
+    /// A letter: the client sends HTTP.
+    Http,
+    Other,
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
@@ -257,16 +258,16 @@ impl<I: AsyncRead + Unpin> AsyncRead for Wire<I> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
         self.part += buf.filled().len() - before;
-        if self.heard == Heard::Nothing
+        if self.first_byte == FirstByte::NotReceived
             && let Some(&first) = buf.filled().get(before)
         {
-            // A method begins with a letter; a record of TLS does not.
-            self.heard = match first.is_ascii_alphabetic() {
-                true => Heard::Plain,
-                false => Heard::Bytes,
+            // An HTTP method begins with a letter; a TLS record does not.
+            self.first_byte = match first.is_ascii_alphabetic() {
+                true => FirstByte::Http,
+                false => FirstByte::Other,
             };
         }
-        if self.heard == Heard::Plain {
+        if self.first_byte == FirstByte::Http {
             let why = io::Error::new(io::ErrorKind::InvalidData, "HTTP without TLS");
             return Poll::Ready(Err(why));
         }
@@ -315,25 +316,25 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
     }
 }
 
-/// The last words to a client with which the handshake has failed, after those of TLS itself. It is
-/// heard out: to close on bytes that nobody has read resets the connection, and with it the client
-/// loses what it was told.
-struct Parting<I> {
+/// The end of a connection whose handshake has failed, after the alert of TLS. The server sends
+/// `left`, closes its sending half, and discards the bytes that the client still sends: a close
+/// with unread bytes would reset the connection, and the client could lose the server's bytes.
+struct Rejecting<I> {
     io: I,
     left: &'static [u8],
     why: io::Error,
 }
 
-impl<I: AsyncRead + AsyncWrite + Unpin> Parting<I> {
-    /// Gives the reason when the client has heard it, or has left.
+impl<I: AsyncRead + AsyncWrite + Unpin> Rejecting<I> {
+    /// Returns the reason when the client has closed the connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        // Whoever does not hear it has left, which is no other reason.
-        let _ = ready!(self.poll_say(cx));
+        // An error here only means that the client has closed the connection.
+        let _ = ready!(self.poll_finish(cx));
         let kind = self.why.kind();
         Poll::Ready(std::mem::replace(&mut self.why, kind.into()))
     }
 
-    fn poll_say(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.left.is_empty() {
             match ready!(Pin::new(&mut self.io).poll_write(cx, self.left))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -341,11 +342,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Parting<I> {
             }
         }
         ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
-        let mut bin = [0; 1024];
+        let mut discarded = [0; 1024];
         loop {
-            let mut bin = ReadBuf::new(&mut bin);
-            ready!(Pin::new(&mut self.io).poll_read(cx, &mut bin))?;
-            if bin.filled().is_empty() {
+            let mut discarded = ReadBuf::new(&mut discarded);
+            ready!(Pin::new(&mut self.io).poll_read(cx, &mut discarded))?;
+            if discarded.filled().is_empty() {
                 return Poll::Ready(Ok(()));
             }
         }

@@ -1,8 +1,8 @@
-//! Session tickets: what a client is given to resume its session by, on whichever worker.
+//! Session tickets: a client resumes its session with a ticket, on any worker.
 //!
-//! `name of the key (16) | nonce (12) | sealed session | tag (16)`, by AES-256-GCM (RFC 5116). The
-//! name and what clients are held to are authenticated with it: who was let in under other CAs has
-//! to show a certificate again.
+//! A ticket is `name of the key (16) | nonce (12) | encrypted session | tag (16)`, by AES-256-GCM
+//! (RFC 5116). The tag also authenticates the name and the [`ClientPolicy`]: a client that was
+//! accepted under other CAs must send its certificate again.
 
 #[cfg(test)]
 mod fuzz;
@@ -17,7 +17,7 @@ use rustls::server::ProducesTickets;
 use crate::http::tls::identity::ClientPolicy;
 use crate::keyring::{Key, Keyring, NAME};
 
-/// See the module's head.
+/// Encrypts and decrypts session tickets.
 pub(crate) struct Tickets {
     keys: Box<dyn Fn() -> Option<Keyring> + Send + Sync>,
     lifetime: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// `keys` tells the keys as of now; without any there are no tickets.
+    /// `keys` returns the current keys. Without keys the server issues no tickets.
     pub(crate) fn new(
         keys: impl Fn() -> Option<Keyring> + Send + Sync + 'static,
         lifetime: Duration,
@@ -54,8 +54,8 @@ impl ProducesTickets for Tickets {
         u32::try_from(self.lifetime.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// A nonce is random. One key seals far fewer than the 2^32 tickets that are safe with those
-    /// (NIST SP 800-38D 8.3): within 12 h that would be 100 000 a second.
+    /// Nonces are random. With random nonces one key may encrypt 2^32 tickets (NIST SP 800-38D
+    /// 8.3). That is 100 000 tickets a second within 12 h, far more than a server issues.
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let keys = (self.keys)()?;
         let key = &keys.current;
@@ -93,7 +93,7 @@ impl ProducesTickets for Tickets {
 
 fn cipher(key: &Key) -> LessSafeKey {
     let key = UnboundKey::new(&AES_256_GCM, &key.secret[..]);
-    LessSafeKey::new(key.expect("a secret is as long as AES-256 wants it"))
+    LessSafeKey::new(key.expect("a secret has the length of an AES-256 key"))
 }
 
 impl fmt::Debug for Tickets {
@@ -128,16 +128,16 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_of_one_worker_is_opened_by_every_other() {
+    fn every_worker_decrypts_a_ticket_of_another() {
         let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
         assert_eq!(worker(ring()).decrypt(&ticket).as_deref(), Some(SESSION));
-        assert_eq!(ticket[..NAME], [1; NAME], "it bears the key's name");
+        assert_eq!(ticket[..NAME], [1; NAME], "it has the key's name");
         let again = worker(ring()).encrypt(SESSION).expect("there is a key");
         assert_ne!(again, ticket, "no nonce is used again");
     }
 
     #[test]
-    fn it_outlives_one_rotation_and_not_two() {
+    fn a_ticket_is_valid_after_one_rotation_and_not_after_two() {
         let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
         let once = ring().rotated(key(2), LIFETIME, LIFETIME);
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sealed_so_is_not_opened() {
+    fn a_changed_or_shortened_ticket_is_not_decrypted() {
         let here = worker(ring());
         let ticket = here.encrypt(SESSION).expect("there is a key");
         for at in 0..ticket.len() {
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn who_was_let_in_under_other_rules_shows_a_certificate_again() {
+    fn a_ticket_under_another_client_policy_is_not_decrypted() {
         let strict = Tickets::new(|| Some(ring()), LIFETIME, [1; 32]);
         let ticket = worker(ring()).encrypt(SESSION).expect("there is a key");
         assert_eq!(strict.decrypt(&ticket), None);
     }
 
     #[test]
-    fn without_keys_there_are_no_tickets() {
+    fn no_tickets_are_issued_or_decrypted_without_keys() {
         let none = Tickets::new(|| None, LIFETIME, ClientPolicy::default());
         assert!(!none.enabled());
         assert_eq!(none.encrypt(SESSION), None);

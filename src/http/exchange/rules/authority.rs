@@ -3,17 +3,17 @@
 use std::net::Ipv6Addr;
 use std::str::from_utf8;
 
-/// A host and perhaps a port, as they were written.
+/// A host and perhaps a port, as the client wrote them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Authority<'a> {
-    /// May be empty; with the brackets, if it has some.
+    /// May be empty. Includes the brackets of an IP literal.
     pub(crate) host: &'a [u8],
-    /// What follows the colon: digits, or nothing.
+    /// The part after the colon: digits, or empty.
     pub(crate) port: Option<&'a [u8]>,
 }
 
 impl<'a> Authority<'a> {
-    /// `None` if it is no such thing. Userinfo is no part of it.
+    /// `None` if `text` is not valid. Userinfo is not valid.
     #[inline]
     pub(crate) fn parse(text: &'a [u8]) -> Option<Self> {
         let host = match text.first() {
@@ -51,8 +51,8 @@ fn is_future(text: &str) -> bool {
         && address.bytes().all(is_part)
 }
 
-/// The length of `*( unreserved / pct-encoded / sub-delims )` at the start; IPv4 addresses are such
-/// names too. `None` if an escape is cut short.
+/// The length of `*( unreserved / pct-encoded / sub-delims )` at the start. This includes IPv4
+/// addresses. `None` if an escape is incomplete.
 #[inline]
 fn registered_name(text: &[u8]) -> Option<usize> {
     let mut rest = text;
@@ -70,10 +70,10 @@ fn registered_name(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Unreserved, or a sub-delimiter (RFC 3986 2.2, 2.3).
+/// Whether a byte is unreserved or a sub-delimiter (RFC 3986 2.2, 2.3).
 #[inline]
 fn is_name_char(byte: u8) -> bool {
-    /// One load for each byte of each request's `Host`.
+    /// A table, so that each byte of each request's `Host` costs one load.
     static NAME_CHARS: [bool; 256] = {
         let mut table = [false; 256];
         let mut byte = 0;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports_are_told_apart() {
+    fn host_and_port_are_separated() {
         for (text, expected) in [
             ("", ("", None)),
             (":", ("", Some(""))),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn an_invalid_authority_is_refused() {
         for text in [
             " ",
             "a b",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_alone_is_a_host_or_is_none() {
+    fn a_single_byte_is_a_host_if_it_is_allowed() {
         let allowed = b"-._~!$&'()*+,;=";
         for byte in 0..=u8::MAX {
             let is_host = byte.is_ascii_alphanumeric() || allowed.contains(&byte);

@@ -1,4 +1,4 @@
-//! Any head that hyper may make of bytes, against the rules.
+//! The rules on any head that hyper may parse from bytes.
 
 use super::*;
 use crate::fuzz;
@@ -37,14 +37,14 @@ fn heads() {
         let hosts = request.headers().get_all(HOST).iter().count();
         assert!(hosts == 1 || hosts == 0 && request.version() == Version::HTTP_10);
         settle_host(&mut request);
-        assert_eq!(check(&request, &http), Ok(()), "what was settled is fine");
+        assert_eq!(check(&request, &http), Ok(()), "the request stays valid");
         if let Some(authority) = request.uri().authority() {
             assert_eq!(request.headers()[HOST], authority.as_str());
         }
     });
 }
 
-/// `METHOD target version`, then `name: value` in lines; `None` where hyper would have none.
+/// Parses `METHOD target version`, then lines of `name: value`. `None` if hyper would refuse it.
 fn head(bytes: &[u8]) -> Option<Request<()>> {
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let mut words = lines.next()?.split(|&byte| byte == b' ');

@@ -1,4 +1,4 @@
-//! What is left to check of a head that came by HTTP/2.
+//! The rules on a request's head in HTTP/2 that hyper does not check.
 
 use http::header::{COOKIE, EXPECT, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request};
@@ -8,15 +8,16 @@ use crate::http::exchange::rules::{
 };
 use crate::http::options::Http;
 
-/// As many fields as hyper's HTTP/1 takes. A field of one byte takes a hundred here, so that the
-/// size of a head does not bound what a slow handler's request holds.
+/// The limit for the number of fields, the same as that of hyper's HTTP/1. A field of one byte uses
+/// a hundred bytes of memory, so the limit for the size of a head does not limit the memory that a
+/// request uses while its handler is slow.
 const MAX_FIELDS: usize = 100;
 
-/// As [`check`](super::check), for what hyper's HTTP/2 leaves to its users.
+/// Checks the head of an HTTP/2 request, as [`check`](super::check) does for HTTP/1.
 ///
-/// The framing of HTTP/2 leaves no doubt, and the size of a head is bounded while it is decoded. A
-/// fragment in `:path` (RFC 9113 8.3.1) is gone when a request gets here: h2 reads the path as a
-/// URI and leaves the fragment out, as hyper does in HTTP/1.
+/// The framing of HTTP/2 is unambiguous, and h2 limits the size of a head while it decodes the
+/// head. A fragment in `:path` (RFC 9113 8.3.1) is not seen here: h2 parses the path as a URI and
+/// leaves the fragment out, as hyper does in HTTP/1.
 pub(crate) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Refusal> {
     refuse(fields(request.headers()) > MAX_FIELDS, Refusal::LargeHead)?;
     let (method, uri) = (request.method(), request.uri());
@@ -39,14 +40,15 @@ pub(crate) fn check_http2<B>(request: &Request<B>, http: &Http) -> Result<(), Re
     )
 }
 
-/// A value neither begins nor ends with white space (RFC 9113 8.2.1).
+/// Whether a value begins or ends with white space, which is invalid (RFC 9113 8.2.1).
 fn is_padded(value: &HeaderValue) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let value = value.as_bytes();
     is_space(value.first()) || is_space(value.last())
 }
 
-/// Has the pieces of `Cookie` be one field, as handlers know it: `a=1; b=2` (RFC 9113 8.2.3).
+/// Joins the pieces of `Cookie` into one field, as handlers expect it: `a=1; b=2`
+/// (RFC 9113 8.2.3).
 pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
@@ -55,7 +57,7 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let pieces: Vec<_> = pieces.into_iter().map(HeaderValue::as_bytes).collect();
     let cookie = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
     let cookie = cookie.expect("values and a separator that is allowed in them");
-    // Into a new map: the old one keeps the room that the pieces took.
+    // A new map: the old one would keep the memory that the pieces used.
     let mut joined = HeaderMap::with_capacity(headers.keys_len());
     for (name, value) in headers.iter().filter(|(name, _)| *name != COOKIE) {
         joined.append(name, value.clone());
@@ -64,14 +66,14 @@ pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     *headers = joined;
 }
 
-/// How many fields there are; the pieces of `Cookie` are one.
+/// The number of fields. The pieces of `Cookie` count as one.
 fn fields(headers: &HeaderMap) -> usize {
     let pieces = headers.get_all(COOKIE).iter().count();
     headers.len() - pieces.saturating_sub(1)
 }
 
-/// Whether it is clear whom a request is for: `:authority`, `Host`, or both, if they agree (RFC
-/// 9113 8.3.1).
+/// Whether a request names one host: by `:authority`, by `Host`, or by both, if they agree
+/// (RFC 9113 8.3.1).
 fn has_one_authority<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (request.uri().authority(), hosts.next(), hosts.next()) {
@@ -88,7 +90,7 @@ fn has_one_authority<B>(request: &Request<B>) -> bool {
 mod tests {
     use super::*;
 
-    fn is_clear(authority: &str, hosts: &[&str]) -> bool {
+    fn has_one(authority: &str, hosts: &[&str]) -> bool {
         let uri = match authority {
             "" => "/".to_owned(),
             authority => format!("http://{authority}/"),
@@ -100,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn one_is_enough_and_two_must_agree() {
-        assert!(is_clear("a.test", &[]));
-        assert!(is_clear("", &["a.test"]));
-        assert!(is_clear("a.test", &["A.test"]));
-        assert!(!is_clear("a.test", &["b.test"]));
-        assert!(!is_clear("a.test", &["a.test", "a.test"]));
-        assert!(!is_clear("", &[]));
+    fn authority_or_host_is_enough_and_both_must_agree() {
+        assert!(has_one("a.test", &[]));
+        assert!(has_one("", &["a.test"]));
+        assert!(has_one("a.test", &["A.test"]));
+        assert!(!has_one("a.test", &["b.test"]));
+        assert!(!has_one("a.test", &["a.test", "a.test"]));
+        assert!(!has_one("", &[]));
     }
 }

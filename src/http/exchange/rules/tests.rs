@@ -1,4 +1,4 @@
-//! Heads, as hyper would have parsed them, against the rules.
+//! The rules on heads as hyper parses them.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn refused(status: u16) -> Result<(), StatusCode> {
     Err(StatusCode::from_u16(status).expect("a status"))
 }
 
-/// What becomes of a request line without its version, and fields.
+/// The result for a request line, given without its version, and fields.
 fn outcome(version: Version, line: &str, fields: &[(&str, &str)]) -> Result<(), StatusCode> {
     check(&request(version, line, fields), &Http::new()).map_err(Refusal::status)
 }
@@ -69,7 +69,7 @@ fn a_target_is_of_the_form_that_its_method_wants() {
 }
 
 #[test]
-fn there_is_one_host_and_it_is_one() {
+fn a_request_has_one_valid_host() {
     use Version as V;
     for (version, hosts, expected) in [
         (V::HTTP_11, &["a"][..], FINE),
@@ -131,20 +131,20 @@ fn a_tunnel_has_no_body() {
 }
 
 #[test]
-fn the_one_known_expectation_is_100_continue() {
+fn the_only_supported_expectation_is_100_continue() {
     let expect = |value| [("expect", value)];
-    for known in ["100-continue", "100-Continue", ""] {
-        assert_eq!(outcome_11("GET /", &expect(known)), FINE, "{known}");
+    for supported in ["100-continue", "100-Continue", ""] {
+        assert_eq!(outcome_11("GET /", &expect(supported)), FINE, "{supported}");
     }
-    for unknown in ["200-ok", "100-continue, 200-ok", "100-continued", "x"] {
-        assert_eq!(outcome_11("GET /", &expect(unknown)), refused(417));
-        let old = outcome(Version::HTTP_10, "GET /", &expect(unknown));
+    for other in ["200-ok", "100-continue, 200-ok", "100-continued", "x"] {
+        assert_eq!(outcome_11("GET /", &expect(other)), refused(417));
+        let old = outcome(Version::HTTP_10, "GET /", &expect(other));
         assert_eq!(old, FINE, "HTTP/1.0 has no expectations");
     }
 }
 
 #[test]
-fn sizes_are_exact() {
+fn the_limits_for_sizes_are_exact() {
     let http = Http::new().max_target_size(10).max_header_size(50);
     let outcome = |target: usize, filler: usize| {
         let target = format!("GET /{}", "t".repeat(target - 1));
@@ -160,7 +160,7 @@ fn sizes_are_exact() {
 }
 
 #[test]
-fn a_target_is_measured_whole() {
+fn the_size_of_a_target_counts_all_its_parts() {
     for target in ["/a?b", "*", "http://a/b?c", "a:443"] {
         let uri: Uri = target.parse().expect("a target");
         assert_eq!(target_size(&uri), target.len(), "{target}");
@@ -168,7 +168,7 @@ fn a_target_is_measured_whole() {
 }
 
 #[test]
-fn handlers_find_the_targets_host_in_host() {
+fn the_host_of_the_target_replaces_host() {
     let host = |line, fields: &[_]| {
         let mut request = request(Version::HTTP_11, line, fields);
         settle_host(&mut request);
@@ -184,7 +184,7 @@ fn handlers_find_the_targets_host_in_host() {
 }
 
 #[test]
-fn a_head_that_is_cut_off_is_too_large_for_its_target_or_not() {
+fn a_long_target_is_found_in_a_part_of_a_head() {
     let http = Http::new().max_target_size(4);
     let is_long = |head: &str| is_target_long(head.as_bytes(), &http);
     for long in ["GET /2345", "\r\nGET /2345 HTTP/1.1\r\n", "X /2345\n"] {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What was found, and the request that it made, which is a new one if it is not plain.
+/// The result, and the request, which is still new if it is not plain.
 type Outcome = (Found, Request<()>);
 
 fn find_next(input: &mut BytesMut, cache: &mut HeadCache) -> Outcome {
@@ -28,9 +28,9 @@ fn is_taken(found: &Found, head: &str) -> bool {
     matches!(found, Found::Plain { head: Head::Taken(taken), .. } if taken == head)
 }
 
-/// What is known of a connection tells nothing else.
+/// A head that is parsed with a cache gives the same request as without a cache.
 #[test]
-fn repeated_fields_are_the_same_fields() {
+fn the_cache_does_not_change_a_request() {
     let mut cache = HeadCache::default();
     let mut found_next = |head: &str| find_next(&mut BytesMut::from(head), &mut cache);
     let heads = [
@@ -49,19 +49,19 @@ fn repeated_fields_are_the_same_fields() {
     ];
     for (target, fields) in heads {
         let head = format!("GET {target} HTTP/1.1\r\n{fields}\r\n");
-        let ((here, request_here), ((anew, request_anew), _)) = (found_next(&head), found(&head));
-        assert_eq!(request_here.uri(), request_anew.uri(), "{head}");
-        assert_eq!(request_here.headers(), request_anew.headers(), "{head}");
+        let ((cached, request), ((uncached, expected), _)) = (found_next(&head), found(&head));
+        assert_eq!(request.uri(), expected.uri(), "{head}");
+        assert_eq!(request.headers(), expected.headers(), "{head}");
         let Found::Plain {
             head: taken,
             is_last,
-        } = here
+        } = cached
         else {
             panic!("it is plain: {head}");
         };
         assert_eq!(taken.len(), head.len());
         assert!(
-            matches!(anew, Found::Plain { is_last: it, .. } if it == is_last),
+            matches!(uncached, Found::Plain { is_last: it, .. } if it == is_last),
             "{head}"
         );
     }
@@ -83,7 +83,7 @@ fn repeated_fields_are_the_same_fields() {
 }
 
 #[test]
-fn a_head_that_is_known_stays_where_it_is() {
+fn a_cached_head_stays_in_the_input() {
     let head = "GET /polled HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut cache = HeadCache::default();
     let mut input = BytesMut::from(&head.repeat(3)[..]);
@@ -99,7 +99,7 @@ fn a_head_that_is_known_stays_where_it_is() {
 }
 
 #[test]
-fn a_plain_request_is_taken_and_the_next_is_left() {
+fn a_plain_request_is_taken_and_the_next_stays_in_the_input() {
     let head = "GET /a?b HTTP/1.1\r\nHost: h\r\nx: 1\r\nX: 2\r\nConnection: Keep-Alive\r\n\r\n";
     let ((found, request), rest) = found(&format!("{head}GET /next"));
     assert!(is_taken(&found, head));
@@ -112,19 +112,19 @@ fn a_plain_request_is_taken_and_the_next_is_left() {
 }
 
 #[test]
-fn the_last_one_says_so() {
-    for said in ["close", "Close", "close\r\nConnection: keep-alive"] {
-        let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {said}\r\n\r\n");
+fn a_request_with_connection_close_is_the_last() {
+    for options in ["close", "Close", "close\r\nConnection: keep-alive"] {
+        let head = format!("GET / HTTP/1.1\r\nHost: h\r\nConnection: {options}\r\n\r\n");
         let ((found, _), _) = found(&head);
         assert!(
             matches!(found, Found::Plain { is_last: true, .. }),
-            "{said}"
+            "{options}"
         );
     }
 }
 
 #[test]
-fn part_of_a_plain_request_is_waited_for() {
+fn a_part_of_a_plain_request_stays_in_the_input() {
     let head = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
     for end in 1..head.len() {
         let ((found, _), rest) = found(&head[..end]);
@@ -134,7 +134,7 @@ fn part_of_a_plain_request_is_waited_for() {
 }
 
 #[test]
-fn whatever_else_is_left_as_it_came() {
+fn a_request_that_is_not_plain_is_passed_on_unchanged() {
     let many = "x: y\r\n".repeat(FIELDS_MAX);
     let long = "x".repeat(9 * 1024);
     let fields = [
@@ -177,7 +177,7 @@ fn whatever_else_is_left_as_it_came() {
 }
 
 #[test]
-fn a_request_line_is_read_alone() {
+fn a_target_is_found_in_a_request_line_alone() {
     let read = |line: &'static str| target(line.as_bytes()).map(|it| it.of_slice(line.as_bytes()));
     assert_eq!(read("GET /a HTTP/1.1\r\n"), Some(&b"/a"[..]));
     assert_eq!(read("GET /a?b HTTP/1.1\n"), Some(&b"/a?b"[..]));

@@ -1,4 +1,4 @@
-//! What is left of a connection that waits, and of those beside one that never does.
+//! The buffers of a connection that waits, and how long a busy connection runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,16 +14,22 @@ use crate::http::http1::buffers::Buffers;
 use crate::http::{Closed, ConnectionInfo, Http, Request, reply};
 use crate::stats::WorkerStats;
 
-/// A client that has said something, and waits, or says it again whenever it is listened to.
+/// A client that sends these bytes, once or with every read.
 struct Client {
-    says: &'static [u8],
+    bytes: &'static [u8],
     is_bare: bool,
-    is_patient: bool,
+    sends: Sends,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sends {
+    Once,
+    Always,
 }
 
 impl Socket for Client {
     fn has_unread(&self) -> bool {
-        !self.says.is_empty()
+        !self.bytes.is_empty()
     }
 
     fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
@@ -54,9 +60,9 @@ impl AsyncRead for Client {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(self.poll_readable(cx));
-        buf.put_slice(self.says);
-        if self.is_patient {
-            self.says = &[];
+        buf.put_slice(self.bytes);
+        if self.sends == Sends::Once {
+            self.bytes = &[];
         }
         Poll::Ready(Ok(()))
     }
@@ -80,8 +86,9 @@ impl AsyncWrite for Client {
     }
 }
 
-/// Polls its connection once. It waits, be it for others; what is left then?
-fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Buffers) -> T) -> T {
+/// Polls the connection of a client once. The connection is pending then, for its client or to
+/// yield to others, and `inspect` looks at the state.
+fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry, &Buffers) -> T) -> T {
     let registry = Rc::new(Registry::new(Http::new(), WorkerStats::own()));
     let service = service_fn(async |request: Request| {
         let (head, _) = request.into_parts();
@@ -93,53 +100,53 @@ fn poll_once<T>(client: Client, left: impl FnOnce(&Registry, &Buffers) -> T) -> 
     let mut connection = http1.begin(stream, &member.state);
     let polled = connection.poll(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(polled.is_pending(), "it waits");
-    left(&registry, &http1.shared.buffers)
+    inspect(&registry, &http1.shared.buffers)
 }
 
-/// How many buffers for input and for fields have been given back while it waits.
-fn rooms_of(says: &'static [u8], is_bare: bool) -> (usize, usize) {
+/// How many buffers for input and maps for fields the connection has returned while it waits.
+fn returned(bytes: &'static [u8], is_bare: bool) -> (usize, usize) {
     let client = Client {
-        says,
+        bytes,
         is_bare,
-        is_patient: true,
+        sends: Sends::Once,
     };
-    poll_once(client, |_, buffers| buffers.kept())
+    poll_once(client, |_, buffers| buffers.free())
 }
 
-/// The task's budget is not asked, which would see to it in other servers.
+/// The server does not use tokio's budget for a task, by which other servers yield.
 #[test]
-fn one_that_asks_on_and_on_lets_others_go_first() {
+fn a_connection_yields_after_16_requests() {
     let requests = [
         "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: h\r\n\r\nGET /2 HTTP/1.1\r\nHost: h\r\n\r\n",
     ];
-    for (says, is_bare) in requests.into_iter().zip([false, true]) {
+    for (request, is_bare) in requests.into_iter().zip([false, true]) {
         let client = Client {
-            says: says.as_bytes(),
+            bytes: request.as_bytes(),
             is_bare,
-            is_patient: false,
+            sends: Sends::Always,
         };
-        let answered = poll_once(client, |registry, _| {
+        let responses = poll_once(client, |registry, _| {
             registry.counters.stats().totals().responses[1]
         });
-        assert_eq!(answered, 16, "{says:?}");
+        assert_eq!(responses, 16, "{request:?}");
     }
 }
 
 #[test]
-fn one_that_is_answered_has_no_room() {
+fn a_connection_without_a_request_has_no_buffers() {
     for is_bare in [false, true] {
         let request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        assert_eq!(rooms_of(request, is_bare), (1, 1), "{is_bare}");
-        assert_eq!(rooms_of(b"", is_bare), (1, 0), "{is_bare}");
+        assert_eq!(returned(request, is_bare), (1, 1), "{is_bare}");
+        assert_eq!(returned(b"", is_bare), (1, 0), "{is_bare}");
     }
 }
 
 #[test]
-fn one_that_has_said_half_has_room_for_the_rest() {
+fn a_connection_with_a_part_of_a_head_has_buffers() {
     for is_bare in [false, true] {
         assert_eq!(
-            rooms_of(b"GET / HTTP/1.1\r\nHo", is_bare),
+            returned(b"GET / HTTP/1.1\r\nHo", is_bare),
             (0, 0),
             "{is_bare}"
         );

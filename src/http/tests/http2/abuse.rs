@@ -1,4 +1,4 @@
-//! Clients that ask for more than their share.
+//! Clients that send too many streams, frames or fields.
 
 use std::cell::Cell;
 
@@ -41,11 +41,11 @@ fn streams_that_are_reset_at_once_end_the_connection() {
         assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM);
         drop(client);
         host.emptied().await;
-        assert_eq!(host.server.counts().requests, 0, "none was looked at");
+        assert_eq!(host.server.counts().requests, 0, "no stream was served");
     });
 }
 
-/// CVE-2025-8671: the client has the server reset them, once they are looked at.
+/// CVE-2025-8671: the client makes the server reset streams that are being served.
 #[test]
 fn streams_that_are_reset_for_errors_end_the_connection() {
     run(async {
@@ -61,17 +61,17 @@ fn streams_that_are_reset_for_errors_end_the_connection() {
             while host.server.counts().requests < u64::from(requests) {
                 tokio::task::yield_now().await;
             }
-            // A window that grows beyond what there is, is the stream's error (RFC 9113 6.9.1).
+            // A window above the maximum is an error of the stream (RFC 9113 6.9.1).
             let most = (u32::MAX >> 1).to_be_bytes();
             client.send(frame(WINDOW_UPDATE, 0, stream, &most)).await;
-            let answer = loop {
-                let frame = client.frame().await.expect("a word");
+            let response = loop {
+                let frame = client.frame().await.expect("a frame");
                 if matches!(frame.kind, RST_STREAM | GOAWAY) {
                     break frame;
                 }
             };
-            if answer.kind == GOAWAY {
-                break answer;
+            if response.kind == GOAWAY {
+                break response;
             }
         };
         assert_eq!(number(&end.payload[4..8]), ENHANCE_YOUR_CALM);
@@ -80,7 +80,7 @@ fn streams_that_are_reset_for_errors_end_the_connection() {
 }
 
 #[test]
-fn a_head_without_end_ends_the_connection() {
+fn a_head_that_never_ends_ends_the_connection() {
     run(async {
         let limit = 16 * 1024;
         let host = Host::start(options().max_header_size(limit), hello).await;
@@ -89,7 +89,7 @@ fn a_head_without_end_ends_the_connection() {
             let mut client = raw(&host, b"").await;
             client.next(SETTINGS).await;
             client.send(frame(HEADERS, END_STREAM, 1, GET)).await;
-            // Each is a whole field, so that it is not the list's size alone that ends it.
+            // Each frame has one whole field, so that not only the size of the field list counts.
             let field = [&b"\x00\x01a\x7f\xfb\x7e"[..], &[b'v'; 16_378]].concat();
             let more = match piece {
                 0 => frame(CONTINUATION, 0, 1, b""),
@@ -98,7 +98,7 @@ fn a_head_without_end_ends_the_connection() {
                 _ => frame(CONTINUATION, 0, 1, &field),
             };
             for _ in 0..100 {
-                // It fails once the server has had enough.
+                // Fails once the server has closed the connection.
                 let _ = client.stream.write_all(&more).await;
             }
             assert_eq!(client.goaway().await, ENHANCE_YOUR_CALM, "{piece}");
@@ -122,7 +122,7 @@ fn a_head_over_the_limit_is_431() {
         let host = Host::start(options().max_header_size(1024), app).await;
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
-        // The limit is known to the client by now, which may refuse to send more itself.
+        // The h2 client knows the limit and may refuse to send such a head. So this client is raw.
         let mut client = raw(&host, b"").await;
         client.next(SETTINGS).await;
         let field = [&b"\x00\x01a\x7f\xd1\x0f"[..], &[b'v'; 2000 + 128]].concat();
@@ -130,7 +130,7 @@ fn a_head_over_the_limit_is_431() {
         client
             .send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &head))
             .await;
-        // `:status` by the table, and 431 in Huffman's code.
+        // `:status` as an index of the table, and 431 in the Huffman code.
         let refusal = b"\x48\x83\x69\x90\xff";
         assert_eq!(client.next(HEADERS).await.payload, refusal);
         assert_eq!(called.get(), 1);
@@ -146,7 +146,7 @@ fn a_head_of_more_than_a_hundred_fields_is_431() {
         for (name, count, expected) in [
             ("x", 100, (200, "100")),
             ("x", 101, (431, "")),
-            // One value, in as many pieces as there are cookies.
+            // One value in 300 pieces.
             ("cookie", 300, (200, "1")),
         ] {
             let mut request = http::Request::get("http://test/");
@@ -154,17 +154,18 @@ fn a_head_of_more_than_a_hundred_fields_is_431() {
                 request = request.header(name, "v");
             }
             let requests = client.requests.clone().ready().await;
-            client.requests = requests.expect("the connection lives");
+            client.requests = requests.expect("the connection is open");
             let request = request.body(()).expect("a request");
             let sent = client.requests.send_request(request, true);
-            let answer = whole(sent.expect("the connection lives").0).await;
-            let (status, fields) = answer.expect("an answer");
+            let response = whole(sent.expect("the connection is open").0).await;
+            let (status, fields) = response.expect("a response");
             assert_eq!((status, &*fields), expected, "{count} of {name}");
         }
     });
 }
 
-/// How a client that sends this frame again and again, and reads what comes, is told to stop.
+/// Sends this frame again and again and reads what the server sends. Returns the code of the
+/// GOAWAY.
 async fn flood(host: &Host, before: &[u8], flood: &[u8]) -> u32 {
     let client = raw(host, b"").await;
     let (reader, mut writer) = client.stream.into_split();
@@ -174,7 +175,10 @@ async fn flood(host: &Host, before: &[u8], flood: &[u8]) -> u32 {
     let mut reader = tokio::io::BufReader::new(reader);
     loop {
         let mut head = [0; 9];
-        reader.read_exact(&mut head).await.expect("a last word");
+        reader
+            .read_exact(&mut head)
+            .await
+            .expect("a GOAWAY before the end");
         let mut payload = vec![0; usize::from(head[2])];
         reader
             .read_exact(&mut payload)
@@ -209,7 +213,7 @@ fn frames_that_serve_no_request_end_the_connection() {
             let frames = (bytes_in(&host) - before) / flood_of.len() as u64;
             assert!(frames < 20_000, "{frames} frames of {name}");
         }
-        // Their increment is limited (RFC 9113 6.9.1), so that they are fewer than 2^31.
+        // A window is limited (RFC 9113 6.9.1), so that fewer than 2^31 of these frames are valid.
         let window = frame(WINDOW_UPDATE, 0, 0, &one);
         assert_eq!(flood(&host, &upload, &window).await, ENHANCE_YOUR_CALM);
         host.emptied().await;
@@ -217,7 +221,7 @@ fn frames_that_serve_no_request_end_the_connection() {
 }
 
 #[test]
-fn a_client_with_as_many_frames_as_its_requests_need_is_served() {
+fn a_client_with_a_usual_number_of_frames_per_request_is_served() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = raw(&host, b"").await;
@@ -238,14 +242,14 @@ fn a_client_with_as_many_frames_as_its_requests_need_is_served() {
 }
 
 #[test]
-fn a_client_that_asks_for_answers_and_reads_none_is_dropped() {
+fn a_client_that_sends_requests_and_reads_no_response_is_dropped() {
     run(async {
         let app = async |_request: Request| {
-            let mut answer = text("");
-            // The client's window is for bodies alone.
+            let mut response = text("");
+            // The client's window limits bodies only, so the response is a long head.
             let long = http::HeaderValue::try_from("x".repeat(8192));
-            answer.headers_mut().insert("x", long.expect("a value"));
-            Ok(answer)
+            response.headers_mut().insert("x", long.expect("a value"));
+            Ok(response)
         };
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let mut client = raw(&host, b"").await;

@@ -1,11 +1,11 @@
-//! Clients that are too slow, and those that are not.
+//! Timeouts: clients that are too slow, and clients that are slow within the limits.
 
 use tokio::sync::Notify;
 
 use super::*;
 
 #[test]
-fn a_body_that_stops_coming_is_408_and_costs_its_request_alone() {
+fn a_body_that_stops_coming_gets_a_408_and_the_connection_stays() {
     run(async {
         let app = async |request: Request| match request.uri().path() {
             "/echo" => echo(request).await,
@@ -16,8 +16,8 @@ fn a_body_that_stops_coming_is_408_and_costs_its_request_alone() {
         let (first, mut first_body) = client.post("/echo").await;
         let (second, _second_body) = client.post("/echo").await;
         first_body.send_data("half".into(), false).expect("open");
-        for answer in [first, second] {
-            assert_eq!(whole(answer).await.expect("an answer").0, 408);
+        for response in [first, second] {
+            assert_eq!(whole(response).await.expect("a response").0, 408);
         }
         client.hello().await;
         assert_eq!(host.server.counts().body_timeouts, 2);
@@ -25,33 +25,33 @@ fn a_body_that_stops_coming_is_408_and_costs_its_request_alone() {
 }
 
 #[test]
-fn a_body_that_comes_slowly_is_heard_out() {
+fn a_body_that_comes_slowly_is_read_to_its_end() {
     run(async {
         let host = Host::start(options().body_timeout(SHORT), echo).await;
         let mut client = Http2Client::connect(&host).await;
         let (_slow, _slow_body) = client.post("/").await;
-        let (answer, mut body) = client.post("/").await;
+        let (response, mut body) = client.post("/").await;
         let mut ticks = tokio::time::interval(SHORT / 6);
         while host.server.counts().body_timeouts == 0 {
             ticks.tick().await;
             body.send_data(".".into(), false).expect("open");
         }
         body.send_data(".".into(), true).expect("open");
-        let (status, _) = whole(answer).await.expect("an answer");
+        let (status, _) = whole(response).await.expect("a response");
         assert_eq!(status, 200);
         assert_eq!(host.server.counts().body_timeouts, 1);
     });
 }
 
-/// A response whose end is known only after its last piece is taken.
-async fn open_ended(_request: Request) -> Answer {
+/// A response whose end is known only after its last piece is sent.
+async fn open_ended(_request: Request) -> HandlerResult {
     let body = Full::new(Bytes::from_static(b"piece")).map_err(never);
     let body = body.with_trailers(std::future::ready(None));
     Ok(Response::new(body.boxed_unsync()))
 }
 
 #[test]
-fn a_response_that_nobody_makes_room_for_is_reset() {
+fn a_response_without_a_window_is_reset() {
     run(async {
         let app = async |request: Request| match request.uri().path() {
             "/empty" => Ok(text("")),
@@ -61,25 +61,25 @@ fn a_response_that_nobody_makes_room_for_is_reset() {
         let mut builder = client::Builder::new();
         builder.initial_window_size(0);
         let mut client = Http2Client::connect_as(&host, &builder).await;
-        let answer = client.ask("/").await.await.expect("a head");
-        let mut body = answer.into_body();
+        let response = client.ask("/").await.await.expect("a head");
+        let mut body = response.into_body();
         let error = body.data().await.expect("an end").expect_err("a reset");
         assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
         assert_eq!(host.server.counts().write_timeouts, 1);
         let empty = whole(client.ask("/empty").await).await;
-        assert_eq!(empty.expect("an answer").0, 200, "the connection lives");
+        assert_eq!(empty.expect("a response").0, 200, "the connection is open");
     });
 }
 
 #[test]
-fn the_rest_of_a_response_that_nobody_makes_room_for_ends_the_connection() {
+fn a_last_piece_without_a_window_ends_the_connection() {
     run(async {
         let app = async |_request: Request| Ok(text("0123456789"));
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 4)).await;
         client.send(get(1)).await;
         assert_eq!(client.next(DATA).await.payload, b"0123");
-        // A word now and then is no room.
+        // A PING does not open the window.
         client.send(frame(PING, 0, 0, &[0; 8])).await;
         assert_eq!(client.goaway().await, 0);
         while client.frame().await.is_some() {}
@@ -89,7 +89,7 @@ fn the_rest_of_a_response_that_nobody_makes_room_for_ends_the_connection() {
 }
 
 #[test]
-fn a_client_that_takes_a_little_now_and_then_gets_all() {
+fn a_client_that_opens_its_window_slowly_meets_no_timeout() {
     run(async {
         let app = async |_request: Request| Ok(text(vec![b'x'; 60 * 1024]));
         let host = Host::start(options().write_timeout(SHORT), app).await;
@@ -108,14 +108,14 @@ fn a_client_that_takes_a_little_now_and_then_gets_all() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_at_all_is_dropped_once() {
+fn a_client_that_reads_no_bytes_counts_as_one_write_timeout() {
     run(async {
         let app = async |_request: Request| Ok(text(vec![b'x'; 32 << 20]));
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let most = u32::MAX >> 1;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, most)).await;
-        let room = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
-        client.send([room, get(1), get(3)].concat()).await;
+        let window = frame(WINDOW_UPDATE, 0, 0, &(most - 65_535).to_be_bytes());
+        client.send([window, get(1), get(3)].concat()).await;
         client.next(DATA).await;
         host.emptied().await;
         assert_eq!(host.server.counts().write_timeouts, 1);
@@ -123,19 +123,23 @@ fn a_client_that_reads_nothing_at_all_is_dropped_once() {
 }
 
 #[test]
-fn an_idle_connection_is_told_and_closed() {
+fn an_idle_connection_gets_a_goaway_and_is_closed() {
     run(async {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
-        client.connection.await.expect("no panic").expect("told");
+        client
+            .connection
+            .await
+            .expect("no panic")
+            .expect("a GOAWAY");
         host.emptied().await;
         assert_eq!(host.server.counts().idle_timeouts, 1);
     });
 }
 
 #[test]
-fn pings_do_not_keep_a_connection() {
+fn pings_do_not_delay_the_idle_timeout() {
     run(async {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = raw(&host, b"").await;
@@ -149,7 +153,7 @@ fn pings_do_not_keep_a_connection() {
 }
 
 #[test]
-fn a_client_that_does_not_answer_the_goaway_is_left() {
+fn the_connection_of_a_client_that_ignores_the_goaway_ends() {
     run(async {
         let http = options().idle_timeout(SHORT).header_timeout(SHORT);
         let host = Host::start(http, hello).await;
@@ -163,7 +167,7 @@ fn a_client_that_does_not_answer_the_goaway_is_left() {
 }
 
 #[test]
-fn a_preface_that_does_not_end_is_left_without_a_word() {
+fn a_preface_that_does_not_end_meets_the_header_timeout() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
@@ -181,7 +185,7 @@ fn a_preface_that_does_not_end_is_left_without_a_word() {
 }
 
 #[test]
-fn a_handler_may_take_its_time() {
+fn a_slow_handler_meets_no_timeout() {
     run(async {
         let go = Rc::new(Notify::new());
         let held = Rc::clone(&go);
@@ -199,12 +203,12 @@ fn a_handler_may_take_its_time() {
             .idle_timeout(SHORT);
         let host = Host::start(http, app).await;
         let mut client = Http2Client::connect(&host).await;
-        let answer = client.ask("/").await;
-        // Another's deadline passes meanwhile, again and again.
+        let response = client.ask("/").await;
+        // The timeouts of other connections pass meanwhile.
         for _ in 0..4 {
             host.connect().await.expect_end().await;
         }
         go.notify_one();
-        assert_eq!(whole(answer).await.expect("an answer").1, "hello");
+        assert_eq!(whole(response).await.expect("a response").1, "hello");
     });
 }

@@ -1,18 +1,19 @@
-//! The end of a worker, as its clients see it.
+//! Drains of HTTP/2 connections.
 
 use tokio::sync::Notify;
 
 use super::*;
 
-/// A handler that answers when it is told to, and says that it has begun.
+/// A host whose handler responds after a notification. Also the notifications that the handler has
+/// begun, and that it may respond.
 async fn held() -> (Host, Rc<Notify>, Rc<Notify>) {
     let (begun, go) = (Rc::new(Notify::new()), Rc::new(Notify::new()));
-    let (begins, goes) = (Rc::clone(&begun), Rc::clone(&go));
+    let (app_begun, app_go) = (Rc::clone(&begun), Rc::clone(&go));
     let app = move |request: Request| {
-        let (begins, goes) = (Rc::clone(&begins), Rc::clone(&goes));
+        let (app_begun, app_go) = (Rc::clone(&app_begun), Rc::clone(&app_go));
         async move {
-            begins.notify_one();
-            goes.notified().await;
+            app_begun.notify_one();
+            app_go.notified().await;
             hello(request).await
         }
     };
@@ -20,14 +21,18 @@ async fn held() -> (Host, Rc<Notify>, Rc<Notify>) {
 }
 
 #[test]
-fn an_idle_connection_is_told_at_once() {
+fn an_idle_connection_gets_a_goaway_at_once() {
     run(async {
         let forever = Duration::from_secs(3600);
         let host = Host::start(options().linger(forever), hello).await;
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
         host.server.drain();
-        client.connection.await.expect("no panic").expect("told");
+        client
+            .connection
+            .await
+            .expect("no panic")
+            .expect("a GOAWAY");
         host.emptied().await;
         assert_eq!(host.server.counts().idle_timeouts, 0);
     });
@@ -35,17 +40,17 @@ fn an_idle_connection_is_told_at_once() {
 
 /// Go's client fails the first request of a connection that was closed before it.
 #[test]
-fn a_new_connection_is_told_when_it_has_asked() {
+fn a_new_connection_gets_a_goaway_after_its_first_request() {
     run(async {
-        for leave in [Server::drain, Server::hand_over] {
+        for begin in [Server::drain, Server::hand_over] {
             let host = Host::start(options(), hello).await;
             let mut client = raw(&host, b"").await;
             client.next(SETTINGS).await;
-            leave(&host.server);
+            begin(&host.server);
             for stream in [1, 3] {
                 client.send(frame(PING, 0, 0, &[7; 8])).await;
                 loop {
-                    let frame = client.frame().await.expect("the connection lives");
+                    let frame = client.frame().await.expect("the connection is open");
                     match frame.kind {
                         PING if frame.flags & ACK != 0 => break,
                         kind => assert!(stream == 3 || kind != GOAWAY, "not yet"),
@@ -59,7 +64,7 @@ fn a_new_connection_is_told_when_it_has_asked() {
 }
 
 #[test]
-fn a_new_connection_that_asks_for_nothing_is_told_later() {
+fn a_new_connection_without_a_request_gets_a_goaway_after_the_header_timeout() {
     run(async {
         let http = options().header_timeout(Duration::from_millis(300));
         let host = Host::start(http, hello).await;
@@ -74,7 +79,7 @@ fn a_new_connection_that_asks_for_nothing_is_told_later() {
 }
 
 #[test]
-fn what_is_open_is_finished_and_nothing_is_begun_after_it() {
+fn open_streams_are_finished_and_the_connection_ends() {
     run(async {
         let (host, begun, go) = held().await;
         let mut client = raw(&host, b"").await;
@@ -83,7 +88,7 @@ fn what_is_open_is_finished_and_nothing_is_begun_after_it() {
         host.server.drain();
         let goaway = client.next(GOAWAY).await;
         assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
-        // On its way when the client heard.
+        // A request that the client sent before it received the GOAWAY.
         client.send(get(3)).await;
         begun.notified().await;
         let ping = client.next(PING).await;
@@ -102,7 +107,7 @@ fn what_is_open_is_finished_and_nothing_is_begun_after_it() {
 }
 
 #[test]
-fn what_begins_in_a_drain_is_served_and_told() {
+fn a_connection_that_begins_in_a_drain_is_served_and_gets_a_goaway() {
     run(async {
         let host = Host::start(options(), hello).await;
         host.server.drain();
@@ -113,9 +118,9 @@ fn what_begins_in_a_drain_is_served_and_told() {
     });
 }
 
-/// A shutdown is where TLS tells the end from a cut (`close_notify`).
+/// In the shutdown TLS sends its `close_notify`.
 #[test]
-fn who_does_not_acknowledge_is_left_with_a_last_word() {
+fn the_stream_is_shut_down_if_the_client_does_not_acknowledge() {
     run(async {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = raw(&host, b"").await;
@@ -132,7 +137,7 @@ fn who_does_not_acknowledge_is_left_with_a_last_word() {
 }
 
 #[test]
-fn a_client_that_does_not_acknowledge_begins_nothing_more() {
+fn new_streams_are_refused_if_the_client_does_not_acknowledge() {
     run(async {
         let go = Rc::new(Notify::new());
         let held = Rc::clone(&go);
@@ -158,18 +163,18 @@ fn a_client_that_does_not_acknowledge_begins_nothing_more() {
         let mut ask = || requests.next().expect("there are many");
         loop {
             client.send(ask()).await;
-            let answer = loop {
+            let response = loop {
                 let frame = client.frame().await.expect("one stream is open");
                 if matches!(frame.kind, DATA | RST_STREAM) {
                     break frame;
                 }
             };
-            if answer.kind == RST_STREAM {
-                assert_eq!(number(&answer.payload), REFUSED_STREAM);
+            if response.kind == RST_STREAM {
+                assert_eq!(number(&response.payload), REFUSED_STREAM);
                 break;
             }
         }
-        // What was begun is finished, and then the connection ends.
+        // The open stream is finished, and then the connection ends.
         go.notify_one();
         client.next(DATA).await;
         while client.stream.write_all(&ask()).await.is_ok() && client.frame().await.is_some() {}
@@ -178,9 +183,9 @@ fn a_client_that_does_not_acknowledge_begins_nothing_more() {
     });
 }
 
-/// Another is to have its place.
+/// The worker has reached its limit of connections, and evicts an idle one.
 #[test]
-fn an_idle_connection_is_told_before_it_makes_room() {
+fn an_evicted_connection_gets_a_goaway() {
     run(async {
         let host = Host::start(options().linger(SHORT).write_timeout(SHORT), hello).await;
         let mut client = raw(&host, b"").await;
@@ -197,15 +202,15 @@ fn an_idle_connection_is_told_before_it_makes_room() {
 }
 
 #[test]
-fn the_drains_deadline_cuts() {
+fn the_end_of_the_drain_timeout_cuts_open_streams() {
     run(async {
         let (host, begun, _go) = held().await;
         let mut client = Http2Client::connect(&host).await;
-        let answer = client.ask("/").await;
+        let response = client.ask("/").await;
         begun.notified().await;
         host.server.drain();
         assert_eq!(host.server.cut(), 1);
-        whole(answer).await.expect_err("no answer");
+        whole(response).await.expect_err("no response");
         host.emptied().await;
         assert_eq!(host.server.counts().cut, 1);
         assert!(client.end().await.is_err());

@@ -1,28 +1,28 @@
-//! Handlers and tunnels: how long they live, and who polls them.
+//! Handlers and tunnels: when they end, and when they are polled.
 
 use std::future::pending;
 
 use super::*;
 use crate::stats::Gauge;
 
-/// Notes its end.
-struct Working(Rc<RefCell<u32>>);
+/// Counts its drop.
+struct CountDrop(Rc<RefCell<u32>>);
 
-impl Drop for Working {
+impl Drop for CountDrop {
     fn drop(&mut self) {
         *self.0.borrow_mut() += 1;
     }
 }
 
-/// A host whose handlers never answer, and how many of them have begun and ended.
+/// A host whose handlers never respond, and the numbers of handlers that have begun and ended.
 async fn endless() -> (Host, Rc<RefCell<u32>>, Rc<RefCell<u32>>) {
     let (begun, ended) = (Rc::<RefCell<u32>>::default(), Rc::<RefCell<u32>>::default());
-    let (begins, ends) = (Rc::clone(&begun), Rc::clone(&ended));
+    let (app_begun, app_ended) = (Rc::clone(&begun), Rc::clone(&ended));
     let app = move |_request: Request| {
-        *begins.borrow_mut() += 1;
-        let working = Working(Rc::clone(&ends));
+        *app_begun.borrow_mut() += 1;
+        let count_drop = CountDrop(Rc::clone(&app_ended));
         async move {
-            let _working = working;
+            let _working = count_drop;
             pending().await
         }
     };
@@ -48,30 +48,30 @@ fn no_handler_outlives_its_connection() {
 
         let (host, begun, ended) = endless().await;
         let mut client = Http2Client::connect(&host).await;
-        let answer = client.ask("/").await;
+        let response = client.ask("/").await;
         reaches(&begun, 1).await;
         client.connection.abort();
         host.emptied().await;
-        assert_eq!(*ended.borrow(), 1, "left by its client");
-        drop(answer);
+        assert_eq!(*ended.borrow(), 1, "the client has closed the connection");
+        drop(response);
     });
 }
 
 #[test]
-fn a_tunnel_is_a_stream_that_ends_with_its_connection() {
+fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
     run(async {
         let ended = Rc::<RefCell<u32>>::default();
-        let ends = Rc::clone(&ended);
+        let app_ended = Rc::clone(&ended);
         let app = move |request: Request| {
-            let working = Working(Rc::clone(&ends));
+            let count_drop = CountDrop(Rc::clone(&app_ended));
             async move {
                 spawn_local(async move {
-                    let _working = working;
+                    let _working = count_drop;
                     let tunnel = hyper::upgrade::on(request).await.expect("a tunnel");
                     let mut tunnel = Tunnel(tunnel);
-                    let mut word = [0; 4];
-                    while tunnel.read(&mut word).await.is_ok() {
-                        tunnel.write(&word).await;
+                    let mut bytes = [0; 4];
+                    while tunnel.read(&mut bytes).await.is_ok() {
+                        tunnel.write(&bytes).await;
                     }
                 });
                 Ok(text(""))
@@ -83,14 +83,17 @@ fn a_tunnel_is_a_stream_that_ends_with_its_connection() {
         let request = http::Request::connect("test:1")
             .body(())
             .expect("a request");
-        let (answer, mut to) = client.requests.send_request(request, false).expect("sent");
-        let mut from = answer.await.expect("an answer").into_body();
-        // Another's deadline passes meanwhile: a tunnel is not idle.
+        let (response, mut to) = client.requests.send_request(request, false).expect("sent");
+        let mut from = response.await.expect("a response").into_body();
+        // The idle timeout of another connection passes meanwhile: a tunnel is not idle.
         let mut other = Http2Client::connect(&host).await;
-        assert_eq!(whole(other.ask("/").await).await.expect("an answer").0, 200);
-        other.connection.await.expect("no panic").expect("told");
+        assert_eq!(
+            whole(other.ask("/").await).await.expect("a response").0,
+            200
+        );
+        other.connection.await.expect("no panic").expect("a GOAWAY");
         to.send_data("ping".into(), false).expect("open");
-        assert_eq!(from.data().await.expect("a word").expect("whole"), "ping");
+        assert_eq!(from.data().await.expect("a piece").expect("whole"), "ping");
         host.server.drain();
         assert_eq!(host.server.connections(), 1);
         host.server.cut();
@@ -99,12 +102,12 @@ fn a_tunnel_is_a_stream_that_ends_with_its_connection() {
     });
 }
 
-/// The server's end, by whole words.
+/// The server's end of a tunnel. Reads and writes four bytes at a time.
 struct Tunnel(hyper::upgrade::Upgraded);
 
 impl Tunnel {
-    async fn read(&mut self, word: &mut [u8; 4]) -> std::io::Result<()> {
-        let mut buf = hyper::rt::ReadBuf::new(word);
+    async fn read(&mut self, bytes: &mut [u8; 4]) -> std::io::Result<()> {
+        let mut buf = hyper::rt::ReadBuf::new(bytes);
         let read = |cx: &mut Context<'_>| {
             hyper::rt::Read::poll_read(Pin::new(&mut self.0), cx, buf.unfilled())
         };
@@ -115,16 +118,16 @@ impl Tunnel {
         }
     }
 
-    async fn write(&mut self, word: &[u8; 4]) {
+    async fn write(&mut self, bytes: &[u8; 4]) {
         let write =
-            |cx: &mut Context<'_>| hyper::rt::Write::poll_write(Pin::new(&mut self.0), cx, word);
+            |cx: &mut Context<'_>| hyper::rt::Write::poll_write(Pin::new(&mut self.0), cx, bytes);
         let written = std::future::poll_fn(write).await;
         assert_eq!(written.expect("the client is there"), 4);
     }
 }
 
 #[test]
-fn a_reset_ends_its_handler_alone() {
+fn a_reset_ends_only_the_handler_of_its_stream() {
     run(async {
         let (host, begun, ended) = endless().await;
         let mut client = Http2Client::connect(&host).await;
@@ -139,9 +142,9 @@ fn a_reset_ends_its_handler_alone() {
     });
 }
 
-/// A body that says one word and then no more, and notes its end.
+/// A body with one piece and no end. It counts its drop.
 struct Silent {
-    word: Option<Bytes>,
+    piece: Option<Bytes>,
     ended: Arc<AtomicUsize>,
 }
 
@@ -153,8 +156,8 @@ impl http_body::Body for Silent {
         mut self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
-        match self.word.take() {
-            Some(word) => Poll::Ready(Some(Ok(http_body::Frame::data(word)))),
+        match self.piece.take() {
+            Some(piece) => Poll::Ready(Some(Ok(http_body::Frame::data(piece)))),
             None => Poll::Pending,
         }
     }
@@ -167,38 +170,45 @@ impl Drop for Silent {
 }
 
 #[test]
-fn a_silent_answer_ends_with_its_stream_or_its_connection() {
+fn a_pending_body_is_dropped_with_its_stream_or_its_connection() {
     run(async {
         let ended = Arc::<AtomicUsize>::default();
-        let ends = Arc::clone(&ended);
+        let app_ended = Arc::clone(&ended);
         let app = move |_request: Request| {
             let body = Silent {
-                word: Some("one".into()),
-                ended: Arc::clone(&ends),
+                piece: Some("one".into()),
+                ended: Arc::clone(&app_ended),
             };
             async { Ok(Response::new(body.boxed_unsync())) }
         };
         let host = Host::start(options(), app).await;
         let mut client = Http2Client::connect(&host).await;
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for _ in 0..3 {
-            let mut answer = client.ask("/").await.await.expect("a head").into_body();
-            assert_eq!(answer.data().await.expect("a word").expect("whole"), "one");
-            answers.push(answer);
+            let mut response = client.ask("/").await.await.expect("a head").into_body();
+            assert_eq!(
+                response.data().await.expect("a piece").expect("whole"),
+                "one"
+            );
+            responses.push(response);
         }
-        answers.pop();
+        responses.pop();
         while ended.load(Relaxed) == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(ended.load(Relaxed), 1, "reset");
         client.connection.abort();
         host.emptied().await;
-        assert_eq!(ended.load(Relaxed), 3, "left by its client");
+        assert_eq!(
+            ended.load(Relaxed),
+            3,
+            "the client has closed the connection"
+        );
     });
 }
 
 #[test]
-fn a_handler_that_wakes_itself_leaves_others_their_turn() {
+fn a_handler_that_wakes_itself_does_not_block_other_connections() {
     run(async {
         let app = async |request: Request| {
             if request.uri().path() == "/busy" {

@@ -1,17 +1,17 @@
-//! HTTP/2, with a client that keeps the rules and with one that makes its frames by hand.
+//! HTTP/2, with a client of the h2 crate and with a client that sends raw frames.
 
 mod abuse;
+mod budget;
 mod deadlines;
 mod draining;
 mod handlers;
-mod kept;
 mod protocol;
 
 use h2::client::{self, ResponseFuture, SendRequest};
 
 use super::*;
 
-/// A client of the h2 crate; its connection is driven by a task, which says how it ended.
+/// A client of the h2 crate. A task drives its connection and returns the result.
 struct Http2Client {
     requests: SendRequest<Bytes>,
     connection: JoinHandle<Result<(), h2::Error>>,
@@ -35,40 +35,40 @@ impl Http2Client {
     async fn ask(&mut self, path: &str) -> ResponseFuture {
         let request = http::Request::get(format!("http://test{path}"));
         let requests = self.requests.clone().ready().await;
-        self.requests = requests.expect("the connection lives");
+        self.requests = requests.expect("the connection is open");
         let sent = self
             .requests
             .send_request(request.body(()).expect("a request"), true);
-        sent.expect("the connection lives").0
+        sent.expect("the connection is open").0
     }
 
-    /// Sends the head of a request, whose body is to follow.
+    /// Sends the head of a request. The body follows later.
     async fn post(&mut self, path: &str) -> (ResponseFuture, h2::SendStream<Bytes>) {
         let request = http::Request::post(format!("http://test{path}"));
         let requests = self.requests.clone().ready().await;
-        self.requests = requests.expect("the connection lives");
+        self.requests = requests.expect("the connection is open");
         let sent = self
             .requests
             .send_request(request.body(()).expect("a request"), false);
-        sent.expect("the connection lives")
+        sent.expect("the connection is open")
     }
 
     async fn hello(&mut self) {
-        let answer = whole(self.ask("/hello").await).await;
-        let (status, body) = answer.expect("an answer");
+        let response = whole(self.ask("/hello").await).await;
+        let (status, body) = response.expect("a response");
         assert_eq!((status, &*body), (200, "hello"));
     }
 
-    /// How the connection ends.
+    /// Closes the client and returns how the connection ended.
     async fn end(self) -> Result<(), h2::Error> {
         drop(self.requests);
         self.connection.await.expect("no panic")
     }
 }
 
-/// An answer to its end: its status and its body.
-async fn whole(answer: ResponseFuture) -> Result<(u16, String), h2::Error> {
-    let (head, mut body) = answer.await?.into_parts();
+/// Reads a response to its end: its status and its body.
+async fn whole(response: ResponseFuture) -> Result<(u16, String), h2::Error> {
+    let (head, mut body) = response.await?.into_parts();
     let mut text = Vec::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
@@ -123,7 +123,7 @@ fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, GET)
 }
 
-/// A client that has said its preface and these settings.
+/// A client that has sent its preface and these settings.
 async fn raw(host: &Host, settings: &[u8]) -> Client {
     let mut client = host.connect().await;
     client
@@ -133,7 +133,7 @@ async fn raw(host: &Host, settings: &[u8]) -> Client {
 }
 
 impl Client {
-    /// The next frame; `None` at the connection's end, be it by a reset.
+    /// The next frame. `None` at the end of the connection, also after a reset.
     async fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).await.ok()?;
@@ -148,10 +148,10 @@ impl Client {
         })
     }
 
-    /// The next frame of this kind, that acknowledges nothing.
+    /// The next frame of this kind that is no acknowledgement.
     async fn next(&mut self, kind: u8) -> Frame {
         loop {
-            let frame = self.frame().await.expect("the connection lives");
+            let frame = self.frame().await.expect("the connection is open");
             let is_ack = matches!(frame.kind, SETTINGS | PING) && frame.flags & ACK != 0;
             if frame.kind == kind && !is_ack {
                 return frame;
@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The error code of the GOAWAY that comes.
+    /// The error code of the next GOAWAY.
     async fn goaway(&mut self) -> u32 {
         number(&self.next(GOAWAY).await.payload[4..8])
     }

@@ -1,4 +1,4 @@
-//! What is served, and how it begins.
+//! The beginning of HTTP/2 connections, and their requests and responses.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER};
 use tokio::sync::Notify;
@@ -8,7 +8,7 @@ use crate::http::Http2;
 use crate::stats::{Count, Gauge};
 
 #[test]
-fn a_preface_begins_http2_wherever_it_is_split() {
+fn a_preface_in_any_two_pieces_begins_http2() {
     run(async {
         let host = Host::start(options(), hello).await;
         let stats = host.server.registry.counters.stats();
@@ -22,7 +22,7 @@ fn a_preface_begins_http2_wherever_it_is_split() {
             client.send(&PREFACE[split..]).await;
             client.send(frame(SETTINGS, 0, 0, b"")).await;
             client.send(get(1)).await;
-            let first = client.frame().await.expect("no answer in HTTP/1");
+            let first = client.frame().await.expect("no response in HTTP/1");
             assert_eq!(first.kind, SETTINGS);
             assert_eq!(client.next(DATA).await.payload, b"hello");
         }
@@ -30,7 +30,7 @@ fn a_preface_begins_http2_wherever_it_is_split() {
 }
 
 #[test]
-fn what_only_begins_like_a_preface_is_http1() {
+fn a_request_that_begins_like_a_preface_is_http1() {
     run(async {
         let host = Host::start(options(), hello).await;
         let stats = host.server.registry.counters.stats();
@@ -45,7 +45,7 @@ fn what_only_begins_like_a_preface_is_http1() {
 }
 
 #[test]
-fn no_preface_is_heard_after_a_request_or_where_http2_is_disabled() {
+fn a_preface_after_a_request_or_with_http2_disabled_ends_the_connection() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
@@ -62,7 +62,7 @@ fn no_preface_is_heard_after_a_request_or_where_http2_is_disabled() {
 }
 
 #[test]
-fn what_was_agreed_on_is_begun_by_the_server() {
+fn with_alpn_the_server_sends_its_settings_first() {
     run(async {
         let service = service_fn(hello);
         let host = Host::start_agreed(Version::Http2, options(), service).await;
@@ -75,13 +75,17 @@ fn what_was_agreed_on_is_begun_by_the_server() {
 
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        assert_eq!(host.server.counts().requests, 1, "HTTP/1 is not heard");
+        assert_eq!(
+            host.server.counts().requests,
+            1,
+            "an HTTP/1 request is not served"
+        );
         while client.frame().await.is_some() {}
     });
 }
 
 #[test]
-fn an_answer_has_the_headers_of_http2() {
+fn a_response_has_no_connection_header() {
     run(async {
         let app = async |_request: Request| {
             let mut response = text("hello");
@@ -93,7 +97,7 @@ fn an_answer_has_the_headers_of_http2() {
         let http = Http::new().server_header(server);
         let host = Host::start(http, app).await;
         let mut client = Http2Client::connect(&host).await;
-        let response = client.ask("/").await.await.expect("an answer");
+        let response = client.ask("/").await.await.expect("a response");
         let headers = response.headers();
         assert_eq!(headers[SERVER], "prefork");
         assert_eq!(headers[CONTENT_LENGTH], "5");
@@ -103,15 +107,15 @@ fn an_answer_has_the_headers_of_http2() {
 }
 
 #[test]
-fn a_body_comes_and_goes_whole() {
+fn a_long_body_is_received_and_sent_whole() {
     run(async {
         let host = Host::start(options(), echo_as_it_comes).await;
         let mut client = Http2Client::connect(&host).await;
-        // More than any window.
+        // Longer than any window.
         let sent = "0123456789abcdef".repeat(128 * 1024);
-        let (answer, mut body) = client.post("/").await;
+        let (response, mut body) = client.post("/").await;
         body.send_data(sent.clone().into(), true).expect("open");
-        let (status, received) = whole(answer).await.expect("an answer");
+        let (status, received) = whole(response).await.expect("a response");
         assert_eq!(status, 200);
         assert!(received == sent, "{} bytes", received.len());
         let stats = host.server.registry.counters.stats();
@@ -120,7 +124,7 @@ fn a_body_comes_and_goes_whole() {
 }
 
 #[test]
-fn requests_are_answered_as_they_are_done_and_counted() {
+fn a_slow_request_does_not_delay_others_and_all_are_counted() {
     run(async {
         let go = Rc::new(Notify::new());
         let held = Rc::clone(&go);
@@ -140,11 +144,11 @@ fn requests_are_answered_as_they_are_done_and_counted() {
         let mut client = Http2Client::connect(&host).await;
         let held = client.ask("/held").await;
         client.hello().await;
-        let failed = whole(client.ask("/fail").await).await.expect("an answer");
+        let failed = whole(client.ask("/fail").await).await.expect("a response");
         assert_eq!(failed.0, 500);
         assert_eq!(stats.gauge(Gauge::Requests), 1);
         go.notify_one();
-        assert_eq!(whole(held).await.expect("an answer").1, "hello");
+        assert_eq!(whole(held).await.expect("a response").1, "hello");
         assert_eq!(stats.gauge(Gauge::Requests), 0);
         assert_eq!(stats.totals().responses, [0, 2, 0, 0, 1]);
         assert_eq!(host.server.connections(), 1);
@@ -152,7 +156,7 @@ fn requests_are_answered_as_they_are_done_and_counted() {
 }
 
 #[test]
-fn a_panic_costs_its_request_alone() {
+fn a_panic_affects_only_its_request() {
     run(async {
         let app = async |request: Request| {
             assert_ne!(request.uri().path(), "/panic");
@@ -161,32 +165,32 @@ fn a_panic_costs_its_request_alone() {
         let host = Host::start(options(), app).await;
         let mut client = Http2Client::connect(&host).await;
         let (failed, _body) = client.post("/panic").await;
-        assert_eq!(whole(failed).await.expect("an answer").0, 500);
+        assert_eq!(whole(failed).await.expect("a response").0, 500);
         client.hello().await;
         assert_eq!(host.server.counts().panics, 1);
     });
 }
 
 #[test]
-fn a_body_over_the_limit_is_413_and_costs_its_request_alone() {
+fn a_body_over_the_limit_gets_a_413_and_the_connection_stays() {
     run(async {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = Http2Client::connect(&host).await;
         let announced = http::Request::post("http://test/").header(CONTENT_LENGTH, 11);
         let request = announced.body(()).expect("a request");
         let (refused, _body) = client.requests.send_request(request, false).expect("sent");
-        assert_eq!(whole(refused).await.expect("an answer").0, 413);
+        assert_eq!(whole(refused).await.expect("a response").0, 413);
         let (refused, mut body) = client.post("/").await;
         body.send_data("more than ten".into(), false).expect("open");
-        assert_eq!(whole(refused).await.expect("an answer").0, 413);
+        assert_eq!(whole(refused).await.expect("a response").0, 413);
         let (echoed, mut body) = client.post("/").await;
         body.send_data("just ten..".into(), true).expect("open");
-        assert_eq!(whole(echoed).await.expect("an answer").1, "just ten..");
+        assert_eq!(whole(echoed).await.expect("a response").1, "just ten..");
     });
 }
 
 #[test]
-fn a_request_says_whom_it_is_for() {
+fn host_and_authority_must_agree() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = Http2Client::connect(&host).await;
@@ -194,13 +198,17 @@ fn a_request_says_whom_it_is_for() {
             let request = http::Request::get("http://test/").header("host", named);
             let request = request.body(()).expect("a request");
             let sent = client.requests.send_request(request, true).expect("sent");
-            assert_eq!(whole(sent.0).await.expect("an answer").0, status, "{named}");
+            assert_eq!(
+                whole(sent.0).await.expect("a response").0,
+                status,
+                "{named}"
+            );
         }
     });
 }
 
 #[test]
-fn it_is_not_put_to_rest() {
+fn an_http2_connection_does_not_rest() {
     run(async {
         let host = Host::start(options().max_warm(1), hello).await;
         let mut client = Http2Client::connect(&host).await;
@@ -213,7 +221,7 @@ fn it_is_not_put_to_rest() {
     });
 }
 
-/// A request by its pseudo-header fields and `Host`; each is left out if it is empty.
+/// A head of these pseudo-header fields and `Host`. Empty ones are left out.
 fn head(method: &str, scheme: &str, authority: &str, path: &str, host: &str) -> Vec<u8> {
     let names: [(&[u8], &str); 5] = [
         (b"\x02", method),
@@ -231,9 +239,9 @@ fn head(method: &str, scheme: &str, authority: &str, path: &str, host: &str) -> 
     bytes
 }
 
-/// As HTTP/1 has it.
+/// The rules are those of HTTP/1.
 #[test]
-fn a_request_that_is_none_reaches_no_handler() {
+fn an_invalid_request_is_refused() {
     run(async {
         let host = Host::start(options(), hello).await;
         for (method, scheme, authority, path, named, status) in [
@@ -259,8 +267,8 @@ fn a_request_that_is_none_reaches_no_handler() {
             client
                 .send(frame(HEADERS, END_STREAM | END_HEADERS, 1, &block))
                 .await;
-            let told = loop {
-                let frame = client.frame().await.expect("the connection lives");
+            let received = loop {
+                let frame = client.frame().await.expect("the connection is open");
                 match (frame.kind, frame.payload.first()) {
                     // `:status`, from the static table.
                     (HEADERS, Some(0x88)) => break 200,
@@ -268,7 +276,8 @@ fn a_request_that_is_none_reaches_no_handler() {
                     _ => {}
                 }
             };
-            assert_eq!(told, status, "{method} {scheme} {authority} {path} {named}");
+            let request = format!("{method} {scheme} {authority} {path} {named}");
+            assert_eq!(received, status, "{request}");
         }
     });
 }
@@ -278,15 +287,15 @@ fn a_target_over_the_limit_is_414() {
     run(async {
         let host = Host::start(options().max_target_size(10), hello).await;
         let mut client = Http2Client::connect(&host).await;
-        // With the scheme and the host.
+        // The size includes the scheme and the host.
         let long = client.ask("/").await;
-        assert_eq!(whole(long).await.expect("an answer").0, 414);
+        assert_eq!(whole(long).await.expect("a response").0, 414);
     });
 }
 
 /// hyper has no way to send an informational response. The body is read when it comes.
 #[test]
-fn a_client_that_expects_100_continue_is_told_nothing_and_served() {
+fn a_client_that_expects_100_continue_gets_none_and_is_served() {
     run(async {
         let host = Host::start(options(), echo).await;
         let mut client = raw(&host, b"").await;
@@ -309,25 +318,26 @@ fn a_response_that_streams_a_body_over_the_limit_is_reset() {
     run(async {
         let host = Host::start(options().max_body_size(4), echo_as_it_comes).await;
         let mut client = Http2Client::connect(&host).await;
-        let (answer, mut body) = client.post("/").await;
+        let (response, mut body) = client.post("/").await;
         body.send_data("abc".into(), false).expect("it is open");
-        let mut echoed = answer.await.expect("a head").into_body();
+        let mut echoed = response.await.expect("a head").into_body();
         let first = echoed.data().await.expect("a piece").expect("no error");
         assert_eq!(first, "abc");
         body.send_data("de".into(), true).expect("it is open");
         let end = echoed.data().await.expect("no end");
         assert!(end.expect_err("a reset").is_reset());
-        // The others go on.
-        let (answer, mut body) = client.post("/").await;
+        // Other streams stay open.
+        let (response, mut body) = client.post("/").await;
         body.send_data("abc".into(), true).expect("it is open");
-        let (status, text) = whole(answer).await.expect("an answer");
+        let (status, text) = whole(response).await.expect("a response");
         assert_eq!((status, &*text), (200, "abc"));
     });
 }
 
-/// As in HTTP/1 (RFC 9110 10.1.1), and a value has no white space around it (RFC 9113 8.2.1).
+/// An unknown expectation is refused as in HTTP/1 (RFC 9110 10.1.1), and so is a value that begins
+/// or ends with white space (RFC 9113 8.2.1).
 #[test]
-fn fields_that_are_none_are_refused() {
+fn invalid_fields_are_refused() {
     run(async {
         let host = Host::start(options(), hello).await;
         let mut client = raw(&host, b"").await;
@@ -347,7 +357,7 @@ fn fields_that_are_none_are_refused() {
             let head = [GET, &field].concat();
             let flags = END_STREAM | END_HEADERS;
             client.send(frame(HEADERS, flags, 2 * at + 1, &head)).await;
-            let answer = client.next(HEADERS).await.payload;
+            let response = client.next(HEADERS).await.payload;
             // An indexed field (RFC 7541 6.1), or a literal one whose name is indexed.
             let expected: &[u8] = match status {
                 200 => b"\x88",
@@ -356,8 +366,8 @@ fn fields_that_are_none_are_refused() {
             };
             let name = String::from_utf8_lossy(name);
             assert!(
-                answer.starts_with(expected),
-                "{name}: {value:?}: {answer:x?}"
+                response.starts_with(expected),
+                "{name}: {value:?}: {response:x?}"
             );
         }
     });

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Files that are good, and a place for bad ones.
+/// A valid certificate and key, and a directory for files.
 struct Files {
     dir: TempDir,
     certificate: String,
@@ -47,16 +47,16 @@ impl Files {
 
 fn refused(tls: &Tls) -> String {
     match Identity::read(tls) {
-        Ok(_) => panic!("it is taken"),
+        Ok(_) => panic!("it is accepted"),
         Err(why) => why,
     }
 }
 
 #[test]
-fn what_is_good_is_taken_without_a_doubt() {
+fn valid_files_are_accepted_without_a_warning() {
     let files = Files::new();
     let identity = Identity::read(&files.good()).expect("it is good");
-    assert_eq!(identity.doubts(), [""; 0]);
+    assert_eq!(identity.warnings(), [""; 0]);
     let in_one = format!("{}{}", files.key, files.certificate);
     let memory = Tls::new().certificate_pem(&in_one).key_pem(&in_one);
     Identity::read(&memory).expect("both in one, from memory");
@@ -64,7 +64,7 @@ fn what_is_good_is_taken_without_a_doubt() {
 }
 
 #[test]
-fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
+fn contents_that_the_master_has_read_replace_the_file() {
     let files = Files::new();
     let tls = files.good().client_ca_pem(&files.certificate);
     let read = tls.read_files().expect("they are good");
@@ -74,15 +74,15 @@ fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
         tls.use_files(files);
         tls
     };
-    Identity::read(&using(tls.clone(), &read)).expect("as it was");
-    // Of another file nothing was read.
+    Identity::read(&using(tls.clone(), &read)).expect("the contents as read");
+    // The master has not read this file.
     let moved = tls.clone().key_file("/no/such.key");
     let why = refused(&using(moved, &read));
     assert!(
         why.contains("cannot read the key file /no/such.key"),
         "{why}"
     );
-    // What is no such record, an old image's perhaps, is as good as none.
+    // Contents in another encoding are ignored.
     for nonsense in [&b""[..], b"nonsense", &read[..read.len() / 2]] {
         let why = refused(&using(tls.clone(), nonsense));
         assert!(why.contains(&path.display().to_string()), "{why}");
@@ -90,26 +90,22 @@ fn what_the_master_has_read_is_taken_and_the_file_left_alone() {
 }
 
 #[test]
-fn each_bad_certificate_is_named_with_a_way_out() {
+fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
     let files = Files::new();
     let der = KeyPair::generate().expect("random").serialize_der();
     let broken = files.certificate.replace("MII", "M!!");
-    for (name, bytes, says) in [
-        (
-            "empty",
-            "",
-            "holds no certificate; it has to have a section",
-        ),
+    for (name, bytes, text) in [
+        ("empty", "", "has no certificate; it must have a section"),
         (
             "swapped",
             &files.key,
-            "holds a key and no certificate; are the two swapped?",
+            "has a key and no certificate; are the two swapped?",
         ),
-        ("broken", &broken, "is no well-formed PEM"),
+        ("broken", &broken, "is not well-formed PEM"),
         (
             "hollow",
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-            "holds a certificate that cannot be used",
+            "has a certificate that cannot be used",
         ),
     ] {
         let path = files.file(name, bytes);
@@ -118,7 +114,7 @@ fn each_bad_certificate_is_named_with_a_way_out() {
             why.contains(&format!("the certificate file {}", path.display())),
             "{why}"
         );
-        assert!(why.contains(says) && !why.contains('\n'), "{name}: {why}");
+        assert!(why.contains(text) && !why.contains('\n'), "{name}: {why}");
     }
     let why = refused(&files.good().certificate_file(files.file("der", der)));
     assert!(
@@ -141,23 +137,19 @@ fn each_bad_certificate_is_named_with_a_way_out() {
 }
 
 #[test]
-fn each_bad_key_is_named_with_a_way_out() {
+fn the_error_for_a_bad_key_names_the_file_and_a_remedy() {
     let (files, other) = (Files::new(), Files::new());
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE \
                      KEY-----\n";
     let legacy = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: \
                   AES-256-CBC,AA\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
     let hollow = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    for (name, bytes, says) in [
-        (
-            "empty",
-            "",
-            "holds no private key; it has to have a section",
-        ),
+    for (name, bytes, text) in [
+        ("empty", "", "has no private key; it must have a section"),
         (
             "swapped",
             &files.certificate,
-            "holds a certificate and no key; are the two swapped?",
+            "has a certificate and no key; are the two swapped?",
         ),
         ("encrypted", encrypted, "is encrypted"),
         ("legacy", legacy, "is encrypted"),
@@ -174,7 +166,7 @@ fn each_bad_key_is_named_with_a_way_out() {
             why.contains(&format!("the key file {}", path.display())),
             "{why}"
         );
-        assert!(why.contains(says) && !why.contains('\n'), "{name}: {why}");
+        assert!(why.contains(text) && !why.contains('\n'), "{name}: {why}");
     }
     let why = refused(&files.good().key_file("/no/such.key"));
     assert!(
@@ -183,20 +175,20 @@ fn each_bad_key_is_named_with_a_way_out() {
     );
     let why = refused(&Tls::new().certificate_pem(&files.certificate));
     assert!(why.contains("Tls::key_file"), "{why}");
-    let turned = format!("{}{}", other.certificate, files.certificate);
-    let why = refused(&files.good().certificate_pem(turned));
+    let reversed = format!("{}{}", other.certificate, files.certificate);
+    let why = refused(&files.good().certificate_pem(reversed));
     assert!(
-        why.contains("it belongs to the 2. in it, which has to be first"),
+        why.contains("it belongs to certificate 2 in that file, which must be first"),
         "{why}"
     );
 }
 
 #[test]
-fn each_bad_client_ca_is_named_with_a_way_out() {
+fn the_error_for_a_bad_client_ca_names_the_file_and_a_remedy() {
     let files = Files::new();
     let path = files.file("ca", "nothing");
     let why = refused(&files.good().client_ca_file(&path));
-    let named = format!("the client CA file {} holds no certificate", path.display());
+    let named = format!("the client CA file {} has no certificate", path.display());
     assert!(why.contains(&named), "{why}");
     let hollow = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let why = refused(&files.good().client_ca_pem(hollow));
@@ -214,7 +206,7 @@ fn each_bad_client_ca_is_named_with_a_way_out() {
 }
 
 #[test]
-fn what_clients_are_held_to_is_told_apart() {
+fn different_rules_for_clients_have_different_policies() {
     let (files, other) = (Files::new(), Files::new());
     let policy = |tls: &Tls| Identity::read(tls).expect("it is good").client_policy();
     let with_ca = files.good().client_ca_pem(&files.certificate);
@@ -232,31 +224,36 @@ fn what_clients_are_held_to_is_told_apart() {
 }
 
 #[test]
-fn a_certificate_at_the_wrong_time_is_only_doubted() {
-    let doubts = |change: &dyn Fn(&mut CertificateParams)| {
-        let identity = Identity::read(&Files::with(change).good()).expect("it is taken");
-        identity.doubts().join("; ")
+fn a_certificate_at_the_wrong_time_is_only_a_warning() {
+    let warnings = |change: &dyn Fn(&mut CertificateParams)| {
+        let identity = Identity::read(&Files::with(change).good()).expect("it is accepted");
+        identity.warnings().join("; ")
     };
-    let expired = doubts(&|params| params.not_after = date_time_ymd(2020, 1, 1));
+    let expired = warnings(&|params| params.not_after = date_time_ymd(2020, 1, 1));
     assert!(
-        expired.contains("good.pem holds a certificate that expired"),
+        expired.contains("good.pem has a certificate that expired"),
         "{expired}"
     );
-    let early = doubts(&|params| params.not_before = date_time_ymd(3000, 1, 1));
+    let early = warnings(&|params| params.not_before = date_time_ymd(3000, 1, 1));
     assert!(
-        early.contains("good.pem holds a certificate that becomes valid in"),
+        early.contains("good.pem has a certificate that becomes valid in"),
         "{early}"
     );
 }
 
 #[test]
-fn a_key_that_others_can_read_is_only_doubted() {
+fn a_key_that_others_can_read_is_only_a_warning() {
     let files = Files::new();
     let tls = files.good();
-    for (mode, doubted) in [(0o600, 0), (0o640, 0), (0o604, 1), (0o602, 1)] {
+    for (mode, expected) in [(0o600, 0), (0o640, 0), (0o604, 1), (0o602, 1)] {
         let path = files.dir.path().join("good.key");
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
-        let identity = Identity::read(&tls).expect("it is taken");
-        assert_eq!(identity.doubts().len(), doubted, "{:?}", identity.doubts());
+        let identity = Identity::read(&tls).expect("it is accepted");
+        assert_eq!(
+            identity.warnings().len(),
+            expected,
+            "{:?}",
+            identity.warnings()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Any bytes as a certificate and as a key.
+//! The parser of certificates and keys, on any bytes.
 
 use super::*;
 use crate::fuzz;

@@ -21,7 +21,7 @@ use super::*;
 use crate::http::{Acceptor, ClientAuth, Http, Tls, TlsHandshake, TlsVersion};
 use crate::keyring::{Key, Keyring};
 
-/// Nothing takes so long.
+/// Nothing takes this long.
 const CEILING: Duration = Duration::from_secs(10);
 
 struct Tcp(TcpStream);
@@ -76,7 +76,7 @@ impl AsyncWrite for Tcp {
     }
 }
 
-/// A server, a client that believes it, and a CA that has signed the client.
+/// A server, a client that trusts it, and a CA that has signed both.
 struct Peers {
     acceptor: Acceptor,
     client: ClientConfig,
@@ -141,8 +141,8 @@ impl Peers {
         (client, self.acceptor.accept(Tcp(stream)))
     }
 
-    /// Between them there is room for a few kilobytes alone.
-    async fn connected_narrowly(&self) -> (TcpStream, Secure<Tcp>) {
+    /// A connection whose socket buffers have a few kilobytes.
+    async fn connected_with_small_buffers(&self) -> (TcpStream, Secure<Tcp>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
         let client = TcpSocket::new_v4().expect("a socket");
@@ -186,7 +186,7 @@ impl Peers {
 async fn open<I: Socket>(secure: &mut Secure<I>) -> io::Result<Version> {
     timeout(CEILING, poll_fn(|cx| secure.poll_open(cx)))
         .await
-        .expect("it comes to an end")
+        .expect("it ends")
 }
 
 fn is_readable(secure: &mut Secure<Tcp>) -> bool {
@@ -194,7 +194,7 @@ fn is_readable(secure: &mut Secure<Tcp>) -> bool {
     secure.poll_readable(&mut now).is_ready()
 }
 
-fn told(secure: &Secure<Tcp>) -> Option<TlsInfo> {
+fn tls_info(secure: &Secure<Tcp>) -> Option<TlsInfo> {
     match &*secure.state {
         State::Open(_) => secure.info().tls().cloned(),
         _ => None,
@@ -202,14 +202,14 @@ fn told(secure: &Secure<Tcp>) -> Option<TlsInfo> {
 }
 
 #[tokio::test]
-async fn what_was_agreed_on_is_told_and_a_session_resumed() {
+async fn the_info_has_the_agreed_parameters_and_a_session_is_resumed() {
     let peers = Peers::new(Some(ClientAuth::Required));
     for (round, handshake) in [TlsHandshake::Full, TlsHandshake::Resumed]
         .into_iter()
         .enumerate()
     {
         let (mut client, mut secure) = peers.opened().await;
-        let info = told(&secure).expect("it is open");
+        let info = tls_info(&secure).expect("it is open");
         assert_eq!(info.handshake, handshake, "{round}");
         assert_eq!(info.version, TlsVersion::Tls13);
         assert_eq!(info.alpn.as_deref(), Some("http/1.1"));
@@ -219,24 +219,24 @@ async fn what_was_agreed_on_is_told_and_a_session_resumed() {
         // The client gets its ticket with the first bytes that it reads.
         secure.write_all(b"hello").await.expect("it is open");
         secure.flush().await.expect("it is open");
-        let mut said = [0; 5];
-        client.read_exact(&mut said).await.expect("it is open");
-        assert_eq!(&said, b"hello");
+        let mut received = [0; 5];
+        client.read_exact(&mut received).await.expect("it is open");
+        assert_eq!(&received, b"hello");
     }
     assert_eq!(peers.counts(), [2, 1, 0]);
 }
 
 #[tokio::test]
-async fn a_client_that_offers_http_1_0_alone_is_let_in() {
+async fn a_client_that_offers_only_http_1_0_is_accepted() {
     let mut peers = Peers::new(None);
     peers.client.alpn_protocols = vec![b"http/1.0".to_vec()];
     let (_client, secure) = peers.opened().await;
-    let info = told(&secure).expect("it is open");
+    let info = tls_info(&secure).expect("it is open");
     assert_eq!(info.alpn.as_deref(), Some("http/1.0"));
 }
 
 #[tokio::test]
-async fn a_client_without_a_certificate_is_served_only_where_none_is_required() {
+async fn a_client_without_a_certificate_is_served_only_if_it_is_optional() {
     for (auth, served) in [(ClientAuth::Optional, true), (ClientAuth::Required, false)] {
         let mut peers = Peers::new(Some(auth));
         let none = Peers::new(None).client.client_auth_cert_resolver;
@@ -244,24 +244,24 @@ async fn a_client_without_a_certificate_is_served_only_where_none_is_required() 
         let (tcp, mut secure) = peers.connected().await;
         let name = ServerName::try_from("localhost").expect("a name");
         let connector = TlsConnector::from(Arc::new(peers.client.clone()));
-        let talk = async {
-            // In TLS 1.3 it takes itself for connected before the server has looked.
+        let connect = async {
+            // In TLS 1.3 the client's handshake ends before the server has checked the certificate.
             let client = connector.connect(name, tcp).await;
             match client {
                 Ok(mut client) if !served => client.read_u8().await.err(),
                 client => client.err(),
             }
         };
-        let (error, opened) = tokio::join!(talk, open(&mut secure));
+        let (error, opened) = tokio::join!(connect, open(&mut secure));
         assert_eq!(error.is_none(), served, "{error:?}");
         assert_eq!(opened.is_ok(), served, "{auth:?}");
-        assert_eq!(told(&secure).is_some(), served, "{auth:?}");
+        assert_eq!(tls_info(&secure).is_some(), served, "{auth:?}");
         assert_eq!(peers.counts()[2], u64::from(!served));
     }
 }
 
 #[tokio::test]
-async fn what_is_decrypted_and_not_read_is_readable() {
+async fn a_stream_with_decrypted_bytes_is_readable() {
     let peers = Peers::new(None);
     let (mut client, mut secure) = peers.opened().await;
     assert!(!is_readable(&mut secure) && !secure.has_unread());
@@ -293,7 +293,7 @@ fn secure_socket(secure: &Secure<Tcp>) -> &Tcp {
 }
 
 #[tokio::test]
-async fn the_end_is_said_and_can_be_told_from_a_cut() {
+async fn a_client_can_distinguish_a_shutdown_from_a_drop() {
     let peers = Peers::new(None);
     let (mut client, mut secure) = peers.opened().await;
     secure.shutdown().await.expect("it is open");
@@ -305,9 +305,9 @@ async fn the_end_is_said_and_can_be_told_from_a_cut() {
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
-/// The record that it is in has come in part when the idle connections are closed.
+/// A part of the record with the request has come when the server closes the idle connections.
 #[tokio::test]
-async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
+async fn a_request_in_a_partial_record_gets_a_response_in_a_drain() {
     const ASK: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let peers = Peers::new(None);
     let ((mut asking, one), (mut idle, other)) = (peers.opened().await, peers.opened().await);
@@ -317,21 +317,23 @@ async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
     });
     let http = Http::new().linger(Duration::ZERO);
     let server = crate::http::Server::new(http, WorkerStats::own());
-    let front = server.endpoint(service);
-    let lives = async { tokio::join!(front.serve(one), front.serve(other)) };
+    let endpoint = server.endpoint(service);
+    let serving = async { tokio::join!(endpoint.serve(one), endpoint.serve(other)) };
     let ask = async {
         for client in [&mut asking, &mut idle] {
-            client.write_all(ASK).await.expect("room");
-            let mut answer = [0; 512];
-            assert!(client.read(&mut answer).await.expect("an answer") > 0);
+            client.write_all(ASK).await.expect("the socket accepts it");
+            let mut response = [0; 512];
+            assert!(client.read(&mut response).await.expect("a response") > 0);
         }
         let (mut tcp, mut session) = asking.into_inner();
-        io::Write::write_all(&mut session.writer(), ASK).expect("room");
+        io::Write::write_all(&mut session.writer(), ASK).expect("the socket accepts it");
         let mut record = Vec::new();
-        session.write_tls(&mut record).expect("room");
+        session
+            .write_tls(&mut record)
+            .expect("the socket accepts it");
         let (part, rest) = record.split_at(record.len() / 2);
-        tcp.write_all(part).await.expect("room");
-        // The server reads what there is of it.
+        tcp.write_all(part).await.expect("the socket accepts it");
+        // The server reads the part that has come.
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
@@ -339,49 +341,52 @@ async fn a_request_that_is_coming_in_is_answered_in_a_drain() {
         let mut end = Vec::new();
         idle.read_to_end(&mut end).await.expect("an orderly end");
         tcp.write_all(rest).await.expect("it reads");
-        let mut answer = Vec::new();
-        tcp.read_to_end(&mut answer).await.expect("an orderly end");
+        let mut records = Vec::new();
+        tcp.read_to_end(&mut records).await.expect("an orderly end");
         let mut plain = String::new();
-        session.read_tls(&mut &answer[..]).expect("memory");
+        session.read_tls(&mut &records[..]).expect("memory");
         session.process_new_packets().expect("records");
         let read = io::Read::read_to_string(&mut session.reader(), &mut plain);
         read.expect("an orderly end");
         plain
     };
-    let talk = async { tokio::join!(lives, ask).1 };
+    let both = async { tokio::join!(serving, ask).1 };
     let plain = tokio::select! {
         () = server.clock() => unreachable!("it never ends"),
-        plain = timeout(CEILING, talk) => plain.expect("it ends"),
+        plain = timeout(CEILING, both) => plain.expect("it ends"),
     };
     assert!(plain.starts_with("HTTP/1.1 200 OK\r\n"), "{plain:?}");
     assert!(plain.contains("connection: close\r\n"), "{plain:?}");
 }
 
-/// What TLS has taken is not sent yet.
+/// The bytes of the first response that TLS buffers are sent before the connection ends.
 #[tokio::test]
-async fn answers_before_one_that_breaks_off_are_whole() {
+async fn a_response_before_one_that_fails_is_complete() {
     const LONG: usize = 15_000;
     let peers = Peers::new(None);
-    let (mut client, secure) = peers.open(peers.connected_narrowly().await).await;
+    let (mut client, secure) = peers.open(peers.connected_with_small_buffers().await).await;
     let service = hyper::service::service_fn(async |request: crate::http::Request| {
         let piece = match request.uri().path() {
             "/" => Ok(Frame::data(Bytes::from("x".repeat(LONG)))),
-            _ => Err(io::Error::other("it breaks off")),
+            _ => Err(io::Error::other("the body fails")),
         };
         Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
     });
     let server = crate::http::Server::new(Http::new(), WorkerStats::own());
-    let life = server.endpoint(service).serve(secure);
+    let serving = server.endpoint(service).serve(secure);
     let ask = async {
         let request = |path| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let both = request("/") + &request("/broken");
-        client.write_all(both.as_bytes()).await.expect("room");
-        let mut answers = Vec::new();
-        // It is a cut.
-        let _ = client.read_to_end(&mut answers).await;
-        answers.iter().filter(|&&byte| byte == b'x').count()
+        client
+            .write_all(both.as_bytes())
+            .await
+            .expect("the socket accepts it");
+        let mut responses = Vec::new();
+        // An error, because the second response is not complete.
+        let _ = client.read_to_end(&mut responses).await;
+        responses.iter().filter(|&&byte| byte == b'x').count()
     };
-    let ((), count) = timeout(CEILING, async { tokio::join!(life, ask) })
+    let ((), count) = timeout(CEILING, async { tokio::join!(serving, ask) })
         .await
         .expect("it ends");
     assert_eq!(count, LONG);
@@ -399,27 +404,30 @@ impl<T: Unpin> futures_core::Stream for Once<T> {
 }
 
 #[tokio::test]
-async fn who_speaks_http_is_told_so_in_http() {
+async fn a_client_that_sends_http_gets_an_http_response() {
     let peers = Peers::new(None);
     let (mut client, mut secure) = peers.connected().await;
-    // More than is read at once: what is left unread would reset the connection.
+    // More than the server reads at once: unread bytes would reset the connection.
     let request = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(100_000));
-    let talk = async {
+    let exchange = async {
         client
             .write_all(request.as_bytes())
             .await
             .expect("it reads");
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("no reset");
+        let mut response = String::new();
+        client
+            .read_to_string(&mut response)
+            .await
+            .expect("no reset");
         drop(client);
-        answer
+        response
     };
-    let (answer, opened) = tokio::join!(talk, open(&mut secure));
+    let (response, opened) = tokio::join!(exchange, open(&mut secure));
     assert_eq!(
         opened.expect_err("no TLS").kind(),
         io::ErrorKind::InvalidData
     );
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{head}");
     assert!(
         head.ends_with(&format!("content-length: {}", body.len())),
@@ -430,22 +438,22 @@ async fn who_speaks_http_is_told_so_in_http() {
 }
 
 #[tokio::test]
-async fn nonsense_is_a_failure_and_silence_is_none() {
+async fn invalid_bytes_count_as_a_failed_handshake_and_silence_does_not() {
     let peers = Peers::new(None);
     let (client, mut secure) = peers.connected().await;
     drop(client);
-    open(&mut secure).await.expect_err("nobody is there");
+    open(&mut secure).await.expect_err("the client is gone");
     assert_eq!(peers.counts(), [0, 0, 0]);
     let (mut client, mut secure) = peers.connected().await;
     client.write_all(&[0; 64]).await.expect("it reads");
-    let mut answer = Vec::new();
-    let heard = async {
-        client.read_to_end(&mut answer).await.expect("no reset");
+    let mut received = Vec::new();
+    let receive = async {
+        client.read_to_end(&mut received).await.expect("no reset");
         drop(client);
     };
-    let ((), opened) = tokio::join!(heard, open(&mut secure));
-    opened.expect_err("that is no TLS");
-    assert_eq!(answer.first(), Some(&21), "an alert: {answer:?}");
+    let ((), opened) = tokio::join!(receive, open(&mut secure));
+    opened.expect_err("these bytes are not TLS");
+    assert_eq!(received.first(), Some(&21), "an alert: {received:?}");
     assert_eq!(peers.counts(), [0, 0, 1]);
     let mut byte = [0];
     secure.read(&mut byte).await.expect_err("it is not open");

@@ -1,4 +1,4 @@
-//! Any bytes as a ticket, and as what is in one.
+//! Tickets from any bytes, and of sessions of any bytes.
 
 use super::*;
 use crate::fuzz;
@@ -15,15 +15,15 @@ fn tickets() {
             Duration::from_secs(60),
             ClientPolicy::default(),
         );
-        assert_eq!(tickets.decrypt(bytes), None, "nobody can make one");
+        assert_eq!(tickets.decrypt(bytes), None, "a ticket without the key");
         for name in [1, 2] {
             let forged = [&[name; NAME][..], bytes].concat();
-            assert_eq!(tickets.decrypt(&forged), None, "by knowing a key's name");
+            assert_eq!(tickets.decrypt(&forged), None, "a ticket with a key's name");
         }
 
         let mut ticket = tickets.encrypt(bytes).expect("there is a key");
         assert_eq!(tickets.decrypt(&ticket).as_deref(), Some(bytes));
-        // Which of its bytes is changed, and how, is for the input to say.
+        // The input decides which byte is changed, and how.
         let at = bytes.iter().map(|&byte| usize::from(byte)).sum::<usize>() % ticket.len();
         ticket[at] ^= bytes.first().copied().unwrap_or(1).max(1);
         assert_eq!(tickets.decrypt(&ticket), None, "byte {at} was changed");

@@ -1,4 +1,4 @@
-//! Clients that read slowly: what TLS holds for them is on its way for as long as they take of it.
+//! Clients that read slowly: bytes that TLS buffers for a client count as unsent.
 
 use std::cell::Cell;
 
@@ -8,10 +8,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::*;
 use crate::http::{Request, Server};
 
-/// What the pipe between them takes.
-const ROOM: usize = 8 * 1024;
+/// Capacity of the pipe between server and client, in bytes.
+const PIPE: usize = 8 * 1024;
 
-/// A stream that takes as much as its buffer does.
+/// A stream that accepts as many bytes as the pipe has free.
 struct Narrow {
     stream: DuplexStream,
     closed: Closed,
@@ -64,7 +64,7 @@ impl AsyncWrite for Narrow {
     }
 }
 
-/// The answer's pieces, as they are given.
+/// A response's body, whose pieces the test sends.
 struct Pieces(UnboundedReceiver<Bytes>);
 
 impl http_body::Body for Pieces {
@@ -80,8 +80,8 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// Asks for an answer of these pieces, and has somebody take it as it comes, in pieces that are no
-/// records. How many clients were dropped for taking nothing.
+/// Requests a response of these pieces. `take` reads the encrypted response, not in whole records.
+/// Returns the number of write timeouts.
 async fn serve(
     http: Http,
     closed: Closed,
@@ -89,7 +89,7 @@ async fn serve(
     take: impl AsyncFnOnce(&mut DuplexStream),
 ) -> u64 {
     let peers = Peers::new(None);
-    let (client, stream) = duplex(ROOM);
+    let (client, stream) = duplex(PIPE);
     let connected = (client, peers.acceptor.accept(Narrow { stream, closed }));
     let (mut client, secure) = peers.open(connected).await;
     let pieces = Cell::new(Some(pieces));
@@ -98,7 +98,7 @@ async fn serve(
         async { Ok::<_, io::Error>(http::Response::new(Pieces(pieces))) }
     });
     let server = Server::new(http, WorkerStats::own());
-    let life = server.endpoint(service).serve(secure);
+    let serving = server.endpoint(service).serve(secure);
     let take = async {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
         client.write_all(request).await.expect("it reads");
@@ -108,20 +108,22 @@ async fn serve(
     };
     let ended = async {
         tokio::select! {
-            _ = async { tokio::join!(life, take) } => {}
-            () = server.clock() => unreachable!("it goes on"),
+            _ = async { tokio::join!(serving, take) } => {}
+            () = server.clock() => unreachable!("it never ends"),
         }
     };
     timeout(CEILING, ended).await.expect("it ends");
     server.counts().write_timeouts
 }
 
-/// An answer of so many bytes at once, of which the client takes `ROOM` at a time, just within the
-/// write timeout, up to a limit. How many it took, and how many clients were dropped.
-async fn taken_slowly(answer: usize, most: usize) -> (usize, u64) {
+/// A response of `size` bytes in one piece. The client reads up to `PIPE` bytes every half write
+/// timeout, and stops after `most` bytes. Returns the bytes that it read, and the number of write
+/// timeouts.
+async fn taken_slowly(size: usize, most: usize) -> (usize, u64) {
     const TIMEOUT: Duration = Duration::from_millis(160);
     let (more, pieces) = unbounded_channel();
-    more.send(vec![b'x'; answer].into()).expect("room");
+    more.send(vec![b'x'; size].into())
+        .expect("the receiver exists");
     drop(more);
     let mut taken = 0;
     let http = Http::new().write_timeout(TIMEOUT);
@@ -129,7 +131,7 @@ async fn taken_slowly(answer: usize, most: usize) -> (usize, u64) {
         let mut ticks = tokio::time::interval(TIMEOUT / 2);
         while taken < most {
             ticks.tick().await;
-            match wire.read(&mut [0; ROOM]).await.expect("a pipe") {
+            match wire.read(&mut [0; PIPE]).await.expect("a pipe") {
                 0 => break,
                 len => taken += len,
             }
@@ -139,42 +141,41 @@ async fn taken_slowly(answer: usize, most: usize) -> (usize, u64) {
     (taken, dropped)
 }
 
-/// TLS has all of the first answer at once, and the second has to wait for room there.
+/// TLS buffers all of the first response at once, and only a part of the second.
 #[tokio::test]
-async fn a_slow_reader_is_served_to_the_end() {
-    for answer in [60_000, 100_000] {
-        let (taken, dropped) = taken_slowly(answer, usize::MAX).await;
-        assert!(taken > answer, "{taken} of {answer} bytes");
+async fn a_client_that_reads_slowly_gets_the_whole_response() {
+    for size in [60_000, 100_000] {
+        let (taken, dropped) = taken_slowly(size, usize::MAX).await;
+        assert!(taken > size, "{taken} of {size} bytes");
         assert_eq!(dropped, 0);
     }
 }
 
 #[tokio::test]
-async fn one_that_reads_no_more_is_dropped() {
-    for answer in [60_000, 100_000] {
-        assert_eq!(taken_slowly(answer, 20_000).await.1, 1);
+async fn a_client_that_stops_reading_meets_the_write_timeout() {
+    for size in [60_000, 100_000] {
+        assert_eq!(taken_slowly(size, 20_000).await.1, 1);
     }
 }
 
-/// A client that has stopped sending is taken for one that has left if its answer is silent for a
-/// second. This one only takes its time.
+/// If a client has closed its sending half and no byte of its response is sent for a second, the
+/// server takes the client for gone. This client only reads slowly.
 #[tokio::test]
-async fn what_waits_within_tls_is_no_silence() {
-    const ANSWER: usize = 60_000;
+async fn bytes_buffered_in_tls_show_that_a_half_closed_client_is_connected() {
+    const SIZE: usize = 60_000;
     let (more, pieces) = unbounded_channel();
-    more.send(vec![b'x'; ANSWER].into()).expect("room");
+    more.send(vec![b'x'; SIZE].into())
+        .expect("the receiver exists");
     let take = async |wire: &mut DuplexStream| {
         let pause = Duration::from_millis(1500);
         let _ = timeout(pause, std::future::pending::<()>()).await;
-        wire.read_exact(&mut vec![0; ANSWER])
-            .await
-            .expect("it comes");
+        wire.read_exact(&mut vec![0; SIZE]).await.expect("it comes");
         let more = more;
-        more.send("more".into()).expect("somebody reads the body");
+        more.send("more".into()).expect("the server reads the body");
         drop(more);
         wire.read_to_end(&mut Vec::new()).await.expect("a pipe");
     };
-    // The shortest timeout says how often connections are looked at.
+    // The shortest timeout decides how often the registry checks connections.
     let http = Http::new().body_timeout(Duration::from_millis(200));
     let dropped = serve(http, Closed::Sending, pieces, take).await;
     assert_eq!(dropped, 0);

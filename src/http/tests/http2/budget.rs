@@ -1,15 +1,15 @@
-//! What a worker keeps for clients of HTTP/2 that do not take it.
+//! Limits for the bytes of responses that a worker buffers for HTTP/2 clients.
 
 use super::*;
 use crate::http::tests::slow_readers::{CHUNK, chunks};
 
 impl Client {
-    /// The server has read all that was sent, and has done what there is to do.
+    /// Waits until the server has read all that was sent, and has processed it.
     async fn settled(&mut self) {
         for _ in 0..2 {
             self.send(frame(PING, 0, 0, b"settled?")).await;
             loop {
-                let frame = self.frame().await.expect("the connection lives");
+                let frame = self.frame().await.expect("the connection is open");
                 if frame.kind == PING {
                     break;
                 }
@@ -23,7 +23,7 @@ fn streams() -> impl Iterator<Item = u32> {
 }
 
 #[test]
-fn a_client_that_takes_nothing_has_little_kept() {
+fn few_bytes_are_buffered_for_a_client_without_a_window() {
     run(async {
         let (host, asked) = chunks(options(), 1000).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
@@ -34,29 +34,29 @@ fn a_client_that_takes_nothing_has_little_kept() {
             client.next(HEADERS).await;
         }
         client.settled().await;
-        let kept = || host.server.registry.kept();
-        assert!(kept() < 256 * 1024, "{} bytes", kept());
+        let buffered = || host.server.registry.kept();
+        assert!(buffered() < 256 * 1024, "{} bytes", buffered());
         assert!(asked.load(Relaxed) <= 3, "{asked:?}");
         for _ in 0..10 {
-            // That is no progress.
+            // One byte of each response is no progress.
             let byte = streams().map(|stream| {
                 let one = 1_u32.to_be_bytes();
                 frame(WINDOW_UPDATE, 0, stream, &one)
             });
             client.send(byte.collect::<Vec<_>>().concat()).await;
             client.settled().await;
-            assert!(kept() < 256 * 1024, "{} bytes", kept());
+            assert!(buffered() < 256 * 1024, "{} bytes", buffered());
         }
         assert!(asked.load(Relaxed) <= 3, "{asked:?}");
         Http2Client::connect(&host).await.hello().await;
         drop(client);
         host.emptied().await;
-        assert_eq!(kept(), 0);
+        assert_eq!(buffered(), 0);
     });
 }
 
 #[test]
-fn a_worker_that_keeps_much_keeps_one_piece_for_each_connection() {
+fn above_the_workers_limit_each_connection_buffers_one_piece() {
     run(async {
         let (host, asked) = chunks(options(), 1000).await;
         let much = 64 * 1024 * 1024;
@@ -65,7 +65,7 @@ fn a_worker_that_keeps_much_keeps_one_piece_for_each_connection() {
         client.send([1, 3, 5].map(get).concat()).await;
         client.settled().await;
         assert_eq!(asked.load(Relaxed), 1);
-        // Which is enough to get on.
+        // One piece at a time is enough to send a response.
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
         host.server.registry.let_go(much);
@@ -73,7 +73,7 @@ fn a_worker_that_keeps_much_keeps_one_piece_for_each_connection() {
 }
 
 #[test]
-fn responses_that_share_the_room_are_all_sent() {
+fn responses_that_wait_for_each_other_are_all_sent() {
     run(async {
         const COUNT: usize = 20;
         let (host, _) = chunks(options(), COUNT).await;
@@ -82,12 +82,12 @@ fn responses_that_share_the_room_are_all_sent() {
             .initial_window_size(3 << 16)
             .initial_connection_window_size(1 << 20);
         let mut client = Http2Client::connect_as(&host, &builder).await;
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for _ in 0..16 {
-            answers.push(spawn_local(whole(client.ask("/").await)));
+            responses.push(spawn_local(whole(client.ask("/").await)));
         }
-        for answer in answers {
-            let (_, body) = answer.await.expect("no panic").expect("an answer");
+        for response in responses {
+            let (_, body) = response.await.expect("no panic").expect("a response");
             assert_eq!(body.len(), COUNT * CHUNK);
         }
         assert_eq!(host.server.registry.kept(), 0);
@@ -97,7 +97,8 @@ fn responses_that_share_the_room_are_all_sent() {
 #[test]
 fn a_response_for_which_others_wait_is_reset() {
     run(async {
-        // It is longer than a test may take; a sixth of it is for a response that others wait for.
+        // The timeout is longer than a test may take. A response that others wait for has a sixth
+        // of it.
         let (host, _) = chunks(options().write_timeout(Duration::from_secs(12)), 1).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
         client.send([1, 3, 5, 7].map(get).concat()).await;
@@ -108,21 +109,21 @@ fn a_response_for_which_others_wait_is_reset() {
         let mut ticks = tokio::time::interval(SHORT);
         loop {
             ticks.tick().await;
-            client.send(frame(PING, 0, 0, b"I listen")).await;
-            let frame = client.frame().await.expect("the connection lives");
+            client.send(frame(PING, 0, 0, b"reading.")).await;
+            let frame = client.frame().await.expect("the connection is open");
             match frame.kind {
                 RST_STREAM => resets += 1,
                 DATA if frame.stream == 7 => break,
                 _ => {}
             }
         }
-        assert!(resets > 0, "what was in the way");
+        assert!(resets > 0, "streams that others wait for");
         assert!(host.server.counts().write_timeouts > 0);
     });
 }
 
 #[test]
-fn a_client_that_takes_a_byte_now_and_then_is_reset() {
+fn a_stream_that_takes_single_bytes_is_reset() {
     run(async {
         let (host, _) = chunks(options().write_timeout(SHORT), 1000).await;
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
@@ -133,7 +134,7 @@ fn a_client_that_takes_a_byte_now_and_then_is_reset() {
             ticks.tick().await;
             let one = 1_u32.to_be_bytes();
             client.send(frame(WINDOW_UPDATE, 0, 1, &one)).await;
-            if client.frame().await.expect("a word").kind == RST_STREAM {
+            if client.frame().await.expect("a frame").kind == RST_STREAM {
                 break;
             }
         }
