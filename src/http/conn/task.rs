@@ -391,8 +391,8 @@ impl<I: Socket> OpenConnection<I> {
         let Member {
             registry, state, ..
         } = &self.member;
-        registry.counters.answer(status);
-        registry.http.on_refused.tell(status, state.info(), None);
+        registry.counters.count_response(status);
+        registry.http.on_refused.report(status, state.info(), None);
     }
 }
 

@@ -98,7 +98,7 @@ impl Exchange {
     /// Counts a response with this status. Called once for each request.
     #[inline]
     pub(crate) fn count_response(&self, status: StatusCode) {
-        self.registry.counters.answer(status);
+        self.registry.counters.count_response(status);
     }
 
     /// Whether the connection ends with this response.

@@ -64,7 +64,7 @@ impl<S> Guarded<S> {
     ) -> ResponseFuture<F, B> {
         let (head, _unread) = request.into_parts();
         let on_refused = &self.registry.http.on_refused;
-        on_refused.tell(status, self.state.info(), Some(&head));
+        on_refused.report(status, self.state.info(), Some(&head));
         ResponseFuture::of_server(status, exchange)
     }
 

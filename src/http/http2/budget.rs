@@ -52,19 +52,19 @@ impl ResponseBudget {
     /// other connections cannot stop it.
     pub(crate) fn is_below_limits(&self) -> bool {
         let bytes = self.bytes.get();
-        bytes == 0 || (bytes < CONNECTION_MAX && self.registry.kept() < WORKER_MAX)
+        bytes == 0 || (bytes < CONNECTION_MAX && self.registry.buffered() < WORKER_MAX)
     }
 
     /// So many bytes are buffered.
     pub(crate) fn begin(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
-        self.registry.keep(bytes);
+        self.registry.add_buffered(bytes);
     }
 
     /// So many bytes are buffered no more.
     pub(crate) fn end(&self, bytes: usize) {
         self.bytes.set(self.bytes.get() - bytes);
-        self.registry.let_go(bytes);
+        self.registry.remove_buffered(bytes);
     }
 
     pub(crate) fn wait(&self, response: Weak<dyn Waiting>) {

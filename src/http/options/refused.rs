@@ -34,7 +34,7 @@ impl OnRefused {
         Self(Some(Arc::new(log)))
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn report(
         &self,
         status: StatusCode,
         connection: &ConnectionInfo,

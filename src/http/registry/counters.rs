@@ -73,7 +73,7 @@ impl Counters {
 
     /// The handler has responded, or the server itself.
     #[inline]
-    pub(crate) fn answer(&self, status: StatusCode) {
+    pub(crate) fn count_response(&self, status: StatusCode) {
         let class = match status.as_u16() / 100 {
             1 => Count::Informational,
             2 => Count::Success,

@@ -23,16 +23,16 @@ impl Registry {
     }
 
     /// Number of bytes of responses that are buffered for HTTP/2 clients.
-    pub(crate) fn kept(&self) -> usize {
+    pub(crate) fn buffered(&self) -> usize {
         self.buffered_for_http2.get()
     }
 
-    pub(crate) fn keep(&self, bytes: usize) {
+    pub(crate) fn add_buffered(&self, bytes: usize) {
         self.buffered_for_http2
             .set(self.buffered_for_http2.get() + bytes);
     }
 
-    pub(crate) fn let_go(&self, bytes: usize) {
+    pub(crate) fn remove_buffered(&self, bytes: usize) {
         self.buffered_for_http2
             .set(self.buffered_for_http2.get() - bytes);
     }

@@ -25,11 +25,11 @@ fn each_byte_and_each_response_is_counted_once() {
         let failed = "HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n";
         // Pipelined, so that responses are gathered; then one alone.
         client.send([HELLO, fail.as_bytes(), HELLO].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.expect(failed).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         drop(client);
         host.emptied().await;
         let totals = stats(&host).totals();
@@ -38,7 +38,7 @@ fn each_byte_and_each_response_is_counted_once() {
         assert_eq!(totals.bytes_in, (3 * HELLO.len() + fail.len()) as u64);
         assert_eq!(
             totals.bytes_out,
-            (3 * HELLO_ANSWER.len() + failed.len()) as u64
+            (3 * HELLO_RESPONSE.len() + failed.len()) as u64
         );
         assert!(totals.latency_p99 < Duration::from_secs(5));
         assert_eq!(stats(&host).gauge(Gauge::Requests), 0);
@@ -80,7 +80,7 @@ fn connections_that_end_without_a_response_are_not_counted() {
             let host = Host::start(options(), hello).await;
             let mut client = host.connect().await;
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
             client.send(bytes).await;
             client.stream.shutdown().await.expect("it is connected");
             client.expect_end().await;
@@ -154,7 +154,7 @@ fn the_latency_includes_time_in_which_a_handler_blocks() {
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         drop(client);
         host.emptied().await;
         assert!(stats(&host).totals().latency_p50 >= SHORT.mul_f64(0.93));

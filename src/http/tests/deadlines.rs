@@ -27,13 +27,13 @@ fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
         let mut idle = host.connect().await;
         for client in [&mut client, &mut idle] {
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         client.send("G").await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
         idle.send(HELLO).await;
-        idle.expect(HELLO_ANSWER).await;
+        idle.expect(HELLO_RESPONSE).await;
     });
 }
 
@@ -69,7 +69,7 @@ fn an_idle_connection_is_closed_without_a_response() {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;
         assert_eq!(host.server.counts().idle_timeouts, 1);
         host.emptied().await;
@@ -82,7 +82,7 @@ fn half_a_head_that_was_read_with_the_request_before_it_gets_408() {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, b"GET / HT"].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
     });
@@ -204,7 +204,7 @@ fn a_handler_may_take_any_time() {
         let host = Host::start(http, app).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 
@@ -222,13 +222,13 @@ fn time_in_which_a_handler_blocks_the_worker_does_not_count_against_clients() {
         let host = Host::start(options().header_timeout(SHORT), app).await;
         let (mut blocking, mut client) = (host.connect().await, host.connect().await);
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send(&HELLO[..10]).await;
         blocking
             .send("GET /block HTTP/1.1\r\nhost: test\r\n\r\n")
             .await;
-        blocking.expect(HELLO_ANSWER).await;
+        blocking.expect(HELLO_RESPONSE).await;
         client.send(&HELLO[10..]).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }

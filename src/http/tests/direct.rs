@@ -244,13 +244,13 @@ fn a_head_may_come_in_any_pieces() {
                 let mut client = host.connect().await;
                 // So that the next request comes behind a response.
                 client.send([HELLO, &HELLO[..first]].concat()).await;
-                client.expect(HELLO_ANSWER).await;
+                client.expect(HELLO_RESPONSE).await;
                 client.send(&HELLO[first..second.max(first)]).await;
                 tokio::task::yield_now().await;
                 client
                     .send([&HELLO[second.max(first)..], HELLO].concat())
                     .await;
-                client.expect(&HELLO_ANSWER.repeat(2)).await;
+                client.expect(&HELLO_RESPONSE.repeat(2)).await;
             }
         }
     });

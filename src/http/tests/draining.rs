@@ -17,11 +17,11 @@ fn an_idle_connection_serves_one_more_request_in_its_linger_time() {
         let mut busy = host.connect().await;
         for client in [&mut idle, &mut busy] {
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         host.server.drain();
         busy.send(HELLO).await;
-        busy.expect(HELLO_LAST_ANSWER).await;
+        busy.expect(HELLO_LAST_RESPONSE).await;
         busy.expect_end().await;
         idle.expect_end().await;
         host.emptied().await;
@@ -41,7 +41,7 @@ fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response(
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
         served.send(HELLO).await;
-        served.expect(HELLO_ANSWER).await;
+        served.expect(HELLO_RESPONSE).await;
         while host.server.connections() < 2 {
             tokio::task::yield_now().await;
         }
@@ -53,7 +53,7 @@ fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response(
         }
         for client in [&mut served, &mut new] {
             client.send(HELLO).await;
-            client.expect(HELLO_LAST_ANSWER).await;
+            client.expect(HELLO_LAST_RESPONSE).await;
             client.expect_end().await;
         }
         host.emptied().await;
@@ -67,7 +67,7 @@ fn before_a_next_worker_a_silent_connection_is_closed() {
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
         served.send(HELLO).await;
-        served.expect(HELLO_ANSWER).await;
+        served.expect(HELLO_RESPONSE).await;
         host.server.hand_over();
         served.expect_end().await;
         new.expect_end().await;
@@ -84,7 +84,7 @@ fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
         let mut clients = [host.connect().await, host.connect().await];
         for client in &mut clients {
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         let clients = clients.map(|client| client.stream.into_std().expect("a socket"));
         let sending = clients
@@ -109,7 +109,7 @@ fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
         assert!(
             responses
                 .iter()
-                .any(|response| response == HELLO_LAST_ANSWER),
+                .any(|response| response == HELLO_LAST_RESPONSE),
             "{responses:?}"
         );
     });
@@ -122,7 +122,7 @@ fn a_connection_that_was_accepted_after_the_drain_began_is_served() {
         host.server.drain();
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         let mut silent = host.connect().await;
         silent.expect_end().await;
@@ -138,11 +138,11 @@ fn a_new_connection_lingers_longer_than_an_idle_one() {
         let mut new = host.connect().await;
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
-        idle.expect(HELLO_ANSWER).await;
+        idle.expect(HELLO_RESPONSE).await;
         host.server.drain();
         idle.expect_end().await;
         new.send(HELLO).await;
-        new.expect(HELLO_LAST_ANSWER).await;
+        new.expect(HELLO_LAST_RESPONSE).await;
         new.expect_end().await;
         host.emptied().await;
     });
@@ -155,7 +155,7 @@ fn pipelined_requests_after_the_last_response_are_not_begun() {
         let mut client = host.connect().await;
         host.server.drain();
         client.send(HELLO.repeat(2)).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         assert_eq!(host.server.counts().requests, 1);
     });
@@ -185,7 +185,7 @@ fn a_busy_connection_ends_with_connection_close() {
         idle.expect_end().await;
         assert_eq!(host.server.connections(), 1);
         go.notify_one();
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
     });
@@ -219,15 +219,15 @@ fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
         let host = Host::start(options().linger(Duration::ZERO), hello).await;
         let mut slow = host.connect().await;
         slow.send(HELLO).await;
-        slow.expect(HELLO_ANSWER).await;
+        slow.expect(HELLO_RESPONSE).await;
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
         slow.send(&HELLO[..10]).await;
-        idle.expect(HELLO_ANSWER).await;
+        idle.expect(HELLO_RESPONSE).await;
         host.server.drain();
         idle.expect_end().await;
         slow.send(&HELLO[10..]).await;
-        slow.expect(HELLO_LAST_ANSWER).await;
+        slow.expect(HELLO_LAST_RESPONSE).await;
         slow.expect_end().await;
         host.emptied().await;
     });

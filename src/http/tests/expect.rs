@@ -80,7 +80,7 @@ fn the_client_sends_a_body_that_a_task_reads_after_the_response() {
         };
         let mut client = send_head(app).await;
         client.expect(CONTINUE).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         go.notify_one();
         client.send("abcd").await;
         read.notified().await;
@@ -113,7 +113,7 @@ fn a_task_that_polls_the_body_before_the_response_is_woken_by_the_body() {
         };
         let mut client = send_head(app).await;
         client.expect(CONTINUE).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send("abcd").await;
         read.notified().await;
     });
@@ -140,7 +140,7 @@ fn the_client_sends_a_body_that_the_handler_polls_once() {
 fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
     run(async {
         let mut client = send_head(hello).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 

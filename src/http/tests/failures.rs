@@ -28,7 +28,7 @@ fn a_request_whose_handler_fails_or_panics_gets_a_500() {
                 .await;
             client.expect(FAILED).await;
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         assert_eq!(host.server.counts().panics, 1);
         drop(client);
@@ -50,7 +50,7 @@ fn a_request_whose_service_panics_when_called_gets_a_500() {
             .await;
         client.expect(FAILED).await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         assert_eq!(host.server.counts().panics, 1);
     });
 }
@@ -138,7 +138,7 @@ fn a_body_whose_drop_panics_ends_the_connection_after_its_response() {
         let fatal = b"GET /panic HTTP/1.1\r\nhost: test\r\n\r\n";
         client.send([HELLO, fatal, HELLO].concat()).await;
         let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole";
-        client.expect(&[HELLO_ANSWER, whole].concat()).await;
+        client.expect(&[HELLO_RESPONSE, whole].concat()).await;
         client.expect_end().await;
         host.emptied().await;
         let totals = host.server.registry.counters.stats().totals();

@@ -87,7 +87,7 @@ fn a_client_that_has_stopped_sending_gets_its_responses() {
             let mut client = host.connect().await;
             client.send(HELLO.repeat(requests)).await;
             client.stream.shutdown().await.expect("it is connected");
-            client.expect(&HELLO_ANSWER.repeat(requests)).await;
+            client.expect(&HELLO_RESPONSE.repeat(requests)).await;
             client.expect_end().await;
         }
         host.emptied().await;
@@ -114,7 +114,7 @@ fn a_client_that_has_stopped_sending_gets_its_response_from_a_handler_that_waits
             tokio::task::yield_now().await;
         }
         go.send(()).expect("the handler waits");
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;
     });
 }

@@ -75,12 +75,12 @@ impl HandoverTarget<Counted> for Successor {
 }
 
 async fn start(successor: &Rc<Successor>) -> Host {
-    Host::start_with_heir(options().linger(SHORT), successor, service_fn(hello)).await
+    Host::start_with_target(options().linger(SHORT), successor, service_fn(hello)).await
 }
 
 async fn request(client: &mut Client) {
     client.send(HELLO).await;
-    client.expect(HELLO_ANSWER).await;
+    client.expect(HELLO_RESPONSE).await;
 }
 
 /// Waits until the host has accepted this many connections.
@@ -138,7 +138,7 @@ fn a_client_that_does_not_close_delays_the_drain_by_a_second_at_most() {
             let http = options()
                 .header_timeout(Duration::from_secs(3600))
                 .max_body_size(1);
-            let host = Host::start_with_heir(http, &successor, service_fn(hello)).await;
+            let host = Host::start_with_target(http, &successor, service_fn(hello)).await;
             let mut client = host.connect().await;
             client
                 .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
@@ -216,7 +216,7 @@ fn a_busy_connection_is_handed_over_after_its_response() {
             }
         };
         let http = options().linger(Duration::ZERO);
-        let host = Host::start_with_heir(http, &successor, service_fn(app)).await;
+        let host = Host::start_with_target(http, &successor, service_fn(app)).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(2)).await;
         begun.notified().await;
@@ -226,7 +226,7 @@ fn a_busy_connection_is_handed_over_after_its_response() {
         // The second request was read together with the first, so it is served here too.
         for _ in 0..2 {
             go.notify_one();
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         host.emptied().await;
         request(&mut client).await;
@@ -244,14 +244,14 @@ fn a_connection_with_an_incomplete_head_is_handed_over_after_its_response() {
         let mut idle = host.connect().await;
         idle.send(HELLO).await;
         slow.send(&HELLO[..10]).await;
-        idle.expect(HELLO_ANSWER).await;
+        idle.expect(HELLO_RESPONSE).await;
         host.server.hand_over();
         while successor.count() == 0 {
             yield_now().await;
         }
         assert_eq!(host.server.connections(), 1, "the idle one was handed over");
         slow.send(&HELLO[10..]).await;
-        slow.expect(HELLO_ANSWER).await;
+        slow.expect(HELLO_RESPONSE).await;
         host.emptied().await;
         assert_eq!(host.server.counts().requests, 3);
         request(&mut slow).await;
@@ -265,7 +265,7 @@ fn bytes_that_were_read_with_an_earlier_request_are_handed_over() {
         let host = start(&successor).await;
         let mut client = host.connect().await;
         client.send([HELLO, &HELLO[..10]].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         host.server.hand_over();
         host.emptied().await;
         assert_eq!(*successor.read_ahead.borrow(), [&HELLO[..10]]);
@@ -288,7 +288,7 @@ fn a_connection_with_an_unread_rest_of_a_body_is_not_handed_over() {
                 Ok::<_, BoxError>(text("x".repeat(LONG)))
             }
         };
-        let host = Host::start_with_heir(options(), &successor, service_fn(app)).await;
+        let host = Host::start_with_target(options(), &successor, service_fn(app)).await;
         let mut client = host.connect().await;
         client.send(request_within_a_body()).await;
         begun.notified().await;
@@ -308,7 +308,7 @@ fn a_client_that_has_sent_nothing_may_use_http2_after_a_hand_over() {
     run(async {
         for reply in [Reply::Takes, Reply::Refuses] {
             let successor = Successor::new(reply);
-            let host = Host::start_with_heir(options(), &successor, service_fn(hello)).await;
+            let host = Host::start_with_target(options(), &successor, service_fn(hello)).await;
             let client = host.connect().await;
             accepted(&host, 1).await;
             host.server.hand_over();
@@ -344,7 +344,7 @@ fn a_connection_that_is_given_back_serves_one_more_request_in_its_linger_time() 
         request(&mut busy).await;
         host.server.hand_over();
         busy.send(HELLO).await;
-        busy.expect(HELLO_LAST_ANSWER).await;
+        busy.expect(HELLO_LAST_RESPONSE).await;
         busy.expect_end().await;
         idle.expect_end().await;
         host.emptied().await;
@@ -374,7 +374,7 @@ fn a_request_that_comes_during_a_hand_over_waits() {
         // With a drain there is no other server to go to.
         host.server.drain();
         successor.change(Reply::Refuses);
-        sender.expect(HELLO_LAST_ANSWER).await;
+        sender.expect(HELLO_LAST_RESPONSE).await;
         sender.expect_end().await;
         silent.expect_end().await;
         host.emptied().await;
@@ -407,7 +407,7 @@ fn connections_that_wait_for_their_hand_over_are_served() {
         successor.change(Reply::Takes);
         host.emptied().await;
         for client in &mut clients {
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         assert_eq!(host.server.counts().requests, answered);
         assert_eq!(successor.server.counts().requests, HANDOVERS_MAX as u64);
@@ -437,7 +437,7 @@ fn an_upgraded_connection_is_not_handed_over() {
     run(async {
         let successor = Successor::new(Reply::Takes);
         let http = options().linger(Duration::ZERO);
-        let host = Host::start_with_heir(http, &successor, service_fn(upgrade_to_echo)).await;
+        let host = Host::start_with_target(http, &successor, service_fn(upgrade_to_echo)).await;
         let mut client = host.connect().await;
         client.send(UPGRADE).await;
         client.expect(UPGRADED).await;
@@ -477,7 +477,7 @@ fn without_a_target_a_hand_over_is_a_drain() {
         host.server.hand_over();
         idle.expect_end().await;
         go.notify_one();
-        busy.expect(HELLO_LAST_ANSWER).await;
+        busy.expect(HELLO_LAST_RESPONSE).await;
         busy.expect_end().await;
         host.emptied().await;
     });

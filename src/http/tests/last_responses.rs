@@ -14,7 +14,7 @@ fn the_response_to_the_last_allowed_request_ends_the_connection() {
             if pipelined {
                 client.send(HELLO.repeat(3)).await;
             }
-            for response in [HELLO_ANSWER, HELLO_ANSWER, HELLO_LAST_ANSWER] {
+            for response in [HELLO_RESPONSE, HELLO_RESPONSE, HELLO_LAST_RESPONSE] {
                 if !pipelined {
                     client.send(HELLO).await;
                 }
@@ -36,13 +36,13 @@ fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
         let host = Host::start(http, hello).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         while host.server.counts().spent == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(host.server.connections(), 1, "an old connection stays open");
         client.send(HELLO).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
         assert_eq!(host.server.counts().spent, 1, "counted once");

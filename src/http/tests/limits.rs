@@ -43,7 +43,7 @@ fn a_head_at_the_limit_is_served() {
         let filler = 1024 - head(0).len();
         let mut client = host.connect().await;
         client.send(head(filler)).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send(head(filler + 1)).await;
         client.expect(HEAD_TOO_LARGE).await;
     });
@@ -60,7 +60,7 @@ fn more_than_100_fields_get_431() {
                 "a: b\r\n".repeat(99)
             ))
             .await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client
             .send(format!(
                 "GET / HTTP/1.1\r\nhost: test\r\n{}\r\n",

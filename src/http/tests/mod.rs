@@ -57,8 +57,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
 const HELLO: &[u8] = b"GET /hello HTTP/1.1\r\nhost: test\r\n\r\n";
-const HELLO_ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
-const HELLO_LAST_ANSWER: &str =
+const HELLO_RESPONSE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+const HELLO_LAST_RESPONSE: &str =
     "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello";
 
 /// Length of a body that is sent at once and not gathered with the next response.
@@ -140,15 +140,15 @@ impl Host {
         Self::start_endpoint(version, http, |server| server.endpoint(service)).await
     }
 
-    async fn start_with_heir<H, S>(http: Http, heir: &Rc<H>, service: S) -> Self
+    async fn start_with_target<H, S>(http: Http, target: &Rc<H>, service: S) -> Self
     where
         H: HandoverTarget<Counted> + 'static,
         S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        let heir = Rc::clone(heir);
-        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(heir);
+        let target = Rc::clone(target);
+        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(target);
         Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 

@@ -11,7 +11,7 @@ fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(16)).await;
-        client.expect(&HELLO_ANSWER.repeat(16)).await;
+        client.expect(&HELLO_RESPONSE.repeat(16)).await;
         assert_eq!(host.sends.load(Relaxed), 1);
         assert_eq!(host.server.counts().requests, 16);
     });
@@ -23,7 +23,7 @@ fn a_long_pipeline_gets_all_responses() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(1000)).await;
-        client.expect(&HELLO_ANSWER.repeat(1000)).await;
+        client.expect(&HELLO_RESPONSE.repeat(1000)).await;
     });
 }
 
@@ -46,9 +46,9 @@ fn a_response_does_not_wait_for_the_rest_of_the_next_request() {
         let mut client = host.connect().await;
         let half = HELLO.len() / 2;
         client.send([HELLO, &HELLO[..half]].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send(&HELLO[half..]).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 
@@ -59,7 +59,7 @@ fn a_line_break_after_a_request_does_not_delay_the_response() {
         let mut client = host.connect().await;
         for _ in 0..2 {
             client.send([HELLO, b"\r\n"].concat()).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
     });
 }
@@ -82,9 +82,9 @@ fn a_response_does_not_wait_for_the_next_handler() {
         let mut client = host.connect().await;
         let wait = b"GET /wait HTTP/1.1\r\nhost: test\r\n\r\n".as_slice();
         client.send([HELLO, wait, HELLO].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         go.notify_one();
-        client.expect(&HELLO_ANSWER.repeat(2)).await;
+        client.expect(&HELLO_RESPONSE.repeat(2)).await;
     });
 }
 
@@ -115,8 +115,8 @@ fn responses_before_a_connection_close_are_sent() {
         let mut client = host.connect().await;
         let last = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".as_slice();
         client.send([HELLO, last, HELLO].concat()).await;
-        client.expect(HELLO_ANSWER).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         assert_eq!(host.server.counts().requests, 2);
     });
@@ -128,7 +128,7 @@ fn responses_before_invalid_bytes_are_sent() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, b"\0\r\n\r\n"].concat()).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         let refusal = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
         client.expect(refusal).await;
         client.expect_end().await;
@@ -143,7 +143,7 @@ fn responses_before_an_http2_preface_are_sent() {
         client
             .send([HELLO, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"].concat())
             .await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;
     });
 }

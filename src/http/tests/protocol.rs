@@ -16,7 +16,7 @@ fn a_connection_is_kept_alive() {
         let mut client = host.connect().await;
         for _ in 0..3 {
             client.send(HELLO).await;
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         assert_eq!(host.server.connections(), 1);
         assert_eq!(host.server.counts().requests, 3);
@@ -34,7 +34,7 @@ fn a_request_with_connection_close_ends_the_connection() {
         client
             .send("GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
             .await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
     });
@@ -50,7 +50,7 @@ fn keep_alive_can_be_disabled() {
         .await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
     });
 }
@@ -137,7 +137,7 @@ fn the_response_to_head_has_a_length_and_no_body() {
             .expect("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
             .await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 
@@ -270,8 +270,8 @@ fn responses_after_a_refused_upgrade_are_sent() {
         // hyper remembers the request to upgrade until the last response.
         let last = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
         client.send(format!("{UPGRADE}{last}")).await;
-        client.expect(HELLO_ANSWER).await;
-        client.expect(HELLO_LAST_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
     });

@@ -13,7 +13,7 @@ async fn wait_until_served(host: &Host, count: usize) {
 
 async fn request(client: &mut Client) {
     client.send(HELLO).await;
-    client.expect(HELLO_ANSWER).await;
+    client.expect(HELLO_RESPONSE).await;
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn more_connections_than_the_limit_are_served_while_all_are_busy() {
         wait_until_served(&host, 6).await;
         gate.add_permits(6);
         for client in &mut clients {
-            client.expect(HELLO_ANSWER).await;
+            client.expect(HELLO_RESPONSE).await;
         }
         request(&mut clients[0]).await;
         wait_until_served(&host, 0).await;
@@ -142,7 +142,7 @@ fn a_drain_closes_connections_at_rest_and_answers_requests_on_their_way() {
         wait_until_served(&host, 0).await;
         host.server.drain();
         late.send(HELLO).await;
-        late.expect(HELLO_LAST_ANSWER).await;
+        late.expect(HELLO_LAST_RESPONSE).await;
         late.expect_end().await;
         silent.expect_end().await;
         host.emptied().await;
@@ -181,7 +181,7 @@ fn the_unread_rest_of_a_body_is_no_request_after_a_rest() {
         resting.send(HELLO).await;
         active.send(request_within_a_body()).await;
         active.expect(&long_answer()).await;
-        resting.expect(HELLO_ANSWER).await;
+        resting.expect(HELLO_RESPONSE).await;
         active.expect_end().await;
         assert_eq!(host.server.counts().requests, 4);
     });

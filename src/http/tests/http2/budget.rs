@@ -34,7 +34,7 @@ fn few_bytes_are_buffered_for_a_client_without_a_window() {
             client.next(HEADERS).await;
         }
         client.settled().await;
-        let buffered = || host.server.registry.kept();
+        let buffered = || host.server.registry.buffered();
         assert!(buffered() < 256 * 1024, "{} bytes", buffered());
         assert!(asked.load(Relaxed) <= 3, "{asked:?}");
         for _ in 0..10 {
@@ -60,7 +60,7 @@ fn above_the_workers_limit_each_connection_buffers_one_piece() {
     run(async {
         let (host, asked) = chunks(options(), 1000).await;
         let much = 64 * 1024 * 1024;
-        host.server.registry.keep(much);
+        host.server.registry.add_buffered(much);
         let mut client = raw(&host, &setting(INITIAL_WINDOW_SIZE, 0)).await;
         client.send([1, 3, 5].map(get).concat()).await;
         client.settled().await;
@@ -68,7 +68,7 @@ fn above_the_workers_limit_each_connection_buffers_one_piece() {
         // One piece at a time is enough to send a response.
         let mut client = Http2Client::connect(&host).await;
         client.hello().await;
-        host.server.registry.let_go(much);
+        host.server.registry.remove_buffered(much);
     });
 }
 
@@ -90,7 +90,7 @@ fn responses_that_wait_for_each_other_are_all_sent() {
             let (_, body) = response.await.expect("no panic").expect("a response");
             assert_eq!(body.len(), COUNT * CHUNK);
         }
-        assert_eq!(host.server.registry.kept(), 0);
+        assert_eq!(host.server.registry.buffered(), 0);
     });
 }
 

@@ -226,7 +226,7 @@ fn a_handler_that_wakes_itself_does_not_block_other_connections() {
         client.hello().await;
         let mut other = host.connect().await;
         other.send(HELLO).await;
-        other.expect(HELLO_ANSWER).await;
+        other.expect(HELLO_RESPONSE).await;
         client.hello().await;
     });
 }

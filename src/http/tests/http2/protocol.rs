@@ -40,7 +40,7 @@ fn a_request_that_begins_like_a_preface_is_http1() {
             tokio::task::yield_now().await;
         }
         client.send("OPFIND / HTTP/1.1\r\nhost: test\r\n\r\n").await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 
@@ -50,7 +50,7 @@ fn a_preface_after_a_request_or_with_http2_disabled_ends_the_connection() {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
         client.send(PREFACE).await;
         client.expect_end().await;
 
@@ -215,7 +215,7 @@ fn an_http2_connection_does_not_rest() {
         client.hello().await;
         let mut other = host.connect().await;
         other.send(HELLO).await;
-        other.expect(HELLO_ANSWER).await;
+        other.expect(HELLO_RESPONSE).await;
         assert_eq!(host.server.served(), 2);
         client.hello().await;
     });
