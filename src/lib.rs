@@ -148,6 +148,10 @@
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
 mod address;
+#[cfg(feature = "bench-internals")]
+#[doc(hidden)]
+#[path = "../benches/internals/mod.rs"]
+pub mod bench_internals;
 mod codec;
 mod config;
 mod drain;

@@ -8,43 +8,6 @@
 //! Not measured: more than one worker (balance between them has a bench of its own), a network,
 //! encryption in bulk, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
 
-/// Declares modules that are rooms of the library, which does not show them: the row in memory has
-/// its own copy. At the root, because they know each other by their paths from there.
-macro_rules! rooms {
-    ($($path:literal $room:ident),+ $(,)?) => {$(
-        #[allow(
-            dead_code,
-            unreachable_pub,
-            unused_imports,
-            unused_macros,
-            reason = "of a room only what the row in memory needs is used"
-        )]
-        #[path = $path]
-        mod $room;
-    )+};
-}
-
-rooms! {
-    "../../src/address.rs" address,
-    "../../src/error.rs" error,
-    "../../src/http/mod.rs" http,
-    "../../src/id.rs" id,
-    "../../src/keyring.rs" keyring,
-    "../../src/named.rs" named,
-    "../../src/pool/mod.rs" pool,
-    "../../src/proxy/mod.rs" proxy,
-    "../../src/codec.rs" codec,
-    "../../src/stats/mod.rs" stats,
-}
-
-#[cfg(test)]
-#[allow(
-    dead_code,
-    reason = "the rooms' own tests call it, and they do not run here"
-)]
-#[path = "../../tests/fuzz/target.rs"]
-mod fuzz;
-
 mod command_line;
 mod cost;
 #[expect(

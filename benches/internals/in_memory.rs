@@ -1,0 +1,161 @@
+//! For `benches/peers`: HTTP on a stream that is memory, so that no kernel takes part.
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use http_body_util::Full;
+use hyper::rt::{self, ReadBufCursor};
+use hyper::service::service_fn;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::address::{Address, Peer};
+use crate::http::{Closed, ConnectionInfo, Front, Http, Request, Server, Socket, reply};
+use crate::row::Row;
+
+/// This crate's server of HTTP, without a worker around it.
+pub struct InMemory(Front<Client>);
+
+impl InMemory {
+    /// Every response has this body. Called in a runtime, as the server's clock is in it.
+    pub fn responding(body: &'static str) -> Self {
+        let server = Server::new(Http::new(), Row::own());
+        let respond = move |request: Request| async move {
+            let (head, _unread) = request.into_parts();
+            // As a user of the crate who cares would write it.
+            reply(head)
+                .header(CONTENT_TYPE, HeaderValue::from_static("text/plain"))
+                .body(Full::new(Bytes::from_static(body.as_bytes())))
+        };
+        Self(server.front(service_fn(respond)))
+    }
+
+    /// Serves one connection to its end.
+    pub fn serve(&self, client: Client) -> impl Future<Output = ()> + use<> {
+        self.0.serve(client)
+    }
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InMemory").finish_non_exhaustive()
+    }
+}
+
+/// The server's end of a connection. The client sends all its requests at once, reads everything,
+/// and then leaves.
+#[derive(Debug)]
+pub struct Client {
+    request: &'static str,
+    /// Requests that have not been read to their end.
+    left: u64,
+    /// How much of the next request has been read.
+    at: usize,
+    answered: Arc<AtomicU64>,
+    expected: u64,
+}
+
+impl Client {
+    /// Sends `request` so many times, and leaves when `answered` has grown to `expected` bytes.
+    pub fn new(request: &'static str, times: u64, answered: Arc<AtomicU64>, expected: u64) -> Self {
+        Self {
+            request,
+            left: times,
+            at: 0,
+            answered,
+            expected,
+        }
+    }
+
+    fn read(&mut self, mut room: impl FnMut(&[u8]) -> usize) -> Poll<()> {
+        if self.left == 0 && self.answered.load(Relaxed) < self.expected {
+            // If the client left before the last response, that response would be cut off.
+            return Poll::Pending;
+        }
+        while self.left > 0 {
+            let count = room(&self.request.as_bytes()[self.at..]);
+            if count == 0 {
+                break;
+            }
+            self.at += count;
+            if self.at == self.request.len() {
+                self.at = 0;
+                self.left -= 1;
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Socket for Client {
+    fn info(&self) -> ConnectionInfo {
+        let local = Address::Tcp((Ipv4Addr::LOCALHOST, 80).into());
+        ConnectionInfo::new(Peer::Unix, local)
+    }
+
+    fn has_unread(&self) -> bool {
+        self.left > 0
+    }
+
+    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
+    fn closed(&self) -> Closed {
+        Closed::Nothing
+    }
+
+    fn is_bare(&self) -> bool {
+        true
+    }
+}
+
+/// tokio's traits and hyper's have the same methods.
+macro_rules! stream {
+    ($read:path, $buffer:ty, $write:path) => {
+        impl $read for Client {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                #[allow(unused_mut, reason = "one of the two is a reference")] mut buffer: $buffer,
+            ) -> Poll<io::Result<()>> {
+                let room = |bytes: &[u8]| {
+                    let count = bytes.len().min(buffer.remaining());
+                    buffer.put_slice(&bytes[..count]);
+                    count
+                };
+                self.read(room).map(Ok)
+            }
+        }
+
+        impl $write for Client {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.answered.fetch_add(bytes.len() as u64, Relaxed);
+                Poll::Ready(Ok(bytes.len()))
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+    };
+}
+
+stream!(AsyncRead, &mut ReadBuf<'_>, AsyncWrite);
+stream!(rt::Read, ReadBufCursor<'_>, rt::Write);
