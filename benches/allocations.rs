@@ -6,18 +6,25 @@
 //!
 //! Not counted: what the kernel holds for a socket.
 
+#[allow(dead_code, reason = "shared by several benches")]
+#[path = "support/options.rs"]
+mod options;
+
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use clap::Parser;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use http_body_util::Full;
 use prefork_server::{
     Address, Buffer, Handle, Prefork, Request, Response, Stop, reply, service_fn,
 };
+
+use self::options::{Common, Extent};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -29,14 +36,10 @@ const PIPELINED: usize = 16;
 const AT_REST: usize = 400;
 
 fn main() {
-    let has = |wanted: &str| std::env::args().any(|argument| argument == wanted);
-    if has("--list") {
-        return;
-    }
-    let requests = match (has("--test"), has("--quick")) {
-        (true, _) => REQUESTS / 100,
-        (false, true) => REQUESTS / 10,
-        (false, false) => REQUESTS,
+    let requests = match Common::parse().extent() {
+        Extent::Smoke => REQUESTS / 100,
+        Extent::Quick => REQUESTS / 10,
+        Extent::Full => REQUESTS,
     };
     let _profiler = dhat::Profiler::builder().testing().build();
     let mut server = Prefork::bind("127.0.0.1:0").in_process();

@@ -16,29 +16,25 @@
 //! at the bytes.
 
 #[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "support/load/mod.rs"]
-mod load;
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
 #[path = "support/server/mod.rs"]
 mod server;
+#[path = "support/mod.rs"]
+mod support;
 
-use std::env;
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use clap::Parser;
 
-use self::load::{Ask, Driver, Extent, Plan};
 use self::server::{App, BODY, COMPUTED, Model, Server, Workers};
+use self::support::cpus;
+use self::support::load::{Ask, Driver, Extent::For, Plan};
+use self::support::options::{Common, Extent};
+use self::support::process::which;
+use self::support::report::Sample;
 
 const CONNECTIONS: usize = 64;
-const ROUNDS: usize = 3;
-
-/// How long either is at it in a round that counts.
-const FULL: Duration = Duration::from_secs(5);
 const TARGET_PER_CENT: f64 = 5.0;
 
 /// What is asked, and what must come back.
@@ -62,133 +58,78 @@ const LOADS: [Load; 2] = [
 fn main() {
     server::become_server_if_asked();
 
-    let given: Vec<String> = env::args().collect();
-    let has = |wanted: &str| given.iter().any(|argument| argument == wanted);
-    if has("--list") {
-        return;
-    }
-    let smoke = has("--test") || !has("--bench");
-    let time = match (smoke, has("--quick")) {
-        (true, _) => Duration::from_millis(50),
-        (false, true) => Duration::from_secs(1),
-        (false, false) => FULL,
+    let extent = Common::parse().extent();
+    let (rounds, time): (_, _) = match extent {
+        Extent::Smoke => (1, Duration::from_millis(50)),
+        Extent::Quick => (1, Duration::from_secs(1)),
+        Extent::Full => (3, Duration::from_secs(5)),
     };
-    let rounds = if time < FULL { 1 } else { ROUNDS };
-    let models: &[Model] = match (smoke, has("--quick")) {
-        (false, true) => &[Model::Prefork],
+    let models: &[Model] = match extent {
+        Extent::Quick => &[Model::Prefork],
         _ => &[Model::Prefork, Model::MultiThread],
     };
-    let split = Split::of_this_machine();
+    // wrk asks for whole seconds, so it is no part of the smoke.
+    let has_wrk = extent != Extent::Smoke && which("wrk").is_some();
+    // The last CPU is the driver's, the others are the server's. A single one is both's.
+    let all = cpus::usable();
+    let (servers, driver) = match all.as_slice() {
+        [servers @ .., driver] if !servers.is_empty() => (servers, std::slice::from_ref(driver)),
+        all => (all, all),
+    };
     for load in LOADS {
         let mut differences = Vec::new();
         for &model in models {
-            pin_to(&split.server);
+            cpus::pin_to(servers);
             let server = Server::start(model, &App::Handlers, Workers::PerCpu);
-            pin_to(&split.driver);
+            cpus::pin_to(driver);
             for round in 1..=rounds {
                 let ours = ours(server.address(), load, time);
-                print!(
-                    "{:<8} {:<13} {round}: ours {ours:>7.0}",
-                    load.path,
-                    model.name()
-                );
-                // In whole seconds, and it is wrk that asks for that.
-                let theirs = match smoke {
-                    true => None,
-                    false => wrk(server.address(), load, time),
-                };
-                let Some(theirs) = theirs else {
+                let name = model.name();
+                print!("{:<8} {name:<13} {round}: ours {ours:>7.0}", load.path);
+                if !has_wrk {
                     println!(" requests/s");
                     continue;
-                };
+                }
+                let theirs = wrk(server.address(), load, time);
                 let difference = (ours / theirs - 1.0) * 100.0;
                 differences.push(difference);
                 println!(", wrk {theirs:>7.0} requests/s, {difference:>+5.1} %");
             }
         }
-        judge(load, differences);
+        let Some(differences) = Sample::new(differences.into_iter()) else {
+            println!("nothing to compare with: no figures are wanted, or wrk is not installed");
+            continue;
+        };
+        let median = differences.median();
+        let verdict = match median.abs() <= TARGET_PER_CENT {
+            true => "within",
+            false => "NOT within",
+        };
+        let path = load.path;
+        println!("{path:<8} median {median:+.1} %: {verdict} {TARGET_PER_CENT} %");
     }
-}
-
-fn judge(load: Load, mut differences: Vec<f64>) {
-    if differences.is_empty() {
-        return println!("nothing to compare with: no figures are wanted, or wrk is not installed");
-    }
-    differences.sort_by(f64::total_cmp);
-    let (lower, upper) = ((differences.len() - 1) / 2, differences.len() / 2);
-    let median = differences[lower].midpoint(differences[upper]);
-    let verdict = match median.abs() <= TARGET_PER_CENT {
-        true => "within",
-        false => "NOT within",
-    };
-    println!(
-        "{:<8} median {median:+.1} %: {verdict} {TARGET_PER_CENT} %",
-        load.path
-    );
-}
-
-/// Who runs where.
-struct Split {
-    server: CpuSet,
-    driver: CpuSet,
-}
-
-impl Split {
-    /// The last CPU is the driver's, the others are the server's. A single one is both's.
-    fn of_this_machine() -> Self {
-        let all = sched_getaffinity(Pid::from_raw(0)).expect("sched_getaffinity(2)");
-        let usable = (0..CpuSet::count()).filter(|&cpu| all.is_set(cpu) == Ok(true));
-        let usable: Vec<usize> = usable.collect();
-        match usable.as_slice() {
-            [server @ .., driver] if !server.is_empty() => Self {
-                server: set_of(server),
-                driver: set_of(&[*driver]),
-            },
-            _ => Self {
-                server: all,
-                driver: all,
-            },
-        }
-    }
-}
-
-fn set_of(cpus: &[usize]) -> CpuSet {
-    let mut set = CpuSet::new();
-    for &cpu in cpus {
-        set.set(cpu).expect("it was in a set before");
-    }
-    set
-}
-
-/// This thread, and the processes that it starts from now on.
-fn pin_to(cpus: &CpuSet) {
-    sched_setaffinity(Pid::from_raw(0), cpus).expect("they were allowed before");
 }
 
 fn ours(address: SocketAddr, load: Load, time: Duration) -> f64 {
     let ask = Ask::get(load.path).expecting(load.body);
     let mut driver = Driver::new(Plan::new(address, CONNECTIONS, ask));
-    let outcome = driver.closed(Extent::For(time));
+    let outcome = driver.closed(For(time));
     assert_eq!(outcome.failures.total(), 0, "{}", outcome.failures);
     outcome.per_second()
 }
 
-/// Requests in a second; `None` if wrk is not there.
-fn wrk(address: SocketAddr, load: Load, time: Duration) -> Option<f64> {
+/// Requests in a second.
+fn wrk(address: SocketAddr, load: Load, time: Duration) -> f64 {
     let output = Command::new("wrk")
         .args(["-t1", &format!("-c{CONNECTIONS}")])
         .arg(format!("-d{}s", time.as_secs()))
         .arg(format!("http://{address}{}", load.path))
         .stderr(Stdio::inherit())
-        .output();
-    let output = match output {
-        Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        output => output.expect("wrk can be run"),
-    };
+        .output()
+        .expect("wrk can be run");
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("Requests/sec:"));
-    let rate = line.and_then(|rest| rest.trim().parse().ok());
-    Some(rate.unwrap_or_else(|| panic!("wrk says no rate:\n{text}")))
+    let mut lines = text.lines();
+    let rate = lines.find_map(|line| line.strip_prefix("Requests/sec:"));
+    let rate = rate.and_then(|rest| rest.trim().parse().ok());
+    rate.unwrap_or_else(|| panic!("wrk says no rate:\n{text}"))
 }

@@ -1,4 +1,4 @@
-//! How long does it take until somebody serves?
+//! How long does it take until a worker serves?
 //!
 //! | case | from | to |
 //! |---|---|---|
@@ -14,19 +14,18 @@
 //! prepare themselves: these workers have nothing to do before they are ready.
 
 #[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "support/load/mod.rs"]
-mod load;
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
 #[path = "support/server/mod.rs"]
 mod server;
+#[path = "support/mod.rs"]
+mod support;
 
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode};
 use nix::sys::signal::Signal;
 
-use self::load::{Ask, Driver, Extent, Plan};
 use self::server::{App, BODY, Model, Server, Workers};
+use self::support::load::{Ask, Driver, Extent, Plan};
 
 const TWO: Workers = Workers::Exactly(2);
 

@@ -5,14 +5,8 @@
     reason = "a test is over when something goes wrong"
 )]
 
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "the benches take what is not needed here"
-)]
-#[path = "../benches/support/load/mod.rs"]
-mod load;
-#[cfg(feature = "tls")]
+#[path = "../benches/support/mod.rs"]
+mod support;
 #[path = "load/tls.rs"]
 mod tls;
 
@@ -21,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::load::{Ask, Driver, Extent, Failure, Outcome, Pipeline, Plan, Rate, Share};
+use self::support::load::{Ask, Driver, Extent, Failure, Outcome, Pipeline, Plan, Rate, Share};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const STALL: Duration = Duration::from_millis(400);
@@ -202,7 +196,7 @@ fn nobody_who_listens_ends_the_run_at_its_budget() {
     drop(listener);
     plan.budget = 50;
     let outcome = Driver::new(plan).closed(Extent::Requests(u64::MAX));
-    assert_eq!(outcome.end, load::End::OverBudget);
+    assert_eq!(outcome.end, support::load::End::OverBudget);
     assert_eq!(outcome.failures.count(Failure::Connect), 51);
 }
 

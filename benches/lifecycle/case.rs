@@ -1,13 +1,16 @@
 //! One kind of event happening to one server, under load.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::chance::Chance;
 use crate::contender::{Contender, Event, Name};
-use crate::load::Load;
+use crate::load::{Load, usual};
 use crate::process::Trouble;
-use crate::tally::Tally;
+use crate::support::progress::Progress;
+use crate::tally::{Loss, Tally};
+
+/// How many losses of our own are told in full.
+const LOSSES_TOLD: usize = 12;
 
 /// What a case is made of.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +23,7 @@ pub(crate) struct Plan {
 /// When the next event comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// When the clients have had answers since the last.
+    /// When the clients have had responses since the last.
     Answers,
     /// As soon as the last is over.
     None,
@@ -28,19 +31,19 @@ pub(crate) enum Pace {
 
 /// What a case came to.
 pub(crate) struct Case {
-    pub(crate) name: Name,
-    pub(crate) event: Event,
+    name: Name,
+    event: Event,
     /// How long each event took, in the order they came.
-    pub(crate) took: Vec<Duration>,
-    pub(crate) tally: Tally,
+    took: Vec<Duration>,
+    tally: Tally,
     /// Why there are fewer events than wanted.
-    pub(crate) trouble: Option<Trouble>,
+    trouble: Option<Trouble>,
     /// The end of the server's log.
-    pub(crate) log: String,
+    log: String,
 }
 
 impl Case {
-    pub(crate) fn run(name: Name, event: Event, plan: Plan) -> Self {
+    pub(crate) fn run(name: Name, event: Event, plan: Plan, progress: &mut Progress) -> Self {
         let mut case = Self {
             name,
             event,
@@ -51,13 +54,12 @@ impl Case {
         };
         match name.start(event.workers()) {
             Ok(mut server) => {
-                let end = case.under_load(&mut *server, plan, &mut Chance::new(plan.seed));
+                let end = case.under_load(&mut *server, plan, progress);
                 case.trouble = end.err();
                 case.log = server.log();
             }
             Err(trouble) => case.trouble = Some(trouble),
         }
-        clear_progress();
         case
     }
 
@@ -65,12 +67,21 @@ impl Case {
         &mut self,
         server: &mut dyn Contender,
         plan: Plan,
-        chance: &mut Chance,
+        progress: &mut Progress,
     ) -> Result<(), Trouble> {
-        let load = Load::start(server.address())?;
+        let mut chance = Chance::new(plan.seed);
+        let load = Load::start(server.address(), usual())?;
         let end = (1..=plan.count).try_for_each(|number| {
-            progress(self.name, self.event, number, plan.count);
-            self.happens(server, &load, chance)?;
+            progress.step(self.event.name(), self.name.text());
+            load.next_event();
+            let start = Instant::now();
+            match self.event {
+                Event::Reload => server.reload(),
+                Event::Kill => server.kill(&load, &mut chance),
+                Event::Upgrade => server.upgrade(),
+                Event::Resize => server.resize(&mut chance),
+            }?;
+            self.took.push(start.elapsed());
             match plan.pace {
                 Pace::Answers => {
                     server.settle(number)?;
@@ -79,27 +90,36 @@ impl Case {
                 Pace::None => Ok(()),
             }
         });
-        // What was counted is told, whatever went wrong.
+        // What was counted is told, also if something went wrong.
         self.tally = load.finish()?;
         end
     }
 
-    fn happens(
-        &mut self,
-        server: &mut dyn Contender,
-        load: &Load,
-        chance: &mut Chance,
-    ) -> Result<(), Trouble> {
-        load.next_event();
-        let start = Instant::now();
-        match self.event {
-            Event::Reload => server.reload(),
-            Event::Kill => server.kill(load, chance),
-            Event::Upgrade => server.upgrade(),
-            Event::Resize => server.resize(chance),
-        }?;
-        self.took.push(start.elapsed());
-        Ok(())
+    /// The head of the table of cases.
+    pub(crate) fn head() -> Vec<&'static str> {
+        let losses = Loss::ALL.into_iter().map(Loss::name);
+        ["server", "events", "answered"]
+            .into_iter()
+            .chain(losses)
+            .chain(["per 1,000", "median ms"])
+            .collect()
+    }
+
+    /// The server's name, and the other cells of its row.
+    pub(crate) fn row(&self) -> (&'static str, Result<Vec<String>, &Trouble>) {
+        let events = self.took.len();
+        let cells = match &self.trouble {
+            Some(trouble) if events == 0 => Err(trouble),
+            _ => {
+                let mut cells = vec![events.to_string(), self.tally.answered.to_string()];
+                cells.extend(Loss::ALL.map(|loss| self.tally.count(loss).to_string()));
+                let per_thousand = self.tally.avoidable() as f64 * 1000.0 / events as f64;
+                cells.push(format!("{per_thousand:.1}"));
+                cells.push(format!("{:.0}", median(&self.took).as_secs_f64() * 1e3));
+                Ok(cells)
+            }
+        };
+        (self.name.text(), cells)
     }
 
     /// Whether our own server lost what it should not, or could not do what it promises.
@@ -107,26 +127,27 @@ impl Case {
         let stuck = matches!(self.trouble, Some(Trouble::Stuck(_)));
         self.name.is_ours() && (stuck || self.tally.avoidable() > 0)
     }
-}
 
-/// On a terminal only: a log wants no line that is written over.
-fn progress(name: Name, event: Event, number: usize, count: usize) {
-    let mut to = io::stderr();
-    if to.is_terminal() {
-        // It is there to be looked at; nothing depends on it.
-        let _ = write!(
-            to,
-            "\r\x1b[K{}: {} {number} of {count}",
-            name.text(),
-            event.name()
-        );
-        let _ = to.flush();
+    /// What helps to find the cause.
+    pub(crate) fn print_losses(&self) {
+        println!("{} of {}:", self.event.name(), self.name.text());
+        if let Some(trouble) = &self.trouble {
+            println!("  {trouble}");
+        }
+        println!("{}", self.log);
+        let lost = self
+            .tally
+            .lost
+            .iter()
+            .filter(|lost| lost.loss != Loss::Held);
+        for lost in lost.take(LOSSES_TOLD) {
+            println!("  {lost}");
+        }
     }
 }
 
-fn clear_progress() {
-    let mut to = io::stderr();
-    if to.is_terminal() {
-        let _ = write!(to, "\r\x1b[K");
-    }
+pub(crate) fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }

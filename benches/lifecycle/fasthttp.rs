@@ -12,7 +12,7 @@ use crate::connections;
 use crate::contender::Contender;
 use crate::load::Load;
 use crate::process::{Processes, Trouble, free_address, freeze, started_by, until};
-use crate::toolchain;
+use crate::support::toolchain;
 
 /// With one listener for all, nothing visible from outside tells that a new process accepts. A Go
 /// program of this size takes 10 ms to get there.
@@ -116,6 +116,7 @@ fn build() -> Result<PathBuf, Trouble> {
         ("main.go", include_str!("fasthttp.go.txt")),
         ("go.mod", include_str!("go.mod.txt")),
     ];
+    let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lifecycle-fasthttp");
     toolchain::go_program(&dir, &sources)
 }

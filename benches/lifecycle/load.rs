@@ -1,24 +1,22 @@
-//! The load: 64 clients on a thread of their own.
+//! The load: clients that ask, check each response, and tell exactly how a request was lost. Each
+//! is a thread, which rests most of the time.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use nix::poll::{PollTimeout, poll};
 use nix::unistd::Pid;
-use tokio::task::JoinSet;
 
-use crate::client::{Client, Habit, PATIENCE};
+use crate::chance::Chance;
+use crate::connection::{Afterwards, Connection, Failure, Habit};
 use crate::connections;
 use crate::process::{Trouble, until};
-use crate::tally::Tally;
-
-/// As many of each habit.
-const CLIENTS_OF_A_HABIT: usize = 32;
+use crate::tally::{Loss, Lost, Tally};
 
 /// A server that has lost this much is broken, and nothing is learnt from the rest.
 const LOST_MAX: usize = 20_000;
@@ -26,60 +24,91 @@ const LOST_MAX: usize = 20_000;
 /// About four of each client.
 const ANSWERS_BETWEEN_EVENTS: usize = 256;
 
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) habit: Habit,
+    /// The rest before a request, in milliseconds, is below this.
+    pub(crate) rest_millis: usize,
+}
+
+/// 32 of each habit. They rest long enough that some connections are idle at any moment, and short
+/// enough that many requests meet each event. A quarter of those that keep their connection rest
+/// longer than any server waits before it closes idle connections, so that requests are on their
+/// way when it does.
+pub(crate) fn usual() -> Vec<Manner> {
+    let manner = |number: usize| match number {
+        ..32 => Manner {
+            habit: Habit::NewConnections,
+            rest_millis: 8,
+        },
+        _ => Manner {
+            habit: Habit::KeepsAlive,
+            rest_millis: [8, 300][usize::from(number.is_multiple_of(4))],
+        },
+    };
+    (0..64).map(manner).collect()
+}
+
 /// Clients that ask until [`finish`](Self::finish). Dropped, they end on their own.
 pub(crate) struct Load {
     shared: Arc<Shared>,
-    server_port: u16,
-    thread: Option<JoinHandle<io::Result<Tally>>>,
+    clients: Vec<JoinHandle<Tally>>,
 }
 
-/// What the clients and the one who makes events happen tell each other.
-pub(crate) struct Shared {
+/// What the clients and the thread that makes events happen tell each other.
+struct Shared {
+    address: SocketAddr,
     began: Instant,
     over: AtomicBool,
+    /// How many events have begun.
     event: AtomicUsize,
     answered: AtomicUsize,
     lost: AtomicUsize,
     /// The clients' ports of connections whose worker was killed.
     held: Mutex<BTreeSet<u16>>,
-    first_answers: Sender<()>,
 }
 
 impl Load {
-    /// Starts the clients and waits until each has had an answer.
-    pub(crate) fn start(address: SocketAddr) -> Result<Self, Trouble> {
-        let (sender, first_answers) = mpsc::channel();
+    /// Starts the clients and waits until they have had some responses.
+    pub(crate) fn start(address: SocketAddr, clients: Vec<Manner>) -> Result<Self, Trouble> {
         let shared = Arc::new(Shared {
+            address,
             began: Instant::now(),
             over: AtomicBool::new(false),
             event: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
             lost: AtomicUsize::new(0),
             held: Mutex::default(),
-            first_answers: sender,
         });
-        let clients = Arc::clone(&shared);
-        let load = Self {
-            shared,
-            server_port: address.port(),
-            thread: Some(thread::spawn(move || run(address, &clients))),
+        let start = |(number, manner)| {
+            let client = Client {
+                number,
+                manner,
+                shared: Arc::clone(&shared),
+                chance: Chance::new(number as u64),
+                requests: 0,
+                tally: Tally::default(),
+            };
+            thread::spawn(move || client.live())
         };
-        wait_for_all(&first_answers)?;
+        let clients = clients.into_iter().enumerate().map(start).collect();
+        let load = Self { shared, clients };
+        load.settle()?;
         Ok(load)
     }
 
     /// Says that the next event begins.
     pub(crate) fn next_event(&self) {
-        self.shared.event.fetch_add(1, Ordering::Relaxed);
+        self.shared.event.fetch_add(1, Relaxed);
     }
 
-    /// Waits until the clients have had some more answers: the pace of the events. So each of them
-    /// meets a load that has recovered from the one before.
+    /// Waits until the clients have had some more responses: the pace of the events. So each of
+    /// them meets a load that has recovered from the one before.
     pub(crate) fn settle(&self) -> Result<(), Trouble> {
-        let wanted = self.shared.answered.load(Ordering::Relaxed) + ANSWERS_BETWEEN_EVENTS;
-        until("the clients have answers again", || {
-            let answered = self.shared.answered.load(Ordering::Relaxed);
-            answered >= wanted || self.shared.is_over()
+        let wanted = self.shared.answered.load(Relaxed) + ANSWERS_BETWEEN_EVENTS;
+        until("the clients have responses again", || {
+            self.shared.answered.load(Relaxed) >= wanted || self.shared.over.load(Relaxed)
         })
     }
 
@@ -88,96 +117,128 @@ impl Load {
         // Locked before the kernel is asked, so that a client which closes meanwhile is not
         // forgotten before it is noted.
         let mut held = self.shared.held();
-        held.extend(connections::accepted_by(worker, self.server_port)?);
+        held.extend(connections::accepted_by(
+            worker,
+            self.shared.address.port(),
+        )?);
         Ok(())
     }
 
     /// Lets every client finish its request, and adds up.
     pub(crate) fn finish(mut self) -> Result<Tally, Trouble> {
-        self.shared.over.store(true, Ordering::Relaxed);
-        let thread = self.thread.take().expect("it is joined once");
-        let tally = thread.join().expect("the clients do not panic");
-        tally.map_err(|error| Trouble::Stuck(format!("the load itself failed: {error}")))
+        self.shared.over.store(true, Relaxed);
+        let mut sum = Tally::default();
+        for client in self.clients.drain(..) {
+            let tally = client.join();
+            sum.add(tally.map_err(|_| Trouble::Stuck("the load itself failed".into()))?);
+        }
+        match sum.lost.len() {
+            ..LOST_MAX => Ok(sum),
+            _ => Err(Trouble::Stuck("the server loses everything".into())),
+        }
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // Within PATIENCE. The case has failed already, so what they counted is of no use.
-            let _ = thread.join();
+        self.shared.over.store(true, Relaxed);
+        for client in self.clients.drain(..) {
+            // The case has failed already, so what the client counted is of no use.
+            let _ = client.join();
         }
     }
 }
 
 impl Shared {
-    pub(crate) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    pub(crate) fn event(&self) -> usize {
-        self.event.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_answered(&self) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn has_first_answer(&self) {
-        // Nobody waits any more if the load was given up.
-        let _ = self.first_answers.send(());
-    }
-
-    pub(crate) fn count_lost(&self) -> io::Result<()> {
-        if self.lost.fetch_add(1, Ordering::Relaxed) < LOST_MAX {
-            return Ok(());
-        }
-        Err(io::Error::other("the server loses everything"))
-    }
-
-    pub(crate) fn was_held(&self, port: u16) -> bool {
-        self.held().contains(&port)
-    }
-
-    pub(crate) fn forget(&self, port: u16) {
-        self.held().remove(&port);
-    }
-
     fn held(&self) -> MutexGuard<'_, BTreeSet<u16>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn wait_for_all(first_answers: &Receiver<()>) -> Result<(), Trouble> {
-    let deadline = Instant::now() + 2 * PATIENCE;
-    for number in 0..2 * CLIENTS_OF_A_HABIT {
-        let left = deadline.saturating_duration_since(Instant::now());
-        first_answers.recv_timeout(left).map_err(|_| {
-            Trouble::Stuck(format!("only {number} clients had an answer at the start"))
-        })?;
-    }
-    Ok(())
+struct Client {
+    number: usize,
+    manner: Manner,
+    shared: Arc<Shared>,
+    chance: Chance,
+    requests: u64,
+    tally: Tally,
 }
 
-fn run(address: SocketAddr, shared: &Arc<Shared>) -> io::Result<Tally> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut clients = JoinSet::new();
-        for number in 0..2 * CLIENTS_OF_A_HABIT {
-            let habit = [Habit::NewConnections, Habit::KeepsAlive][number / CLIENTS_OF_A_HABIT];
-            clients.spawn(Client::new(number, habit, address, Arc::clone(shared)).live());
+impl Client {
+    /// Asks until the load ends.
+    fn live(mut self) -> Tally {
+        let mut kept: Option<Connection> = None;
+        while !self.shared.over.load(Relaxed) {
+            self.rest();
+            // Asked at the last moment: a connection that the server has closed while nothing was
+            // asked is no loss.
+            if let Some(closed) = kept.take_if(|connection| !connection.is_open()) {
+                self.tally.closed += 1;
+                self.close(closed);
+            }
+            let connection = match kept.take() {
+                Some(connection) => Ok(connection),
+                None => Connection::open(self.shared.address),
+            };
+            match connection {
+                Ok(connection) => kept = self.ask(connection),
+                Err(failure) => self.note(failure, 0, 0),
+            }
         }
-        let mut sum = Tally::default();
-        while let Some(tally) = clients.join_next().await {
-            sum.add(tally.expect("clients do not panic")?);
+        self.tally
+    }
+
+    fn rest(&mut self) {
+        if self.manner.rest_millis > 0 {
+            let rest = self.chance.millis_below(self.manner.rest_millis);
+            let rest = PollTimeout::try_from(rest).expect("some hundred milliseconds");
+            // A signal may end it early, which does no harm.
+            let _ = poll(&mut [], rest);
         }
-        Ok(sum)
-    })
+    }
+
+    /// One request and its response. The connection comes back if it can be asked again.
+    fn ask(&mut self, mut connection: Connection) -> Option<Connection> {
+        self.requests += 1;
+        let token = format!(
+            "client {} asks for the {}th time",
+            self.number, self.requests
+        );
+        match connection.ask(self.manner.habit, &token) {
+            Ok(afterwards) => {
+                self.tally.answered += 1;
+                self.shared.answered.fetch_add(1, Relaxed);
+                match (afterwards, self.manner.habit) {
+                    (Afterwards::Keep, _) => return Some(connection),
+                    (Afterwards::Close, Habit::KeepsAlive) => self.tally.closed += 1,
+                    (Afterwards::Close, Habit::NewConnections) => {}
+                }
+            }
+            Err(failure) => self.note(failure, connection.port, connection.answered),
+        }
+        self.close(connection);
+        None
+    }
+
+    fn note(&mut self, failure: Failure, port: u16, answered_before: u32) {
+        let excused = failure.loss != Loss::Garbled && self.shared.held().contains(&port);
+        if self.shared.lost.fetch_add(1, Relaxed) + 1 >= LOST_MAX {
+            self.shared.over.store(true, Relaxed);
+        }
+        self.tally.lost.push(Lost {
+            loss: if excused { Loss::Held } else { failure.loss },
+            at: self.shared.began.elapsed(),
+            event: self.shared.event.load(Relaxed),
+            port,
+            answered_before,
+            detail: failure.detail,
+        });
+    }
+
+    /// In this order: a port is free for another connection only once this one is closed.
+    fn close(&self, connection: Connection) {
+        let port = connection.port;
+        drop(connection);
+        self.shared.held().remove(&port);
+    }
 }

@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ChildStdout;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -19,6 +15,7 @@ use crate::chance::Chance;
 use crate::contender::Contender;
 use crate::load::Load;
 use crate::process::{CEILING, LOG_LINES, Processes, Trouble, freeze};
+use crate::support::notices::Notices;
 
 /// Names another build of the binary, so that one bench can compare two.
 const BINARY: &str = "PREFORK_BENCH_SERVER";
@@ -41,7 +38,7 @@ pub(crate) enum Mode {
 
 pub(crate) struct Prefork {
     processes: Processes,
-    notices: Receiver<Value>,
+    notices: Notices,
     workers: BTreeMap<Pid, Worker>,
     /// Ends of workers that neither we nor a drain explain.
     odd_ends: Vec<String>,
@@ -90,7 +87,7 @@ impl Prefork {
         let (processes, said) = Processes::start(dir, &program, &arguments, &[])?;
         let mut server = Self {
             processes,
-            notices: follow(said),
+            notices: Notices::of(said),
             workers: BTreeMap::new(),
             odd_ends: Vec::new(),
             victim: None,
@@ -139,24 +136,9 @@ impl Prefork {
         Ok(())
     }
 
-    /// Until the first worker drains.
-    pub(crate) fn begin_reload(&mut self) -> Result<(), Trouble> {
-        self.signal(Signal::SIGHUP)?;
-        self.wait("a worker that drains", |notice, _| {
-            notice["notice"] == "worker_draining"
-        })?;
-        Ok(())
-    }
-
-    /// Until all that drain are gone.
-    pub(crate) fn end_reload(&mut self) -> Result<(), Trouble> {
-        self.reload_ends()?;
-        self.settle(0)
-    }
-
     /// Whether `slot` is still without a worker.
     pub(crate) fn rests(&mut self, slot: u64) -> bool {
-        while let Ok(notice) = self.notices.try_recv() {
+        while let Ok(notice) = self.notices.next(Instant::now()) {
             self.note(&notice);
         }
         self.workers.values().all(|worker| worker.slot != slot)
@@ -188,11 +170,10 @@ impl Prefork {
     ) -> Result<Value, Trouble> {
         let deadline = Instant::now() + ceiling;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
             let notice = self
                 .notices
-                .recv_timeout(left)
-                .map_err(|error| Trouble::Stuck(format!("waiting for {what}: {error}")))?;
+                .next(deadline)
+                .map_err(|trouble| Trouble::Stuck(format!("waiting for {what}: {trouble}")))?;
             self.note(&notice);
             if wanted(&notice, self) {
                 return Ok(notice);
@@ -352,18 +333,4 @@ fn replace(program: &Path) -> Result<(), Trouble> {
     fs::copy(binary(), &new)?;
     fs::rename(new, program)?;
     Ok(())
-}
-
-/// Reads the announce stream on a thread, so that a wait can have a ceiling.
-fn follow(said: ChildStdout) -> Receiver<Value> {
-    let (sender, notices) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(said).lines().map_while(Result::ok) {
-            let notice = serde_json::from_str(&line).unwrap_or(Value::String(line));
-            if sender.send(notice).is_err() {
-                break;
-            }
-        }
-    });
-    notices
 }

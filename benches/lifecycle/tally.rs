@@ -6,20 +6,20 @@ use std::time::Duration;
 /// How a request went unanswered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// `ECONNREFUSED`: nobody listened.
+    /// `ECONNREFUSED`: no socket listened.
     Refused,
-    /// Reset before any byte of an answer, on a connection that never had one: it waited in a queue
-    /// that was closed, or was accepted and dropped.
+    /// Reset before any byte of a response, on a connection that never had one: it waited in a
+    /// queue that was closed, or was accepted and dropped.
     ResetNew,
     /// The same at the second or a later request of a connection.
     ResetKept,
-    /// End of file instead of an answer, on a connection that never had one.
+    /// End of file instead of a response, on a connection that never had one.
     EndNew,
     /// The same at the second or a later request of a connection.
     EndKept,
-    /// Nothing within [`PATIENCE`](crate::client::PATIENCE).
+    /// Nothing within [`PATIENCE`](crate::connection::PATIENCE).
     Silence,
-    /// Bytes that are not the answer, or an answer that was cut.
+    /// Bytes that are not the response, or a response that was cut.
     Garbled,
     /// The worker that had accepted the connection was killed: no server can save those.
     Held,
@@ -50,14 +50,9 @@ impl Loss {
             Self::Held => "(held)",
         }
     }
-
-    /// Whether a better server would have answered.
-    pub(crate) fn is_avoidable(self) -> bool {
-        self != Self::Held
-    }
 }
 
-/// One request that was lost, for whoever looks for the cause.
+/// One request that was lost, to look for the cause.
 #[derive(Clone, Debug)]
 pub(crate) struct Lost {
     pub(crate) loss: Loss,
@@ -67,7 +62,7 @@ pub(crate) struct Lost {
     pub(crate) event: usize,
     /// The client's side of the connection; 0 if there was none.
     pub(crate) port: u16,
-    /// How many answers the connection had brought before.
+    /// How many responses the connection had brought before.
     pub(crate) answered_before: u32,
     pub(crate) detail: String,
 }
@@ -76,7 +71,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} at {:.4} s, event {}, client port {}, after {} answers on this connection: {}",
+            "{} at {:.4} s, event {}, client port {}, after {} responses on this connection: {}",
             self.loss.name(),
             self.at.as_secs_f64(),
             self.event,
@@ -91,6 +86,8 @@ impl fmt::Display for Lost {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) answered: u64,
+    /// Connections that the server closed while nothing was asked, which is no loss.
+    pub(crate) closed: usize,
     /// All of them, since a server that loses much ends the case early: see `load::LOST_MAX`.
     pub(crate) lost: Vec<Lost>,
 }
@@ -100,13 +97,14 @@ impl Tally {
         self.lost.iter().filter(|lost| lost.loss == loss).count()
     }
 
+    /// Those that a better server would have answered.
     pub(crate) fn avoidable(&self) -> usize {
-        let lost = self.lost.iter();
-        lost.filter(|lost| lost.loss.is_avoidable()).count()
+        self.lost.len() - self.count(Loss::Held)
     }
 
     pub(crate) fn add(&mut self, other: Self) {
         self.answered += other.answered;
+        self.closed += other.closed;
         self.lost.extend(other.lost);
     }
 }

@@ -1,145 +1,166 @@
-//! Which process model answers with the least CPU time, the most throughput and the shortest tail?
+//! Which process model responds with the least CPU time, the most throughput and the shortest tail?
 //!
-//! The same handlers, the same load and the same allocator in four models: this crate with a
-//! listener for each worker (`prefork`) and with one for all (`prefork_shared`), tokio's
-//! multi-threaded runtime (`multi_thread`), and threads with a runtime and a listener each
-//! (`current_threads`). Each file here but the last few is one question, and says in its head what
-//! it does not answer.
+//! The same handlers, the same load and the same allocator in four models:
 //!
-//! First criterion measures each case for itself, in time per request, which is right for following
-//! one of them over time and wrong for comparing them: the machine drifts in between. So the tables
-//! come from rounds in which every server has its turn, and show medians of what happened within a
-//! round.
+//! - `prefork`: this crate: a process per CPU, each with a runtime and a listener.
+//! - `prefork_shared`: the same with one listener, from which every worker accepts.
+//! - `multi_thread`: one process, tokio's multi-threaded runtime, one listener.
+//! - `current_threads`: one process, a thread per CPU, each with a runtime and a listener.
 //!
-//! Not measured anywhere here: a network, HTTP/2, request bodies.
-
-mod churn;
-mod computing;
-mod files;
-mod idle;
-mod keep_alive;
-mod mixed;
-mod neighbour;
-mod pipelined;
-mod tls;
-mod waiting;
+//! All run as many workers as there are CPUs, but for `neighbour`. They are this one executable,
+//! started once more, with the same allocator and TCP_NODELAY on the listener. `prefork` is the
+//! library, `Prefork::bind(..).serve(..)`, because the binary has no such handlers. Only the
+//! questions about files are put to the binary, against tower-http's `ServeDir` in the other two
+//! models. Those two are hyper with its defaults but for `pipeline_flush`, a switch worth a factor
+//! of four when requests are pipelined, which would be taken for the model. They accept on the
+//! runtime's own threads: the usual program accepts in `#[tokio::main]`, outside of them, and burnt
+//! 1.22 times the CPU per churned connection (median of 5 pairs of runs, 1.07 to 1.32; 2 workers,
+//! kernel 6.18, a busy machine). This crate has its own tuning of hyper, and answers plain requests
+//! without hyper's connection. So `prefork` against `current_threads` tells what that and the
+//! separate address spaces come to, and `current_threads` against `multi_thread` tells the models
+//! apart.
+//!
+//! The kernel schedules all four alike. `chrt -b 0` starts any of them as `SCHED_BATCH`, which is
+//! worth a quarter of the requests beside a load driver on the same CPUs, and costs a server nearly
+//! everything beside a process that computes (`what-was-tried.md`).
+//!
+//! A handler that computes does a fixed amount of work, which is measured once before any server
+//! starts. One that looked at the clock would do less the more often it was interrupted.
+//!
+//! The servers of a question take turns, five rounds on new connections. A turn is a second of
+//! closed loop, a second of open loop, and a question to each connection: which worker has you?
+//! `columns.rs` says what each column of the tables is. `questions.rs` has the questions.
+//!
+//! Not measured anywhere here: a network, HTTP/2, request bodies, handlers that block.
 
 mod case;
-mod command_line;
-mod progress;
+#[path = "../results/columns.rs"]
+mod columns;
 mod question;
-mod turns;
-
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "../support/load/mod.rs"]
-mod load;
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "../support/results/mod.rs"]
-mod results;
+mod questions;
 #[allow(dead_code, unused_imports, reason = "shared by several benches")]
 #[path = "../support/server/mod.rs"]
 mod server;
+#[path = "../support/mod.rs"]
+mod support;
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use criterion::{Criterion, SamplingMode};
+use clap::Parser;
 
 use self::case::Case;
-use self::command_line::{CommandLine, Extent};
-use self::progress::Progress;
 use self::question::Question;
 use self::server::Model;
-use self::turns::Turns;
+use self::support::load::{self, Rate};
+use self::support::machine;
+use self::support::options::{Common, Extent};
+use self::support::progress::Progress;
+use self::support::report::{self, Results, Sheet};
+use self::support::turns::{check, in_turn};
+
+/// The open loop's share of what the slowest server can do. All servers of a question are asked
+/// equally often, and none is near its end: latency at the end is the queue's, not the server's.
+const OPEN_SHARE: f64 = 0.5;
+
+/// Which process model answers with the least CPU time, the most throughput, the shortest tail?
+#[derive(Debug, Parser)]
+#[command(name = "models")]
+struct Options {
+    /// Only the cases with this in `question/model`
+    filter: Option<String>,
+
+    /// How many rounds, if not five
+    #[arg(long, env = "PREFORK_BENCH_ROUNDS")]
+    rounds: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Options {
+    fn models(&self, question: &Question) -> Vec<Model> {
+        let wanted = |model: &Model| {
+            let name = format!("{}/{}", question.name, model.name());
+            self.filter.as_ref().is_none_or(|part| name.contains(part))
+        };
+        Model::ALL.into_iter().filter(wanted).collect()
+    }
+
+    /// How many rounds there are, and how long a loop of a turn takes.
+    fn rounds(&self) -> (usize, Duration) {
+        let (rounds, millis) = match self.common.extent() {
+            Extent::Smoke => (1, 20),
+            Extent::Quick => (1, 100),
+            Extent::Full => (5, 1000),
+        };
+        let rounds = self.rounds.map_or(rounds, NonZeroUsize::get);
+        (rounds, Duration::from_millis(millis))
+    }
+}
 
 fn main() {
     server::become_server_if_asked();
 
-    let command_line = CommandLine::of_process();
-    let directory = files::Directory::new();
-    let mut questions: Vec<Question> = [
-        keep_alive::questions(),
-        neighbour::questions(),
-        churn::questions(),
-        tls::questions(),
-        pipelined::questions(),
-        waiting::questions(),
-        computing::questions(),
-        mixed::questions(),
-        idle::questions(command_line.extent),
-        directory.questions(),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    questions.retain(|question| !command_line.models(question.name).is_empty());
-
-    if command_line.criterion {
-        under_criterion(&command_line, &questions);
-    }
-    if command_line.tables {
-        in_turn(&command_line, &questions);
-    }
-}
-
-fn under_criterion(command_line: &CommandLine, questions: &[Question]) {
-    let mut criterion = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(500))
-        .measurement_time(Duration::from_secs(2))
-        .configure_from_args();
-    // Idle connections are in the tables only: they must be new ones each time.
-    let questions = questions.iter().filter(|question| question.idle == 0);
-    let cases = questions.clone();
-    let cases = cases.map(|question| command_line.models(question.name).len());
-    let mut progress = Progress::new("criterion", cases.sum());
-    for question in questions {
-        let mut group = criterion.benchmark_group(question.name);
-        group.sampling_mode(SamplingMode::Flat);
-        let (_neighbour, workers) = question.place.prepare();
-        for model in command_line.models(question.name) {
-            progress.step(question.name, model.name());
-            // Started by the first batch: what criterion leaves out starts no server.
-            let mut case = None;
-            group.bench_function(model.name(), |bencher| {
-                let case = case.get_or_insert_with(|| Case::start(question, model, workers));
-                bencher.iter_custom(|requests| case.batch(requests));
-            });
-            if let Some(case) = case {
-                case.tell_failures();
-            }
-        }
-        group.finish();
-    }
-    progress.end();
-    criterion.final_summary();
-}
-
-fn in_turn(command_line: &CommandLine, questions: &[Question]) {
-    let turns = Turns::of(command_line.extent);
-    let path = results::path(command_line.extent.suffix());
-    let mut results = results::Results::of_this_commit(&path);
-    if command_line.extent != Extent::Smoke {
-        println!("{}\n{turns}\n", results.machine);
-    }
-    let cases = questions.iter();
-    let cases = cases.map(|question| command_line.models(question.name).len());
-    let mut progress = Progress::new("in turn", cases.sum::<usize>() * turns.all_rounds());
-    for question in questions {
-        let models = command_line.models(question.name);
-        let cases = turns.take(question, &models, &mut progress);
-        progress.clear();
-        if command_line.extent == Extent::Smoke {
-            let failed: u64 = cases.iter().map(results::Case::failed).sum();
-            assert_eq!(failed, 0, "failed requests: {}", question.name);
+    let options = Options::parse();
+    let extent = options.common.extent();
+    let questions = questions::all(extent);
+    let cases = questions
+        .iter()
+        .map(|question| options.models(question).len());
+    // The first round finds the open loop's rate.
+    let steps = cases.sum::<usize>() * (options.rounds().0 + 1);
+    let mut progress = Progress::new("models", steps);
+    // Figures of a quick run do not replace others.
+    let path = report::path(if extent == Extent::Full { "" } else { "-quick" });
+    let mut facts = machine::facts();
+    let pinned = std::env::var("PREFORK_BENCH_SERVER_CPUS");
+    facts.extend(pinned.ok().map(|cpus| ("servers on CPUs".to_owned(), cpus)));
+    let mut results = Results::new(facts);
+    // What earlier runs have left.
+    results.sheets = Results::read(&path).map_or_else(|_| Vec::new(), |earlier| earlier.sheets);
+    for question in &questions {
+        let models = options.models(question);
+        if models.is_empty() {
             continue;
         }
-        results::print(question.name, &cases, Model::YARDSTICK.name());
-        cases.into_iter().for_each(|case| results.put(case));
+        let sheet = ask(question, &models, &options, &mut progress);
+        progress.clear();
+        if extent == Extent::Smoke {
+            check(&question.name, &sheet.rows).expect("every server gets through");
+            continue;
+        }
+        println!("{}", columns::table(&sheet).for_a_terminal());
+        results.put(sheet);
         let written = results.write(&path);
         written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
     progress.end();
-    if command_line.extent != Extent::Smoke {
+    if extent != Extent::Smoke {
         println!("kept in {}", path.display());
     }
+}
+
+fn ask(question: &Question, models: &[Model], options: &Options, progress: &mut Progress) -> Sheet {
+    let (rounds, time) = options.rounds();
+    let (_neighbour, workers) = question.place.prepare();
+    let mut slowest = f64::INFINITY;
+    let mut cases = Vec::new();
+    for &model in models {
+        progress.step(&question.name, model.name());
+        let mut case = Case::start(question, model, workers);
+        slowest = slowest.min(case.trial(time / 2));
+        cases.push((model.name(), case));
+    }
+    // A server that answers nothing at all has failures to tell, and the others go on.
+    let rate = (slowest * OPEN_SHARE).max(1.0);
+    let rows = in_turn(&mut cases, rounds, |name, case| {
+        progress.step(&question.name, name);
+        Ok(case.turn(time, Rate::per_second(rate)))
+    });
+    let about = format!(
+        "{} connections, {rounds} rounds, open loop at {rate:.0} requests/s",
+        question.connections,
+    );
+    Sheet::new(&question.name, about, rows)
 }

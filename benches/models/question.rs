@@ -1,38 +1,27 @@
-//! What one file asks.
+//! One load on every model.
 
 use std::net::SocketAddr;
 
 use crate::load::{Ask, Pipeline, Plan, Share, Tls};
-use crate::server::{App, Neighbour, Workers};
+use crate::server::{App, Model, Neighbour, Workers};
 
-/// One load on every model.
 pub(crate) struct Question {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) app: App,
     pub(crate) connections: usize,
-    /// Connections beside those, which have had one answer and rest.
+    /// Connections beside those, which have had one response and rest.
     pub(crate) idle: usize,
     pub(crate) place: Place,
-    usual: Ask,
-    seldom: Option<(Share, Ask)>,
-    pipeline: Pipeline,
-    tls: Option<Tls>,
-    /// Whether connections live long enough to be counted by worker.
-    pub(crate) spread: Spread,
-}
-
-/// Whether it is told how connections are spread over workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spread {
-    Asked,
-    /// There is nothing to ask for it, or nobody stays long enough.
-    Unknown,
+    pub(crate) usual: Ask,
+    pub(crate) seldom: Option<(Share, Ask)>,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Where a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Wherever the kernel puts its workers: one for each CPU.
+    /// The kernel chooses: one worker for each CPU.
     Anywhere,
     /// One worker, on a CPU on which another process computes.
     BesideNeighbour,
@@ -45,7 +34,7 @@ impl Place {
             Self::Anywhere => (None, Workers::PerCpu),
             Self::BesideNeighbour => {
                 let neighbour = Neighbour::start();
-                let workers = Workers::OneOn(neighbour.cpu());
+                let workers = Workers::OneOn(neighbour.cpu);
                 (Some(neighbour), workers)
             }
         }
@@ -53,10 +42,10 @@ impl Place {
 }
 
 impl Question {
-    /// Kept connections to the handlers.
-    pub(crate) fn new(name: &'static str, connections: usize, usual: Ask) -> Self {
+    /// To the handlers, on connections that are kept if `usual` keeps them.
+    pub(crate) fn new(name: impl Into<String>, connections: usize, usual: Ask) -> Self {
         Self {
-            name,
+            name: name.into(),
             app: App::Handlers,
             connections,
             idle: 0,
@@ -65,52 +54,18 @@ impl Question {
             seldom: None,
             pipeline: Pipeline(1),
             tls: None,
-            spread: Spread::Asked,
         }
     }
 
-    pub(crate) fn of_app(self, app: App) -> Self {
-        let spread = Spread::Unknown;
-        Self {
-            app,
-            spread,
-            ..self
-        }
-    }
-
-    pub(crate) fn beside_idle(self, idle: usize) -> Self {
-        Self { idle, ..self }
-    }
-
-    pub(crate) fn beside_neighbour(self) -> Self {
-        let place = Place::BesideNeighbour;
-        Self { place, ..self }
-    }
-
-    pub(crate) fn seldom(self, share: Share, ask: Ask) -> Self {
-        let seldom = Some((share, ask));
-        Self { seldom, ..self }
-    }
-
-    pub(crate) fn pipelined(self, pipeline: Pipeline) -> Self {
-        Self { pipeline, ..self }
-    }
-
-    #[cfg(feature = "tls")]
-    pub(crate) fn within(self, tls: Tls) -> Self {
-        let tls = Some(tls);
-        Self { tls, ..self }
-    }
-
-    pub(crate) fn spread_unknown(self) -> Self {
-        let spread = Spread::Unknown;
-        Self { spread, ..self }
+    /// Whether the server can be asked which worker has each connection.
+    pub(crate) fn tells_workers(&self, model: Model) -> bool {
+        let handlers = matches!(self.app, App::Handlers);
+        handlers && self.usual.keeps() && model.keeps_connections_apart()
     }
 
     pub(crate) fn plan(&self, address: SocketAddr) -> Plan {
         let plan = Plan::new(address, self.connections, self.usual.clone());
-        let plan = plan.pipelined(self.pipeline);
-        let plan = plan.within(self.tls.clone());
+        let plan = plan.pipelined(self.pipeline).within(self.tls.clone());
         match &self.seldom {
             Some((share, ask)) => plan.seldom(*share, ask.clone()),
             None => plan,

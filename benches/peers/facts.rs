@@ -1,16 +1,13 @@
-//! What the figures belong to: the machine, and the version of everything that was measured.
+//! The versions of all that is measured.
 
 use std::path::Path;
 use std::process::Command;
 
-use crate::cpus::Cpus;
-use crate::machine::Machine;
+use crate::machine::Fact;
 use crate::peer::{extra_options, other_binary};
 use crate::process::which;
 use crate::programs::{Program, Programs};
-
-/// Names and what there is to say, in the order in which they are told.
-pub(crate) struct Facts(pub(crate) Vec<(&'static str, String)>);
+use crate::session::Cpus;
 
 /// What a template pins: its name, the program, and the file in which it stands.
 const PINNED: [(&str, Program, &str); 7] = [
@@ -23,43 +20,33 @@ const PINNED: [(&str, Program, &str); 7] = [
     ("github.com/Ja7ad/forker", Program::Forker, "go.mod"),
 ];
 
-impl Facts {
-    pub(crate) fn gather(machine: Machine, programs: &Programs, cpus: Cpus) -> Self {
-        let mut facts = vec![
-            ("CPU", machine.cpu),
-            ("CPUs", machine.cores.to_string()),
-            ("memory", format!("{} MiB", machine.memory_mib)),
-            ("servers on", format!("CPU {}", cpus.server)),
-            ("load on", format!("CPU {}", cpus.load)),
-            ("kernel", format!("Linux {}", machine.kernel)),
-            ("load average before", machine.load_average),
-            ("prefork-server", ours()),
-        ];
-        facts.extend(pinned().map(|(name, version)| (name, version.unwrap_or_default())));
-        if let Ok(nginx) = programs.path(Program::Nginx) {
-            facts.push(("nginx", said(nginx, &["-v"])));
-        }
-        if let Some(go) = which("go") {
-            facts.push(("Go", said(&go, &["version"])));
-        }
-        facts.push(("rustc", said(Path::new("rustc"), &["--version"])));
-        Self(facts)
+/// # Panics
+///
+/// If a template does not say which version it is for.
+pub(crate) fn gather(programs: &Programs, cpus: &Cpus) -> Vec<Fact> {
+    let mut facts = vec![
+        ("servers on", format!("CPU {}", cpus.server)),
+        ("load on", format!("CPU {}", cpus.load)),
+        ("prefork-server", ours()),
+    ];
+    for (name, program, file) in PINNED {
+        let sources = program.sources().into_iter();
+        let mut lines = sources
+            .filter(|(path, _)| path == file)
+            .flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>());
+        let version = lines.find_map(|line| version(&line, name));
+        let version = version.unwrap_or_else(|| panic!("no template names a version of {name}"));
+        facts.push((name, version));
     }
-}
-
-/// The versions that the templates name; `None` where one names none, which is a mistake in it.
-pub(crate) fn pinned() -> impl Iterator<Item = (&'static str, Option<String>)> {
-    PINNED.into_iter().map(|(name, program, file)| {
-        let sources = program.sources().iter();
-        let text = sources
-            .filter(|(path, _)| *path == file)
-            .map(|(_, text)| *text);
-        (
-            name,
-            text.flat_map(str::lines)
-                .find_map(|line| version(line, name)),
-        )
-    })
+    if let Ok(nginx) = programs.path(Program::Nginx) {
+        facts.push(("nginx", said(nginx, &["-v"])));
+    }
+    if let Some(go) = which("go") {
+        facts.push(("Go", said(&go, &["version"])));
+    }
+    facts.push(("rustc", said(Path::new("rustc"), &["--version"])));
+    let facts = facts.into_iter();
+    facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
 }
 
 /// Of `name = { version = "=1.2.3", ... }`, `name = "=1.2.3"` and `require name v1.2.3`.
@@ -84,8 +71,7 @@ fn ours() -> String {
         Some(other) => other.display().to_string(),
         None => said(Path::new("git"), &git),
     };
-    let options = extra_options();
-    let text = format!("{} {build} {options}", env!("CARGO_PKG_VERSION"));
+    let text = format!("{} {build} {}", env!("CARGO_PKG_VERSION"), extra_options());
     text.trim().to_owned()
 }
 

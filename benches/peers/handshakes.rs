@@ -5,51 +5,31 @@
 //! other kind counts as a failure.
 
 use std::fs;
-use std::time::Duration;
 
-use crate::cost::{self, CONNECTIONS, hello};
-use crate::identity::Identity;
-use crate::load::{Handshakes, Plan, Tls};
+use crate::cost::{self, hello, plan};
+use crate::load::{Handshakes, Tls};
 use crate::peer::{Peer, Pem};
 use crate::process::Trouble;
-use crate::series::{Series, Unit};
-use crate::session::{Session, Turn, series};
+use crate::question::Figure;
+use crate::session::Session;
+use crate::support::turns::Turn;
 
 const CASES: [(Handshakes, &str, &str); 2] = [
-    (
-        Handshakes::Full,
-        "cpu_handshake",
-        "CPU per connection within TLS 1.3, 64 at a time: a full handshake and a request",
-    ),
-    (
-        Handshakes::Resumed,
-        "cpu_resumption",
-        "CPU per connection within TLS 1.3, 64 at a time: a resumed handshake and a request",
-    ),
+    (Handshakes::Full, "cpu_handshake", "full"),
+    (Handshakes::Resumed, "cpu_resumption", "resumed"),
 ];
 
-pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    let identity = Identity::new();
-    let peers: Vec<_> = private(&session.peers).collect();
-    let (rounds, time) = (session.scale.rounds, expected(session.scale.turn));
-    let taken = session.in_turn_of(&peers, "TLS", rounds, time, |session, peer| {
-        turn(session, peer, &identity)
-    });
-    let figures = CASES.map(|(_, key, title)| (key.into(), title.into(), Unit::Micros));
-    series(&taken, figures)
+pub(crate) fn figures() -> Vec<Figure> {
+    let title = |kind| {
+        format!("CPU per connection within TLS 1.3, 64 at a time: a {kind} handshake and a request")
+    };
+    CASES
+        .map(|(_, key, kind)| Figure::compared(key, title(kind), "us"))
+        .into()
 }
 
-/// Those that are asked.
-pub(crate) fn private(peers: &[Peer]) -> impl Iterator<Item = Peer> {
-    peers.iter().copied().filter(|peer| peer.knows_tls())
-}
-
-/// How long a turn should take.
-pub(crate) fn expected(turn: Duration) -> Duration {
-    cost::expected_of(turn, CASES.len())
-}
-
-fn turn(session: &Session, peer: Peer, identity: &Identity) -> Result<Turn, Trouble> {
+pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
+    let identity = &session.identity;
     let dir = tempfile::tempdir()?;
     let pem = Pem {
         certificate: dir.path().join("certificate.pem"),
@@ -58,16 +38,11 @@ fn turn(session: &Session, peer: Peer, identity: &Identity) -> Result<Turn, Trou
     fs::write(&pem.certificate, &identity.certificate)?;
     fs::write(&pem.key, &identity.key)?;
     let server = session.start_private(peer, &pem)?;
-    let mut turn = Turn {
-        figures: Vec::new(),
-        failures: 0,
-    };
-    for (handshakes, ..) in CASES {
-        let plan = Plan::new(server.address, CONNECTIONS, hello().closing());
+    let mut turn = Turn::default();
+    for (handshakes, key, _) in CASES {
         let tls = Tls::trusting(identity.certificate(), handshakes);
-        let cost = cost::of_load(&server, plan.within(tls), session.scale.turn)?;
-        turn.figures.push(cost.micros);
-        turn.failures += cost.failures;
+        let plan = plan(&server, hello().closing()).within(tls);
+        cost::of_load(&server, plan, session.scale.turn, (key, &mut turn))?;
     }
     Ok(turn)
 }

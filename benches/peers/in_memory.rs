@@ -24,11 +24,12 @@ use nix::sys::resource::{UsageWho, getrusage};
 use prefork_server::bench_internals::{Client, InMemory};
 use tokio::runtime::{Builder, LocalOptions};
 
-use crate::peer::BODY;
+use crate::peer::{BODY, Peer};
 use crate::process::Trouble;
 use crate::programs::Program;
-use crate::series::{self, Series, Unit};
-use crate::session::{Session, Taken, Turn};
+use crate::question::Figure;
+use crate::session::Session;
+use crate::support::turns::Turn;
 
 /// The one of fasthttp's own benchmark.
 const REQUEST: &str = "GET /foobar?baz HTTP/1.1\r\n\
@@ -51,75 +52,55 @@ struct Requests(u64);
 #[derive(Clone, Copy)]
 struct ResponseLength(u64);
 
-#[derive(Clone, Copy)]
-enum Contender {
-    Ours,
-    Hyper,
-    /// What the Go program calls it.
-    Go(&'static str),
+/// hyper and we are in this process, the others in a program of their own.
+pub(crate) const PEERS: [Peer; 4] = [Peer::Prefork, Peer::Hyper, Peer::Fasthttp, Peer::NetHttp];
+
+pub(crate) fn program(peer: Peer) -> Option<Program> {
+    matches!(peer, Peer::Fasthttp | Peer::NetHttp).then_some(Program::InMemory)
 }
 
-const CONTENDERS: [(&str, Contender); 4] = [
-    (series::OURS, Contender::Ours),
-    ("hyper", Contender::Hyper),
-    ("fasthttp", Contender::Go("fasthttp")),
-    ("net/http", Contender::Go("net-http")),
-];
+fn key(length: PerConnection) -> String {
+    format!("in_memory_{}", length.0)
+}
 
-/// How long all turns should take.
-pub(crate) const EXPECTED: Duration = Duration::from_secs(3);
+pub(crate) fn figures() -> Vec<Figure> {
+    let title = |length| format!("CPU per request in memory, {length} per connection");
+    LENGTHS
+        .map(|length| Figure::compared(key(length), title(length.0), "us"))
+        .into()
+}
 
-pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    let rounds = session.scale.rounds;
+pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let requests = Requests(session.scale.requests);
-    let mut all = CONTENDERS.map(|(name, contender)| (Taken::new(name), contender));
-    for round in 1..=rounds.0 {
-        session
-            .progress
-            .begin(format_args!("in memory, round {round}"), EXPECTED);
-        for (taken, contender) in &mut all {
-            let result = (!taken.is_out()).then(|| turn(session, *contender, requests));
-            taken.take(result);
-        }
-    }
-    let series = LENGTHS.iter().enumerate().map(|(index, length)| Series {
-        key: format!("in_memory_{}", length.0),
-        title: format!("CPU per request in memory, {} per connection", length.0),
-        unit: Unit::Micros,
-        rows: all.iter().map(|(taken, _)| taken.row(index)).collect(),
-    });
-    series.collect()
-}
-
-fn turn(session: &Session, contender: Contender, requests: Requests) -> Result<Turn, Trouble> {
-    let mut figures = Vec::new();
+    let mut turn = Turn::default();
     for length in LENGTHS {
-        let nanos = session.cpus.on_server(|| match contender {
-            Contender::Ours => {
-                let runtime = Builder::new_current_thread()
-                    .enable_all()
-                    .build_local(LocalOptions::default())?;
+        let nanos = session.cpus.on_server(|| match peer {
+            Peer::Prefork => {
+                let mut runtime = Builder::new_current_thread();
+                let runtime = runtime.enable_all().build_local(LocalOptions::default())?;
                 // Our clock lives in it, and stands still.
                 let _runtime = runtime.enter();
                 let server = InMemory::responding(BODY);
                 here(length, requests, |client| drive(server.serve(client)))
             }
-            Contender::Hyper => here(length, requests, |client| {
+            Peer::Hyper => here(length, requests, |client| {
                 let service = service_fn(hello);
-                // A client in memory does nothing that makes this fail.
-                let _ = drive(http1::Builder::new().serve_connection(client, service));
+                let served = drive(http1::Builder::new().serve_connection(client, service));
+                served.expect("a client in memory does as it should");
             }),
-            Contender::Go(which) => {
+            _ => {
                 let program = session.programs.path(Program::InMemory)?;
+                let which = if peer == Peer::Fasthttp {
+                    "fasthttp"
+                } else {
+                    "net-http"
+                };
                 go(program, which, length, requests)
             }
-        })??;
-        figures.push(nanos / 1e3);
+        })?;
+        turn.set(key(length), nanos / 1e3);
     }
-    Ok(Turn {
-        figures,
-        failures: 0,
-    })
+    Ok(turn)
 }
 
 /// Nanoseconds of user and system time per request, in this process.

@@ -1,77 +1,84 @@
 //! How does prefork-server compare with other people's servers, and with the least that any server
 //! on epoll must do?
 //!
-//! Each server has one worker or thread, pinned to one CPU; the load is pinned to another. All give
-//! the same answer to the same load, one server after the other, round after round. Ratios are
-//! taken within a round.
+//! - `prefork`: this package's binary, `--respond`.
+//! - `floor`: our own loop of one `recv(2)` and one `send(2)` of fixed bytes over epoll. It parses
+//!   nothing.
+//! - `hyper`, `hyper-multi`: hyper with its defaults, on tokio's single- and multi-threaded
+//!   runtime.
+//! - `axum`, `actix`: axum on the multi-threaded runtime, actix-web.
+//! - `nginx`: `return 200`, from the PATH.
+//! - `fasthttp`: Go's fasthttp in one process. `fasthttp-shared`, `fasthttp-reuseport`:
+//!   fasthttp/prefork with one listener, and with one for each process.
+//! - `forker`: Ja7ad/forker around net/http. `net-http`: Go's own.
 //!
-//! Not measured: more than one worker (balance between them has a bench of its own), a network,
-//! encryption in bulk, HTTP/2, handlers that do anything, bodies of more than 13 bytes.
+//! They are built from `templates` into the target directory, in released versions that the
+//! templates name, and need cargo, `go` and their registries the first time. What cannot be built
+//! or found has a row that says why. All answer the same request with the same 13 bytes of
+//! `text/plain`, each with the other headers it sends by default. Ours and the floor are always
+//! among the servers. `PREFORK_BENCH_SERVER=/path/to/another/prefork-server` measures another build
+//! than the one beside it, `PREFORK_BENCH_OPTIONS='...'` gives it options besides.
+//!
+//! Each server has one worker or thread on the first CPU that the bench may use; the load has the
+//! second. They take turns, every turn on a newly started server. The Rust servers have mimalloc,
+//! as our binary has; in `idle` they have the system's allocator, which holds less. The cases:
+//!
+//! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections; 16 requests at once on each; a
+//!   connection for each request.
+//! - `handshakes`, 9 rounds: CPU per connection within TLS 1.3, full handshakes and resumed ones;
+//!   of `prefork`, `nginx`, `fasthttp` and `net-http`.
+//! - `idle`, 3 rounds: memory per connection of 8,000 after a request each; CPU per request of 64
+//!   beside them, and without them.
+//! - `latency`, 3 rounds: 5,000 to 80,000 requests per second in an open loop: p50, p90, p99, p99.9
+//!   and the longest.
+//! - `slow-clients`, 3 rounds: p95 at 5,000 requests per second while 1,000 slow clients come in
+//!   about a second and stay. They are slow with their header section, with their body, or at
+//!   reading.
+//! - `in-memory`, 9 rounds: CPU per request without a kernel, 1 and 10,000 requests per connection,
+//!   as fasthttp's own benchmark has it.
+//!
+//! All rounds are in `target/peers/results.json`; `target/peers/RESULTS.md` is the page with tables
+//! and pictures, which `--write` puts beside this bench too.
+//!
+//! Not measured: more than one worker (`models` asks about that), a network, encryption in bulk,
+//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. Every request is the same in
+//! all cases, as in most benchmarks. We remember what a client repeats, the others do not:
+//! `what-was-tried.md` has what other requests cost.
 
-mod command_line;
 mod cost;
-#[expect(
-    dead_code,
-    reason = "the clocks of the load itself are of no interest here"
-)]
-#[path = "../support/server/cpu.rs"]
-mod cpu;
-mod cpus;
 mod crowd;
 mod facts;
-mod files;
 mod floor;
-#[cfg(feature = "tls")]
 mod handshakes;
-#[cfg(feature = "tls")]
-#[path = "../support/identity.rs"]
-mod identity;
 mod idle;
 mod in_memory;
 mod latency;
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "benches with mixed loads need the rest"
-)]
-#[path = "../support/load/mod.rs"]
-mod load;
-#[path = "../support/results/machine.rs"]
-mod machine;
-mod memory;
+mod options;
+mod page;
 mod peer;
-#[expect(
-    dead_code,
-    reason = "a bench in which things happen to servers needs the rest"
-)]
-#[path = "../support/process.rs"]
-mod process;
 mod programs;
-mod progress;
-#[path = "../support/server/memory.rs"]
-mod pss;
-mod report;
-mod series;
+mod question;
 mod session;
 mod slow_clients;
-#[path = "../support/toolchain.rs"]
-mod toolchain;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
 
-use self::command_line::{Extent, Options, Question};
-use self::cpus::Cpus;
-use self::facts::Facts;
-use self::machine::Machine;
+use self::options::Options;
 use self::peer::Peer;
-use self::programs::{Program, Programs};
-use self::progress::{Expected, Progress};
-use self::report::Results;
-use self::session::Session;
+use self::programs::Programs;
+use self::question::Question;
+use self::session::{Cpus, Session};
+use self::support::identity::Identity;
+use self::support::options::Extent;
+use self::support::progress::Progress;
+use self::support::report::{Results, Sheet};
+use self::support::turns::{check, in_turn};
+use self::support::{load, machine, process, report};
 
 /// The binary's allocator, for what is measured in this process.
 #[global_allocator]
@@ -92,110 +99,49 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    check_templates()?;
-    let machine = Machine::this_one();
-    let cpus = Cpus::of_this_process()?;
-    cpus.load_here()?;
-    let peers = options.peers();
-    let in_memory = options
-        .asks(Question::InMemory)
-        .then_some(Program::InMemory);
-    let wanted = peers.iter().filter_map(|peer| peer.program());
-    let programs = cpus.on_all(|| Programs::get(wanted.chain(in_memory)))?;
-    let facts = Facts::gather(machine, &programs, cpus);
-    let mut session = Session {
+    let machine = machine::facts();
+    let cpus = Cpus::of_this_process();
+    let (peers, questions) = (options.peers(), options.questions());
+    let programs = cpus.on_all(|| Programs::get(wanted(&peers, &questions)));
+    let mut facts = machine;
+    facts.extend(facts::gather(&programs, &cpus));
+    let session = Session {
         programs,
         cpus,
-        progress: Progress::new(expected(options, &peers)),
-        peers,
         scale: options.scale(),
+        identity: Identity::new(),
     };
-    let results = measure(options, &mut session, facts);
-    match options.extent() {
-        Extent::Test => check(&results),
-        Extent::Quick | Extent::Full => report::publish(&results, options),
+    let turns =
+        |question: &Question| question.rounds(&session.scale) * question.peers(&peers).len();
+    let mut progress = Progress::new("peers", questions.iter().map(turns).sum());
+    let sheets = questions.iter().map(|&question| {
+        let asked = question.peers(&peers);
+        let mut asked: Vec<_> = asked.iter().map(|peer| (peer.text(), *peer)).collect();
+        let rounds = question.rounds(&session.scale);
+        let rows = in_turn(&mut asked, rounds, |name, &mut peer| {
+            progress.step(&question.name(), name);
+            question.turn(&session, peer)
+        });
+        Sheet::new(&question.name(), question.about(&session.scale), rows)
+    });
+    let sheets: Vec<_> = sheets.collect();
+    progress.end();
+    if options.common.extent() == Extent::Smoke {
+        let each = sheets.iter();
+        return Ok(each
+            .into_iter()
+            .try_for_each(|it| check(&it.question, &it.rows))?);
     }
+    let mut results = Results::new(facts);
+    results.sheets = sheets;
+    page::publish(&results, &session.scale, options)
 }
 
-fn measure(options: &Options, session: &mut Session, facts: Facts) -> Results {
-    let mut results = Results::new(facts, session.scale.clone());
-    if options.asks(Question::Cost) {
-        results.cost = cost::measure(session);
+/// What must be there beside this package.
+fn wanted(peers: &[Peer], questions: &[Question]) -> Vec<programs::Program> {
+    let mut wanted: Vec<_> = peers.iter().filter_map(|peer| peer.program()).collect();
+    if questions.contains(&Question::InMemory) {
+        wanted.extend(peers.iter().filter_map(|peer| in_memory::program(*peer)));
     }
-    #[cfg(feature = "tls")]
-    if options.asks(Question::Handshakes) {
-        results.handshakes = handshakes::measure(session);
-    }
-    if options.asks(Question::Idle) {
-        results.idle = idle::measure(session);
-    }
-    if options.asks(Question::Latency) {
-        results.latency = latency::measure(session);
-    }
-    if options.asks(Question::SlowClients) {
-        results.slow_clients = slow_clients::measure(session);
-    }
-    if options.asks(Question::InMemory) {
-        results.in_memory = in_memory::measure(session);
-    }
-    results
-}
-
-/// How many turns there will be, and how long they should take.
-fn expected(options: &Options, peers: &[Peer]) -> Expected {
-    let scale = options.scale();
-    let mut expected = Expected::default();
-    let mut add = |question, turns: usize, time: Duration| {
-        if options.asks(question) {
-            expected.cases += turns;
-            expected.time += time * turns as u32;
-        }
-    };
-    let (rounds, third) = (scale.rounds.0, scale.rounds.third().0);
-    #[cfg(feature = "tls")]
-    add(
-        Question::Handshakes,
-        rounds * handshakes::private(peers).count(),
-        handshakes::expected(scale.turn),
-    );
-    add(
-        Question::SlowClients,
-        third * slow_clients::parsing(peers).count(),
-        slow_clients::expected(&scale),
-    );
-    let peers = peers.len();
-    add(Question::Cost, rounds * peers, cost::expected(scale.turn));
-    add(Question::Idle, third * peers, idle::expected(scale.turn));
-    add(Question::Latency, third * peers, latency::expected(&scale));
-    add(Question::InMemory, rounds, in_memory::EXPECTED);
-    expected
-}
-
-/// That each template is there and says which version it is for.
-fn check_templates() -> Result<(), String> {
-    for program in Program::ALL {
-        for (name, text) in program.sources() {
-            if text.trim().is_empty() {
-                return Err(format!("the template of {name} is empty"));
-            }
-        }
-    }
-    for (name, version) in facts::pinned() {
-        if version.is_none() {
-            return Err(format!("no template says which {name} it is for"));
-        }
-    }
-    Ok(())
-}
-
-/// That every server has answered every question that it was asked, without a failure.
-fn check(results: &Results) -> Result<(), Box<dyn Error>> {
-    for series in results.all() {
-        for row in &series.rows {
-            if row.failures > 0 || row.median().is_none() {
-                return Err(format!("{}: {} has no answer", series.title, row.name).into());
-            }
-        }
-    }
-    Ok(())
+    wanted
 }

@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use nix::unistd::Pid;
 
-use crate::cpu;
 use crate::process::{Processes, Trouble, free_address, until};
 use crate::programs::{Program, Programs};
+use crate::support::cpu;
 
 /// What all of them answer with.
 pub(crate) const BODY: &str = "Hello, World!";
 
+/// What the ratios are to.
+pub(crate) const OURS: &str = Peer::Prefork.text();
+pub(crate) const FLOOR: &str = Peer::Floor.text();
+
 /// Tells this executable to be the floor.
-const FLOOR: &str = "BENCH_FLOOR";
+const BECOME_FLOOR: &str = "BENCH_FLOOR";
 
 /// Names another build of our binary, so that one bench can compare two.
 const BINARY: &str = "PREFORK_BENCH_SERVER";
@@ -125,7 +128,6 @@ impl Peer {
     }
 
     /// Whether what is here of it can be started with a certificate.
-    #[cfg(feature = "tls")]
     pub(crate) fn knows_tls(self) -> bool {
         matches!(
             self,
@@ -167,11 +169,14 @@ impl Peer {
         pem: Option<&Pem>,
     ) -> Result<Launch, Trouble> {
         let at = address.to_string();
-        let rust = |name: &str| match heap {
-            Allocator::System => programs.rust(name),
-            Allocator::Mimalloc => programs.rust(&format!("{name}-mimalloc")),
-        };
         let found = |program| programs.path(program).map(Path::to_path_buf);
+        let rust = |name: &str| {
+            let directory = found(Program::Rust)?;
+            Ok::<_, Trouble>(match heap {
+                Allocator::System => directory.join(name),
+                Allocator::Mimalloc => directory.join(format!("{name}-mimalloc")),
+            })
+        };
         let (program, mut arguments) = match self {
             Self::Prefork => (binary(), ours(at, pem)),
             Self::Floor => (env::current_exe()?, vec![at]),
@@ -190,7 +195,7 @@ impl Peer {
             arguments.extend(pem.arguments());
         }
         let variables: &[_] = match self {
-            Self::Floor => &[(FLOOR, "yes")],
+            Self::Floor => &[(BECOME_FLOOR, "yes")],
             // They may have one CPU, and should not have to find that out.
             _ => &[("GOMAXPROCS", "1"), ("TOKIO_WORKER_THREADS", "1")],
         };
@@ -203,12 +208,8 @@ impl Peer {
 }
 
 impl Running {
-    pub(crate) fn root(&self) -> Pid {
-        self.processes.root()
-    }
-
     pub(crate) fn cpu(&self) -> cpu::Processes {
-        cpu::Processes::under(self.root())
+        cpu::Processes::under(self.processes.root())
     }
 
     /// The end of its log.
@@ -219,7 +220,7 @@ impl Running {
 
 /// Becomes the floor, and does not return, if the environment says so.
 pub(crate) fn become_floor_if_asked() {
-    if env::var_os(FLOOR).is_none() {
+    if env::var_os(BECOME_FLOOR).is_none() {
         return;
     }
     let address = env::args().nth(1).and_then(|it| it.parse().ok());

@@ -1,14 +1,14 @@
 //! Other people's servers as programs: built from the templates beside this file, or found.
 //!
 //! They are built in the target directory, each in a project of its own, and rebuilt only when
-//! something has changed. What cannot be built is left out with a word of why.
+//! something has changed. What cannot be built is left out, and its row says why.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{Trouble, which};
-use crate::toolchain;
+use crate::support::toolchain;
 
 /// What must be there to run a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,54 +23,12 @@ pub(crate) enum Program {
     Nginx,
 }
 
-/// Names in a project, and what to write there.
-type Sources = &'static [(&'static str, &'static str)];
-
-const RUST: Sources = &[
-    ("Cargo.toml", include_str!("templates/Cargo.toml.txt")),
-    ("src/bin/actix.rs", include_str!("templates/actix.rs.txt")),
-    ("src/bin/axum.rs", include_str!("templates/axum.rs.txt")),
-    ("src/bin/hyper.rs", include_str!("templates/hyper.rs.txt")),
+const RUST: [(&str, &str); 3] = [
+    ("actix", include_str!("templates/actix.rs.txt")),
+    ("axum", include_str!("templates/axum.rs.txt")),
+    ("hyper", include_str!("templates/hyper.rs.txt")),
 ];
-const WITH_MIMALLOC: Sources = &[
-    (
-        "src/bin/actix-mimalloc.rs",
-        concat!(
-            include_str!("templates/actix.rs.txt"),
-            include_str!("templates/mimalloc.rs.txt")
-        ),
-    ),
-    (
-        "src/bin/axum-mimalloc.rs",
-        concat!(
-            include_str!("templates/axum.rs.txt"),
-            include_str!("templates/mimalloc.rs.txt")
-        ),
-    ),
-    (
-        "src/bin/hyper-mimalloc.rs",
-        concat!(
-            include_str!("templates/hyper.rs.txt"),
-            include_str!("templates/mimalloc.rs.txt")
-        ),
-    ),
-];
-const FASTHTTP: Sources = &[
-    ("main.go", include_str!("templates/fasthttp.go.txt")),
-    ("go.mod", include_str!("templates/fasthttp.mod.txt")),
-];
-const FORKER: Sources = &[
-    ("main.go", include_str!("templates/forker.go.txt")),
-    ("go.mod", include_str!("templates/forker.mod.txt")),
-];
-const NET_HTTP: Sources = &[
-    ("main.go", include_str!("templates/net_http.go.txt")),
-    ("go.mod", include_str!("templates/net_http.mod.txt")),
-];
-const IN_MEMORY: Sources = &[
-    ("main.go", include_str!("templates/in_memory.go.txt")),
-    ("go.mod", include_str!("templates/fasthttp.mod.txt")),
-];
+const MIMALLOC: &str = include_str!("templates/mimalloc.rs.txt");
 
 /// What there is of what was asked for.
 pub(crate) struct Programs(BTreeMap<Program, Result<PathBuf, Trouble>>);
@@ -96,22 +54,9 @@ impl Programs {
             None => Err(Trouble::NotSupported("not asked for".into())),
         }
     }
-
-    pub(crate) fn rust(&self, name: &str) -> Result<PathBuf, Trouble> {
-        Ok(self.path(Program::Rust)?.join(name))
-    }
 }
 
 impl Program {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Rust,
-        Self::Fasthttp,
-        Self::Forker,
-        Self::NetHttp,
-        Self::InMemory,
-        Self::Nginx,
-    ];
-
     fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
@@ -123,31 +68,72 @@ impl Program {
         }
     }
 
-    /// What it is built from, if it is built.
-    pub(crate) fn sources(self) -> Sources {
+    /// What it is built from, if it is built: names in a project, and what to write there.
+    pub(crate) fn sources(self) -> Vec<(String, String)> {
+        let go = |main: &str, module: &str| {
+            [("main.go", main), ("go.mod", module)]
+                .map(|(name, text)| (name.into(), text.into()))
+                .into()
+        };
         match self {
-            Self::Rust => RUST,
-            Self::Fasthttp => FASTHTTP,
-            Self::Forker => FORKER,
-            Self::NetHttp => NET_HTTP,
-            Self::InMemory => IN_MEMORY,
-            Self::Nginx => &[],
+            Self::Rust => {
+                let manifest = include_str!("templates/Cargo.toml.txt");
+                let mut sources = vec![("Cargo.toml".to_owned(), manifest.to_owned())];
+                for (name, text) in RUST {
+                    sources.push((format!("src/bin/{name}.rs"), text.to_owned()));
+                    sources.push((
+                        format!("src/bin/{name}-mimalloc.rs"),
+                        format!("{text}{MIMALLOC}"),
+                    ));
+                }
+                sources
+            }
+            Self::Fasthttp => go(
+                include_str!("templates/fasthttp.go.txt"),
+                include_str!("templates/fasthttp.mod.txt"),
+            ),
+            Self::Forker => go(
+                include_str!("templates/forker.go.txt"),
+                include_str!("templates/forker.mod.txt"),
+            ),
+            Self::NetHttp => go(
+                include_str!("templates/net_http.go.txt"),
+                include_str!("templates/net_http.mod.txt"),
+            ),
+            Self::InMemory => go(
+                include_str!("templates/in_memory.go.txt"),
+                include_str!("templates/fasthttp.mod.txt"),
+            ),
+            Self::Nginx => Vec::new(),
         }
     }
 
     fn get(self) -> Result<PathBuf, Trouble> {
-        let missing = || Trouble::NotSupported("nginx not found".into());
+        let dir = target().join(self.name());
         match self {
-            Self::Nginx => which("nginx").ok_or_else(missing),
-            Self::Rust => cargo_programs(&self.dir()),
-            _ => toolchain::go_program(&self.dir(), self.sources()),
+            Self::Nginx => found("nginx"),
+            Self::Rust => {
+                toolchain::write(&dir, &self.sources())?;
+                let built = dir.join("target");
+                let mut build = Command::new(found("cargo")?);
+                // What was set for this bench is not meant for them.
+                for variable in ["CARGO_BUILD_TARGET", "RUSTFLAGS"] {
+                    build.env_remove(variable);
+                }
+                build
+                    .args(["build", "--release", "--target-dir"])
+                    .arg(&built);
+                toolchain::run(build.current_dir(dir))?;
+                Ok(built.join("release"))
+            }
+            _ => toolchain::go_program(&dir, &self.sources()),
         }
     }
+}
 
-    /// Where it is built.
-    pub(crate) fn dir(self) -> PathBuf {
-        target().join(self.name())
-    }
+fn found(program: &str) -> Result<PathBuf, Trouble> {
+    let missing = || Trouble::NotSupported(format!("{program} not found"));
+    which(program).ok_or_else(missing)
 }
 
 /// Where all that this bench builds and writes is.
@@ -155,22 +141,4 @@ pub(crate) fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let target = temporary.parent().expect("it is in the target directory");
     target.join("peers")
-}
-
-fn cargo_programs(dir: &Path) -> Result<PathBuf, Trouble> {
-    let missing = || Trouble::NotSupported("cargo not found".into());
-    let cargo = which("cargo").ok_or_else(missing)?;
-    toolchain::write(dir, RUST)?;
-    toolchain::write(dir, WITH_MIMALLOC)?;
-    let built = dir.join("target");
-    let mut build = Command::new(cargo);
-    // What was set for this bench is not meant for them.
-    for variable in ["CARGO_BUILD_TARGET", "RUSTFLAGS"] {
-        build.env_remove(variable);
-    }
-    build
-        .args(["build", "--release", "--target-dir"])
-        .arg(&built);
-    toolchain::run(build.current_dir(dir))?;
-    Ok(built.join("release"))
 }

@@ -1,91 +1,58 @@
-//! How long others' answers take while a crowd of slow clients comes and stays.
+//! How long others' responses take while a crowd of slow clients comes and stays.
+//!
+//! It is p95, because what else runs on a machine now and then holds a CPU for more than one per
+//! cent of two seconds, and each p99 would tell whether it did.
 
-use std::time::Duration;
-
-use crate::command_line::Scale;
-use crate::cost::{CONNECTIONS, hello};
+use crate::cost::{hello, plan};
 use crate::crowd::{Crowd, Slow};
-use crate::files;
-use crate::load::{Driver, Plan, Rate};
+use crate::load::{Driver, Rate};
 use crate::peer::{Allocator, Peer};
 use crate::process::Trouble;
-use crate::series::{Series, Unit, written};
-use crate::session::{Session, Turn, series};
+use crate::question::Figure;
+use crate::session::Session;
+use crate::support::turns::Turn;
 
-/// What the series are: of the server alone, and beside each kind of crowd, also as times that.
-pub(crate) fn columns() -> impl Iterator<Item = &'static str> {
-    let beside = Slow::ALL.into_iter().flat_map(|slow| [slow.key(), "times"]);
-    ["alone"].into_iter().chain(beside)
-}
-
-pub(crate) fn measure(session: &mut Session) -> Vec<Series> {
-    session.scale.crowd = files::allowed(session.scale.crowd);
-    let peers: Vec<_> = parsing(&session.peers).collect();
-    let (rounds, time) = (session.scale.rounds.third(), expected(&session.scale));
-    let taken = session.in_turn_of(&peers, "slow clients", rounds, time, turn);
-    let what = what(&session.scale);
-    let alone = [("slow_none".into(), format!("{what}, alone"), Unit::Micros)];
-    let crowd = written(session.scale.crowd as f64);
+/// Of the server alone, and beside each kind of crowd, also as times that.
+pub(crate) fn figures() -> Vec<Figure> {
     let beside = Slow::ALL.into_iter().flat_map(|slow| {
         let key = slow.key();
-        let title = format!("{what}, beside {crowd} clients with a slow {key}");
-        let times = format!("{title}: times that alone");
         [
-            (format!("slow_{key}"), title, Unit::Micros),
-            (format!("slow_{key}_times"), times, Unit::Times),
+            Figure::compared(format!("slow_{key}"), key, "us"),
+            Figure::told(format!("slow_{key}_times"), "times", "times"),
         ]
     });
-    series(&taken, alone.into_iter().chain(beside))
+    [Figure::compared("slow_none", "alone", "us")]
+        .into_iter()
+        .chain(beside)
+        .collect()
 }
 
-pub(crate) fn title(scale: &Scale) -> String {
-    let crowd = written(scale.crowd as f64);
-    format!(
-        "{} in us, alone and beside {crowd} slow clients",
-        what(scale)
-    )
-}
-
-fn what(scale: &Scale) -> String {
-    let rate = written(scale.rates[0].into());
-    format!("p95 latency at {rate} requests per second")
-}
-
-/// Those that are asked: the floor answers whatever comes.
-pub(crate) fn parsing(peers: &[Peer]) -> impl Iterator<Item = Peer> {
-    peers.iter().copied().filter(|&peer| peer != Peer::Floor)
-}
-
-/// How long a turn should take.
-pub(crate) fn expected(scale: &Scale) -> Duration {
-    let windows = 1.0 + 1.3 * Slow::ALL.len() as f64;
-    Duration::from_millis(500) + scale.at_a_rate.mul_f64(windows)
-}
-
-fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
+pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let server = session.start(peer, Allocator::Mimalloc)?;
     let (rate, time) = (session.scale.rates[0], session.scale.at_a_rate);
-    let rate = Rate::per_second(rate.into());
-    let mut driver = Driver::new(Plan::new(server.address, CONNECTIONS, hello()));
+    let mut driver = Driver::new(plan(&server, hello()));
     driver.warm();
-    let mut failures = 0;
+    let mut turn = Turn::default();
     let mut p95 = |time| {
-        let outcome = driver.open(rate, time);
-        failures += outcome.failures.total();
+        let outcome = driver.open(Rate::per_second(rate.into()), time);
+        turn.failures.merge(&outcome.failures);
         outcome.latency(0.95).as_secs_f64() * 1e6
     };
     // Not the first that it sees of this rate.
     p95(time / 5);
     let alone = p95(time);
-    let mut figures = vec![alone];
+    let mut figures = vec![("slow_none".to_owned(), alone)];
     for slow in Slow::ALL {
         let mut crowd = Crowd::start(slow, server.address, session.scale.crowd, time / 2)?;
         let beside = p95(time);
         crowd.have_come()?;
         drop(crowd);
-        figures.extend([beside, beside / alone]);
+        let key = slow.key();
+        figures.push((format!("slow_{key}"), beside));
+        figures.push((format!("slow_{key}_times"), beside / alone));
         // The server has noticed that they are gone.
         p95(time / 5);
     }
-    Ok(Turn { figures, failures })
+    turn.round.extend(figures);
+    Ok(turn)
 }

@@ -1,90 +1,97 @@
 //! Two commits side by side.
 
-use std::fmt::Write;
+use std::collections::BTreeSet;
 
-use crate::results::{Case, Metric, Results, Sample};
+use crate::support::report::{Results, Row, Sample, Sheet, Table, written};
 
-/// The server that is the same in both, and so tells how much the machine has changed.
-const YARDSTICK: &str = "multi_thread";
+/// What no commit of ours changes, so that it tells how much the machine has changed: one in
+/// `models`, one in `peers`.
+const YARDSTICKS: [&str; 2] = ["multi_thread", "raw epoll"];
 
-const METRICS: [Metric; 7] = [
-    Metric::PerSecond,
-    Metric::Cpu,
-    Metric::P50,
-    Metric::P99,
-    Metric::P999,
-    Metric::Memory,
-    Metric::Idle,
-];
+const LEGEND: &str = "\
+ratio: second to first, each round of one by each of the other: median and range without the outer
+tenths
+net: the same of the ratios to multi_thread (in peers: to raw epoll) within a round, which no
+commit of ours changes: without what the machine did meanwhile; in brackets if the range includes 1,
+so that there may be no difference
+";
 
-pub(crate) fn print(before: &Results, after: &Results) {
-    println!("first:  {}: {}", before.commit, before.machine);
-    println!("second: {}: {}", after.commit, after.machine);
-    if before.machine.cpu != after.machine.cpu || before.machine.cores != after.machine.cores {
-        println!("These are different machines: only `net` means anything.");
-    }
-    println!(
-        "\nratio: second to first, each round of one by each of the other: median and range \
-         without the outer tenths\n\
-         net: the same of the ratios to {YARDSTICK} within a round, which no commit of ours \
-         changes: without\nwhat the machine did meanwhile; in brackets if the range includes 1, so \
-         that there may be no difference\n"
+pub(crate) fn text(before: &Results, after: &Results) -> String {
+    let facts = |results: &Results| {
+        let facts = results
+            .facts
+            .iter()
+            .map(|(name, fact)| format!("{name} {fact}"));
+        facts.collect::<Vec<_>>().join(", ")
+    };
+    let title = format!(
+        "first:  {}: {}\nsecond: {}: {}\n\n{LEGEND}",
+        before.commit,
+        facts(before),
+        after.commit,
+        facts(after),
     );
-    println!(
-        "{:<31} {:<14} {:>10} {:>10}  {:<18} {:<18}",
-        "case", "figure", "first", "second", "ratio", "net"
-    );
-    for case in &after.cases {
-        match before.find(&case.question, &case.server) {
-            Some(earlier) => print!("{}", lines(earlier, case, before, after)),
-            None => println!("{:<31} only in the second", name(case)),
+    let head = ["case", "figure", "first", "second", "ratio", "net"];
+    let mut table = Table::empty(title, &head);
+    for later in &after.sheets {
+        for row in &later.rows {
+            let case = format!("{}/{}", later.question, row.server);
+            let earlier = before.sheet(&later.question);
+            match earlier.and_then(|sheet| Some((sheet, sheet.row(&row.server)?))) {
+                Some(earlier) => lines(&case, earlier, (later, row), &mut table),
+                None => table.push(&case, Err("only in the second")),
+            }
         }
     }
-    for case in &before.cases {
-        if after.find(&case.question, &case.server).is_none() {
-            println!("{:<31} only in the first", name(case));
+    for sheet in &before.sheets {
+        for row in &sheet.rows {
+            let later = after
+                .sheet(&sheet.question)
+                .and_then(|sheet| sheet.row(&row.server));
+            if later.is_none() {
+                let case = format!("{}/{}", sheet.question, row.server);
+                table.push(&case, Err("only in the first"));
+            }
         }
     }
+    table.for_a_terminal()
 }
 
-fn lines(earlier: &Case, later: &Case, before: &Results, after: &Results) -> String {
-    let mut text = String::new();
-    for metric in METRICS {
-        let samples = earlier.sample(metric).zip(later.sample(metric));
-        let Some((first, second)) = samples else {
+fn lines(case: &str, first: (&Sheet, &Row), second: (&Sheet, &Row), table: &mut Table) {
+    let figures: BTreeSet<&String> = second
+        .1
+        .rounds
+        .iter()
+        .flat_map(|round| round.keys())
+        .collect();
+    for figure in figures {
+        let samples = first.1.sample(figure).zip(second.1.sample(figure));
+        let Some((before, after)) = samples else {
             continue;
         };
-        let ratio = second.by(&first).map(Sample::inner);
-        let net = net((before, earlier), (after, later), metric);
-        writeln!(
-            text,
-            "{:<31} {:<14} {:>10.2} {:>10.2}  {:<18} {:<18}",
-            name(later),
-            metric.name(),
-            first.median(),
-            second.median(),
+        let ratio = after.by(&before).map(Sample::inner);
+        let net = to_yardstick(second, figure).zip(to_yardstick(first, figure));
+        let net = net.and_then(|(after, before)| Some(after.by(&before)?.inner()));
+        let cells = [
+            figure.clone(),
+            written(before.median()),
+            written(after.median()),
             ratio.map_or_else(|| "-".into(), |ratio| ratio.to_string()),
             net.map_or_else(|| "-".into(), |net| bracketed(&net)),
-        )
-        .expect("a string takes everything");
+        ];
+        table.push(case, Ok::<_, &str>(&cells));
     }
-    let (first, second) = (earlier.failed(), later.failed());
-    if (first, second) != (0, 0) {
-        let name = name(later);
-        writeln!(text, "{name:<31} {:<14} {first:>10} {second:>10}", "failed")
-            .expect("a string takes everything");
+    let (before, after) = (first.1.failures(), second.1.failures());
+    if (before.as_str(), after.as_str()) != ("0", "0") {
+        let cells = ["failed", &before, &after].map(str::to_owned);
+        table.push(case, Ok::<_, &str>(&cells));
     }
-    text
 }
 
-/// What is left of the ratio without the machine's part.
-fn net(before: (&Results, &Case), after: (&Results, &Case), metric: Metric) -> Option<Sample> {
-    let to_yardstick = |(results, case): (&Results, &Case)| {
-        let yardstick = results.find(&case.question, YARDSTICK)?;
-        (case.server != YARDSTICK).then(|| case.ratios(yardstick, metric))?
-    };
-    let ratio = to_yardstick(after)?.by(&to_yardstick(before)?)?;
-    Some(ratio.inner())
+/// What is left of a figure without the machine's part.
+fn to_yardstick((sheet, row): (&Sheet, &Row), figure: &str) -> Option<Sample> {
+    let yardstick = YARDSTICKS.into_iter().find_map(|name| sheet.row(name))?;
+    (row.server != yardstick.server).then(|| row.ratios(yardstick, figure))?
 }
 
 fn bracketed(net: &Sample) -> String {
@@ -92,8 +99,4 @@ fn bracketed(net: &Sample) -> String {
         true => format!("[{net}]"),
         false => net.to_string(),
     }
-}
-
-fn name(case: &Case) -> String {
-    format!("{}/{}", case.question, case.server)
 }

@@ -1,17 +1,17 @@
-//! What did the benches find, and what has changed between two commits?
+//! What did `models` find, and what has changed between two commits?
 //!
 //!     cargo bench --bench results -- compare A.json B.json
 //!     cargo bench --bench results -- report [A.json]
 //!
-//! Nothing is measured here: this reads the files that `models` keeps. `compare` prints ratios and
-//! their noise. `report` writes `benches/RESULTS.md`, from the newest file if none is named.
+//! Nothing is measured here: this reads the files that `models` keeps (`compare` those of `peers`
+//! too). `compare` prints ratios and their noise. `report` writes `benches/RESULTS.md`, from the
+//! newest file if none is named.
 
+mod columns;
 mod compare;
-mod report;
-
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "../support/results/mod.rs"]
-mod results;
+mod document;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::env;
 use std::fs;
@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use self::results::Results;
+use self::support::report::{Results, directory};
 
 /// Where the document goes: `cargo bench` runs in the package's directory.
 const DOCUMENT: &str = "benches/RESULTS.md";
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
 
 fn compare(before: &str, after: &str) -> io::Result<()> {
     let (before, after) = (read(&named(before))?, read(&named(after))?);
-    compare::print(&before, &after);
+    println!("{}", compare::text(&before, &after));
     Ok(())
 }
 
 fn report(path: &Path) -> io::Result<()> {
     let results = read(path)?;
-    fs::write(DOCUMENT, report::document(&results))?;
+    fs::write(DOCUMENT, document::of(&results))?;
     println!("{DOCUMENT} has the figures of {}", path.display());
     Ok(())
 }
@@ -73,7 +73,7 @@ fn named(name: &str) -> PathBuf {
     if name.contains('/') || Path::new(name).exists() {
         return name.into();
     }
-    let file = results::directory().join(name);
+    let file = directory().join(name);
     match file.extension() {
         Some(_) => file,
         None => file.with_extension("json"),
@@ -83,7 +83,7 @@ fn named(name: &str) -> PathBuf {
 /// The file that was written last, but for quick runs.
 fn newest() -> io::Result<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(results::directory())? {
+    for entry in fs::read_dir(directory())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") && !name.ends_with("-quick.json") {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollTimeout, poll};
 
-use crate::process::{Trouble, which};
+use super::process::{Trouble, which};
 
 /// Downloading and compiling for the first time took 40 s for Go and four minutes for Rust, on two
 /// busy cores.
@@ -17,7 +17,7 @@ const TICK_MS: u8 = 50;
 
 /// The program of the Go module that `sources` (names and texts) make, kept in `dir` so that the
 /// next run finds it again.
-pub(crate) fn go_program(dir: &Path, sources: &[(&str, &str)]) -> Result<PathBuf, Trouble> {
+pub(crate) fn go_program(dir: &Path, sources: &[(String, String)]) -> Result<PathBuf, Trouble> {
     let not_found = || Trouble::NotSupported("go not found".into());
     let go = which("go").ok_or_else(not_found)?;
     write(dir, sources)?;
@@ -29,7 +29,7 @@ pub(crate) fn go_program(dir: &Path, sources: &[(&str, &str)]) -> Result<PathBuf
 
 /// Puts the sources where a compiler finds them, and leaves alone what is there already: cargo
 /// builds anew what has been written anew.
-pub(crate) fn write(dir: &Path, sources: &[(&str, &str)]) -> Result<(), Trouble> {
+pub(crate) fn write(dir: &Path, sources: &[(String, String)]) -> Result<(), Trouble> {
     for (name, text) in sources {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().expect("it is in `dir`"))?;

@@ -9,7 +9,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::load::{Ask, Driver, Extent, Failure, Handshakes, Outcome, Plan, Tls};
+use super::support::load::{Ask, Driver, Extent, Failure, Handshakes, Outcome, Plan, Tls};
 use super::{HELLO, assert_all_fail, hello, repeat, request, server};
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;

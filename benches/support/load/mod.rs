@@ -31,15 +31,9 @@ mod outcome;
 mod plan;
 mod schedule;
 mod stream;
-#[cfg(feature = "tls")]
-mod tls;
-#[cfg(not(feature = "tls"))]
-#[path = "no_tls.rs"]
 mod tls;
 
 pub(crate) use self::driver::Driver;
 pub(crate) use self::outcome::{End, Failure, Failures, Outcome};
 pub(crate) use self::plan::{Ask, Extent, Pipeline, Plan, Rate, Share};
-#[cfg(feature = "tls")]
-pub(crate) use self::tls::Handshakes;
-pub(crate) use self::tls::Tls;
+pub(crate) use self::tls::{Handshakes, Tls};

@@ -48,6 +48,11 @@ impl Ask {
         }
     }
 
+    /// Whether the connection stays open.
+    pub(crate) fn keeps(&self) -> bool {
+        self.afterwards == Afterwards::Keep
+    }
+
     /// The body must be these bytes.
     pub(crate) fn expecting(self, body: impl Into<Vec<u8>>) -> Self {
         Self {

@@ -4,32 +4,24 @@
 //! the notice `serving` when it does, ends on TERM, and ends as well when the bench is gone: the
 //! kernel sends that TERM, so not even a killed bench leaves a server behind.
 
-mod cpu;
 mod handlers;
-#[cfg(feature = "tls")]
-#[path = "../identity.rs"]
-mod identity;
-mod memory;
 mod neighbour;
 mod opponents;
 mod process;
 mod role;
-mod stream;
-#[cfg(feature = "tls")]
 mod tls;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
 
 use self::process::Process;
+use crate::support::cpu::Processes;
+use crate::support::identity::Identity;
 
-pub(crate) use self::cpu::{Clock, Processes};
 pub(crate) use self::handlers::{BODY, COMPUTED};
-#[cfg(feature = "tls")]
-pub(crate) use self::identity::Identity;
-pub(crate) use self::memory::pss;
 pub(crate) use self::neighbour::Neighbour;
 pub(crate) use self::role::{become_server_if_asked, calibrate};
 
@@ -58,9 +50,6 @@ impl Model {
         Self::CurrentThreads,
     ];
 
-    /// What the others are compared with: what most Rust servers run on.
-    pub(crate) const YARDSTICK: Self = Self::MultiThread;
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Prefork => "prefork",
@@ -86,13 +75,12 @@ impl Model {
 /// What a server answers.
 #[derive(Clone, Debug)]
 pub(crate) enum App {
-    /// The same handlers in every model: see `handlers.rs` for the paths.
+    /// The same handlers in every model: `handlers.rs` has the paths.
     Handlers,
     /// The same within TLS.
-    #[cfg(feature = "tls")]
     Private(Identity),
     /// The files of a directory: this package's binary, and tower-http's `ServeDir` elsewhere.
-    Files(PathBuf),
+    Files(Arc<TempDir>),
 }
 
 /// How many workers a server runs.

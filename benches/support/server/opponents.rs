@@ -15,18 +15,17 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{self, Runtime};
-#[cfg(feature = "tls")]
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
 use super::handlers::{self, Place};
 use super::role::announce;
-use super::stream::HyperStream;
 
 /// As many connections may wait as the kernel allows; it cuts this to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -101,7 +100,6 @@ impl Wire for Plain {
     }
 }
 
-#[cfg(feature = "tls")]
 impl Wire for TlsAcceptor {
     type Stream = TlsStream<TcpStream>;
 
@@ -169,7 +167,7 @@ async fn accept(listener: Socket, wire: impl Wire, app: impl Respond) -> Infalli
             // prefork has it on; left off here, a switch would be taken for the model.
             let connection = http1::Builder::new()
                 .pipeline_flush(true)
-                .serve_connection(HyperStream::new(stream), service);
+                .serve_connection(TokioIo::new(stream), service);
             // Clients leave when they are done; what they think of it is checked on their side.
             let _ = connection.await;
         });

@@ -11,19 +11,17 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role, service_fn};
 
 use super::handlers::{self, Place, Speed};
-#[cfg(feature = "tls")]
-use super::identity::Identity;
 use super::neighbour;
 use super::opponents::{self, Files, Handlers, Plain};
 use super::process::Process;
 use super::{App, Model, Workers};
+use crate::support::cpus;
+use crate::support::identity::Identity;
 
 /// Tells this executable which server to be.
 const ROLE: &str = "PREFORK_BENCH_ROLE";
@@ -51,10 +49,9 @@ pub(super) fn spawn(model: Model, app: &App, workers: Workers) -> Process {
     let mut variables = vec![(ROLE, model.name()), (SPEED, &speed)];
     match app {
         App::Handlers => {}
-        #[cfg(feature = "tls")]
         App::Private(identity) => variables.extend(identity.variables()),
         App::Files(directory) => {
-            let directory = directory.to_str().expect("the bench has named it");
+            let directory = directory.path().to_str().expect("the bench has named it");
             variables.push((FILES, directory));
         }
     }
@@ -88,20 +85,13 @@ pub(crate) fn become_server_if_asked() {
     let workers = env::var(WORKERS).ok().and_then(|it| it.parse().ok());
     let workers = workers
         .unwrap_or_else(|| thread::available_parallelism().expect("the affinity can be read"));
-    match app() {
-        App::Handlers => serve_handlers(model, workers),
-        #[cfg(feature = "tls")]
-        App::Private(identity) => serve_privately(model, workers, &identity),
-        App::Files(directory) => serve_files(model, workers, &directory),
+    if let Some(directory) = env::var_os(FILES) {
+        serve_files(model, workers, Path::new(&directory));
     }
-}
-
-fn app() -> App {
-    #[cfg(feature = "tls")]
-    if let Some(identity) = Identity::of_environment() {
-        return App::Private(identity);
+    match Identity::of_environment() {
+        Some(identity) => serve_privately(model, workers, &identity),
+        None => serve_handlers(model, workers),
     }
-    env::var_os(FILES).map_or(App::Handlers, |directory| App::Files(directory.into()))
 }
 
 /// Says the same as the binary does when it serves.
@@ -124,7 +114,6 @@ fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
     }
 }
 
-#[cfg(feature = "tls")]
 fn serve_privately(model: Model, workers: NonZeroUsize, identity: &Identity) -> ! {
     let handlers = |number| Handlers(place(number));
     match model {
@@ -194,15 +183,11 @@ fn place(number: usize) -> Place {
     }
 }
 
+/// CPUs like `0` or `0,2`.
 pub(super) fn pin_to(cpus: &str) {
-    let mut set = CpuSet::new();
-    for cpu in cpus.split(',') {
-        let cpu = cpu
-            .parse()
-            .unwrap_or_else(|_| panic!("{SERVER_CPUS}: no CPU is \"{cpu}\""));
-        set.set(cpu)
-            .unwrap_or_else(|_| panic!("{SERVER_CPUS}: no CPU is {cpu}"));
-    }
-    let pinned = sched_setaffinity(Pid::from_raw(0), &set);
-    pinned.unwrap_or_else(|error| panic!("{SERVER_CPUS}={cpus}: {error}"));
+    let numbers = cpus.split(',').map(|cpu| {
+        let number = cpu.parse();
+        number.unwrap_or_else(|_| panic!("{SERVER_CPUS}: no CPU is \"{cpu}\""))
+    });
+    cpus::pin_to(&numbers.collect::<Vec<_>>());
 }

@@ -15,7 +15,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
 use tokio_rustls::TlsAcceptor;
 
-use super::identity::Identity;
+use crate::support::identity::Identity;
 
 /// PEM, for a server to be private with.
 const CERTIFICATE: &str = "PREFORK_BENCH_CERTIFICATE";

@@ -1,0 +1,76 @@
+//! What to run.
+
+use clap::{Parser, ValueEnum};
+
+use crate::case::{Pace, Plan};
+use crate::contender::{Event, Name};
+use crate::support::options::{Common, Extent};
+
+/// What clients lose while a server reloads, loses workers, is upgraded and resized.
+#[derive(Debug, Parser)]
+#[command(name = "lifecycle")]
+pub(crate) struct Options {
+    /// Only these servers
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Name>,
+
+    /// Only these events
+    #[arg(long, value_enum, value_delimiter = ',')]
+    events: Vec<Event>,
+
+    /// Each event as soon as the one before is over: a storm, not a day's work
+    #[arg(long)]
+    storm: bool,
+
+    /// Where chance begins
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+impl Options {
+    pub(crate) fn plan(&self, event: Event) -> Plan {
+        let full = match event {
+            Event::Reload | Event::Kill => 50,
+            Event::Upgrade => 20,
+            Event::Resize => 40,
+        };
+        Plan {
+            count: match self.common.extent() {
+                Extent::Smoke => 2,
+                Extent::Quick => full / 10,
+                Extent::Full => full,
+            },
+            pace: [Pace::Answers, Pace::None][usize::from(self.storm)],
+            seed: self.seed,
+        }
+    }
+
+    /// How often what is done without load is done, and how many connections must be adopted.
+    pub(crate) fn quiet(&self) -> (usize, u32) {
+        match self.common.extent() {
+            Extent::Smoke => (1, 50),
+            Extent::Quick => (2, 100),
+            Extent::Full => (20, 400),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> Vec<Name> {
+        let wanted = |name: &Name| match self.common.extent() {
+            Extent::Smoke => name.is_ours(),
+            Extent::Quick => name.is_ours() || self.only.contains(name),
+            Extent::Full => true,
+        };
+        let named = |name: &Name| self.only.is_empty() || self.only.contains(name);
+        let all = Name::value_variants().iter().copied();
+        all.filter(wanted).filter(named).collect()
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let all = Event::value_variants().iter();
+        let wanted = |event: &&Event| self.events.is_empty() || self.events.contains(event);
+        all.filter(wanted).copied().collect()
+    }
+}

@@ -1,0 +1,212 @@
+//! The questions, each with what it leaves out.
+
+use std::fs;
+use std::sync::Arc;
+
+use crate::load::{Ask, Handshakes, Pipeline, Share, Tls};
+use crate::question::{Place, Question};
+use crate::server::{App, BODY, COMPUTED};
+use crate::support::cpus;
+use crate::support::identity::Identity;
+use crate::support::memory::allowed;
+use crate::support::options::Extent;
+
+pub(crate) fn all(extent: Extent) -> Vec<Question> {
+    let mut all = keep_alive();
+    all.extend(neighbour());
+    all.push(churn());
+    all.extend(tls());
+    all.push(pipelined());
+    all.push(waiting());
+    all.extend(computing());
+    all.push(mixed());
+    all.extend(idle(extent));
+    all.extend(files());
+    all
+}
+
+fn hello() -> Ask {
+    Ask::get("/").expecting(BODY)
+}
+
+/// What does a request on a kept connection cost, with one client, a few, many?
+///
+/// With 1 and 4 connections the kernel's spread over the listeners is a matter of luck, and each
+/// round draws anew. With 1 most of the time is spent in waking each other up.
+///
+/// Not measured: more connections than fit the caches (see [`idle`]), handlers that do anything.
+fn keep_alive() -> Vec<Question> {
+    let cases = [1, 4, 64, 512];
+    cases
+        .map(|connections| Question::new(format!("keep_alive_{connections}"), connections, hello()))
+        .into()
+}
+
+/// What does a request cost while another process computes on the worker's CPU?
+///
+/// Each server has one worker, pinned to one CPU together with a process that never stops
+/// computing. The load driver runs on the other CPUs, as clients on a network do: a request wakes
+/// the worker by an interrupt, and no waker goes to sleep on the worker's CPU. A setting that makes
+/// workers wait for their turn looks good beside a load driver that shares their CPU, and bad here.
+///
+/// Not measured: a neighbour that sleeps or does I/O, more than one worker.
+fn neighbour() -> Vec<Question> {
+    if cpus::usable().len() < 2 {
+        eprintln!("neighbour_1, _8 and _64 are left out: they need two CPUs");
+        return Vec::new();
+    }
+    let cases = [1, 8, 64];
+    cases
+        .map(|connections| Question {
+            place: Place::BesideNeighbour,
+            ..Question::new(format!("neighbour_{connections}"), connections, hello())
+        })
+        .into()
+}
+
+/// What does a connection cost that lives for one request?
+///
+/// 64 clients connect, send one request with `Connection: close`, read to the end and connect
+/// again. The server closes first, so the ports in TIME_WAIT are its own and the clients never run
+/// out of theirs. To open a connection costs the one driving thread about as much as it costs a
+/// server to accept it: look at the driver's column before reading anything into the throughput.
+///
+/// Not measured: a queue that overflows, and how connections are spread.
+fn churn() -> Question {
+    Question::new("churn_64", 64, hello().closing())
+}
+
+/// What does a handshake cost, full and resumed?
+///
+/// 64 clients connect, shake hands by TLS 1.3, send one request with `Connection: close`, read to
+/// the end and connect again. In `tls_full` no client keeps a ticket; in `tls_resumed` each keeps
+/// its own and resumes by them, on the worker that the kernel chooses. A handshake of the other
+/// kind is a failure. Servers give two tickets to each connection in both questions.
+///
+/// prefork and prefork_shared have this crate's own TLS; multi_thread and current_threads have
+/// tokio-rustls, with one ticketer of rustls for all threads. Everywhere it is rustls on ring,
+/// X25519, and one key on P-256, made at the start. What differs beside the model: tickets are
+/// sealed with AES-256-GCM here and with ChaCha20-Poly1305 by rustls.
+///
+/// A client pays more for a full handshake than a server, for a resumed one as much, and here one
+/// thread is all clients: the throughput is the driver's. Compare the CPU time.
+///
+/// Not measured: TLS 1.2, client certificates, RSA keys, chains of certificates, early data, HTTP/2
+/// by ALPN, bulk encryption, how connections are spread, and what an idle session keeps.
+fn tls() -> Vec<Question> {
+    let identity = Identity::new();
+    let cases = [
+        ("tls_full", Handshakes::Full),
+        ("tls_resumed", Handshakes::Resumed),
+    ];
+    cases
+        .map(|(name, handshakes)| Question {
+            app: App::Private(identity.clone()),
+            tls: Some(Tls::trusting(identity.certificate(), handshakes)),
+            ..Question::new(name, 64, hello().closing())
+        })
+        .into()
+}
+
+/// What does a request cost whose fifteen successors lie in the same buffer?
+///
+/// 64 connections send 16 requests in one write and wait for all responses. With the system calls
+/// shared among sixteen this is mostly parsing and the handler's way through hyper.
+///
+/// Not measured: clients as they are. Browsers do not pipeline.
+fn pipelined() -> Question {
+    Question {
+        pipeline: Pipeline(16),
+        ..Question::new("pipelined_x16", 64, hello())
+    }
+}
+
+/// What does it cost to wait for something else, as most handlers do?
+///
+/// 512 connections whose handler sleeps 100 ms before it responds. The most that any server can
+/// do is 5,120 requests in a second. The CPU time and the latency beyond 100 ms are what differs.
+///
+/// Not measured: what is waited for. A timer stands for a database.
+fn waiting() -> Question {
+    Question::new("sleep_100ms_512", 512, Ask::get("/sleep").expecting(BODY))
+}
+
+/// Which server keeps all CPUs busy when handlers compute and do not yield?
+///
+/// With few connections a fixed split leaves a CPU idle while requests queue behind another: this
+/// is what prefork is worst at, and what a runtime that moves tasks is made for.
+///
+/// Not measured: handlers that move such work to other threads, as they should when it is long.
+fn computing() -> Vec<Question> {
+    let cases = [(50, 4), (50, 64), (500, 4), (500, 64)];
+    cases
+        .map(|(micros, connections)| {
+            let ask = Ask::get(&format!("/cpu/{micros}")).expecting(COMPUTED);
+            Question::new(format!("cpu_{micros}us_{connections}"), connections, ask)
+        })
+        .into()
+}
+
+/// How long do light requests wait behind a heavy one?
+///
+/// 64 connections; one request in a hundred computes for 5 ms, the others do nothing. A request
+/// that shares a thread with the heavy one waits for it: in prefork all other connections of that
+/// worker, in the multi-threaded runtime only those that no other thread takes over.
+///
+/// Not measured: which of the latencies are the heavy requests' own. They are one in a hundred, so
+/// p50 is the light ones', and p99 is where the two meet.
+fn mixed() -> Question {
+    let heavy = Ask::get("/cpu/5000").expecting(COMPUTED);
+    Question {
+        seldom: Some((Share(10), heavy)),
+        ..Question::new("mixed_64", 64, hello())
+    }
+}
+
+/// What does a connection cost that is only there?
+///
+/// 8,000 connections have had one response and rest; 64 others are busy. The memory of one is the
+/// growth of the server's proportional set size, divided, in a server that has had no connections
+/// before but the 64, so that no memory is there to be used again. What the kernel keeps for a
+/// socket is in no process's set.
+///
+/// Not measured: connections that rest for longer than a few seconds, and what TLS adds.
+fn idle(extent: Extent) -> Option<Question> {
+    let idle = match extent {
+        // Enough to run through all of it.
+        Extent::Smoke => 200,
+        Extent::Quick | Extent::Full => 8000,
+    };
+    if allowed(idle) < idle {
+        eprintln!("idle_8000 is left out: it needs more open files than are allowed");
+        return None;
+    }
+    Some(Question {
+        idle,
+        ..Question::new("idle_8000", 64, hello())
+    })
+}
+
+/// What does a file cost, by its size?
+///
+/// 64 connections ask for the same file of 1 KiB, 64 KiB or 1 MiB, which stays in the page cache.
+/// Here `prefork` is this package's binary, as it serves a directory, and the other models run
+/// tower-http's `ServeDir`, as axum and most others do.
+///
+/// Not measured: disks, many files, ranges, conditional requests, compression.
+fn files() -> Vec<Question> {
+    let directory = Arc::new(tempfile::tempdir().expect("a temporary directory can be made"));
+    let cases = [("1kib", 1 << 10), ("64kib", 64 << 10), ("1mib", 1 << 20)];
+    cases
+        .map(|(name, size)| {
+            // Bytes that differ from their neighbours, so that a part in the wrong place is seen.
+            let content: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            fs::write(directory.path().join(name), &content).expect("it is ours");
+            let ask = Ask::get(&format!("/{name}")).expecting(content);
+            Question {
+                app: App::Files(Arc::clone(&directory)),
+                ..Question::new(format!("file_{name}"), 64, ask)
+            }
+        })
+        .into()
+}

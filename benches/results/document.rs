@@ -1,0 +1,100 @@
+//! One commit's figures as a document.
+
+use crate::columns::{self, YARDSTICK};
+use crate::support::report::{Results, Row};
+
+const OURS: &str = "prefork";
+
+/// What is compared in the lists of wins and losses, and which way is good.
+const JUDGED: [(&str, &str, Better); 7] = [
+    (columns::PER_SECOND, "requests/s", Better::More),
+    (columns::CPU, "CPU per request", Better::Less),
+    (columns::P50, "p50", Better::Less),
+    (columns::P99, "p99", Better::Less),
+    (columns::P999, "p99.9", Better::Less),
+    (columns::MEMORY, "memory", Better::Less),
+    (columns::IDLE, "memory of an idle connection", Better::Less),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Better {
+    More,
+    Less,
+}
+
+/// Which side of 1 all rounds were on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Win,
+    Loss,
+}
+
+pub(crate) fn of(results: &Results) -> String {
+    let dates = || results.sheets.iter().map(|sheet| sheet.date.as_str());
+    let failed = results
+        .sheets
+        .iter()
+        .flat_map(|sheet| &sheet.rows)
+        .map(Row::failed);
+    let facts = results
+        .facts
+        .iter()
+        .map(|(name, fact)| format!("- {name}: {fact}\n"));
+    let mut text = format!(
+        "# Results\n\nWritten by `cargo bench --bench results -- report` from what `cargo bench \
+         --bench models` has kept; not\nedited by hand. `results/columns.rs` says what each column \
+         is.\n\n- commit: {}\n{}- measured: {} to {}\n- failed requests: {}\n",
+        results.commit,
+        facts.collect::<String>(),
+        dates().min().unwrap_or_default(),
+        dates().max().unwrap_or_default(),
+        failed.sum::<u64>(),
+    );
+    for (verdict, head) in [
+        (Verdict::Loss, "Where prefork loses"),
+        (Verdict::Win, "Where prefork wins"),
+    ] {
+        let judged = judged(results, verdict);
+        let list = match judged.is_empty() {
+            true => "Nowhere in these figures.\n",
+            false => &judged,
+        };
+        text += &format!(
+            "\n## {head}\n\nAgainst `{YARDSTICK}`, where every round agrees; the ratio's median \
+             and range.\n\n{list}"
+        );
+    }
+    text += &format!(
+        "\n## All figures\n\nMedians of the rounds; ratios to `{YARDSTICK}` within a round.\n"
+    );
+    for sheet in &results.sheets {
+        let table = columns::table(sheet).as_markdown(OURS);
+        text += &format!("\n### {}\n\n{}\n\n{table}", sheet.question, sheet.about);
+    }
+    text
+}
+
+/// A line for each question in which some figures have this verdict.
+fn judged(results: &Results, wanted: Verdict) -> String {
+    let mut text = String::new();
+    for sheet in &results.sheets {
+        let Some((ours, theirs)) = sheet.row(OURS).zip(sheet.row(YARDSTICK)) else {
+            continue;
+        };
+        let figures = JUDGED.iter().filter_map(|&(figure, name, better)| {
+            let ratios = ours.ratios(theirs, figure)?;
+            let verdict = match (ratios.least() > 1.0, ratios.most() < 1.0) {
+                (true, _) if better == Better::More => Verdict::Win,
+                (_, true) if better == Better::Less => Verdict::Win,
+                (true, _) | (_, true) => Verdict::Loss,
+                (false, false) => return None,
+            };
+            (verdict == wanted).then(|| format!("{name} {ratios}"))
+        });
+        let figures: Vec<String> = figures.collect();
+        if !figures.is_empty() {
+            text += &format!("- `{}`: {}\n", sheet.question, figures.join(", "));
+        }
+    }
+    text
+}
