@@ -19,6 +19,7 @@ mod server;
 #[path = "support/mod.rs"]
 mod support;
 
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, SamplingMode};
@@ -27,7 +28,7 @@ use nix::sys::signal::Signal;
 use self::server::{App, BODY, Model, Server, Workers};
 use self::support::load::{Ask, Driver, Extent, Plan};
 
-const TWO: Workers = Workers::Exactly(2);
+const TWO: Workers = Workers::Exactly(NonZeroUsize::new(2).expect("not 0"));
 
 fn main() {
     server::become_server_if_asked();
@@ -47,7 +48,7 @@ fn main() {
         bencher.iter_custom(|times| repeat(times, || spawn_to_ready(&mut server)));
     });
     group.bench_function("kill_to_serving", |bencher| {
-        let one = Workers::Exactly(1);
+        let one = Workers::Exactly(NonZeroUsize::MIN);
         let mut server = Server::start(Model::Prefork, &App::Handlers, one);
         bencher.iter_custom(|times| repeat(times, || kill_to_serving(&mut server)));
     });

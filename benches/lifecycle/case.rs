@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::chance::Chance;
 use crate::contender::{Contender, Event, Name};
 use crate::load::{Load, usual};
 use crate::process::Trouble;
+use crate::support::chance::Chance;
 use crate::support::progress::Progress;
 use crate::tally::{Loss, Tally};
 
@@ -72,7 +72,7 @@ impl Case {
         let mut chance = Chance::new(plan.seed);
         let load = Load::start(server.address(), usual())?;
         let end = (1..=plan.count).try_for_each(|number| {
-            progress.step(self.event.name(), self.name.text());
+            progress.step(self.event.name(), self.name.name());
             load.next_event();
             let start = Instant::now();
             match self.event {
@@ -97,7 +97,7 @@ impl Case {
 
     /// The head of the table of cases.
     pub(crate) fn head() -> Vec<&'static str> {
-        let losses = Loss::ALL.into_iter().map(Loss::name);
+        let losses = Loss::ALL.iter().map(|loss| loss.name());
         ["server", "events", "answered"]
             .into_iter()
             .chain(losses)
@@ -112,14 +112,18 @@ impl Case {
             Some(trouble) if events == 0 => Err(trouble),
             _ => {
                 let mut cells = vec![events.to_string(), self.tally.answered.to_string()];
-                cells.extend(Loss::ALL.map(|loss| self.tally.count(loss).to_string()));
+                cells.extend(
+                    Loss::ALL
+                        .iter()
+                        .map(|loss| self.tally.count(*loss).to_string()),
+                );
                 let per_thousand = self.tally.avoidable() as f64 * 1000.0 / events as f64;
                 cells.push(format!("{per_thousand:.1}"));
                 cells.push(format!("{:.0}", median(&self.took).as_secs_f64() * 1e3));
                 Ok(cells)
             }
         };
-        (self.name.text(), cells)
+        (self.name.name(), cells)
     }
 
     /// Whether our own server lost what it should not, or could not do what it promises.
@@ -130,7 +134,7 @@ impl Case {
 
     /// What helps to find the cause.
     pub(crate) fn print_losses(&self) {
-        println!("{} of {}:", self.event.name(), self.name.text());
+        println!("{} of {}:", self.event.name(), self.name.name());
         if let Some(trouble) = &self.trouble {
             println!("  {trouble}");
         }

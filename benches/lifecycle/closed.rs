@@ -7,11 +7,12 @@
 
 use std::net::SocketAddr;
 
-use crate::connection::{Afterwards, Connection, Habit};
+use crate::connection::{Connection, Habit};
 use crate::contender::Name;
 use crate::load::{Load, Manner};
 use crate::process::Trouble;
 use crate::report::Table;
+use crate::support::load::Fate;
 
 const BUSY: usize = 16;
 const RESTING: usize = 1_000;
@@ -41,7 +42,7 @@ pub(crate) fn print(servers: &[Name], reloads: usize) -> bool {
             .is_ok_and(|[_, bad @ ..]| bad.iter().all(|&it| it == 0));
         sound &= well || !name.is_ours();
         let counts = counts.map(|counts| counts.map(|count| count.to_string()));
-        table.push(name.text(), counts.as_ref().map(<[_; 4]>::as_slice));
+        table.push(name.name(), counts.as_ref().map(<[_; 4]>::as_slice));
     }
     println!("{}", table.for_a_terminal());
     sound
@@ -87,7 +88,7 @@ fn fill(mut resting: Vec<Connection>, address: SocketAddr) -> Result<Vec<Connect
     while resting.len() < RESTING {
         let mut connection = Connection::open(address)?;
         let token = format!("the first of {}", resting.len());
-        if connection.ask(Habit::KeepsAlive, &token)? == Afterwards::Close {
+        if connection.ask(Habit::KeepsAlive, &token)? == Fate::Closed {
             return Err(Trouble::Stuck("a quiet server keeps no connection".into()));
         }
         resting.push(connection);

@@ -9,16 +9,11 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::process::Trouble;
+use crate::support::load::{Answer, Expected, Fate, Fed};
 use crate::tally::Loss;
 
 /// How long a response may take. No event should delay one by a tenth of it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What every response begins with. The servers spell it the same.
-const STATUS: &[u8] = b"HTTP/1.1 200 ";
-
-/// Far more than any of the servers sends.
-const HEAD_MAX: usize = 2048;
 
 /// How a client treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +22,6 @@ pub(crate) enum Habit {
     NewConnections,
     /// One for as long as the server lets it.
     KeepsAlive,
-}
-
-/// What the server does with the connection after a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Afterwards {
-    Keep,
-    Close,
 }
 
 /// How a request was lost.
@@ -101,7 +89,7 @@ impl Connection {
 
     /// Asks for `token` back. It is in the body for servers that echo, and in a header for those
     /// that cannot.
-    pub(crate) fn ask(&mut self, habit: Habit, token: &str) -> Result<Afterwards, Failure> {
+    pub(crate) fn ask(&mut self, habit: Habit, token: &str) -> Result<Fate, Failure> {
         let fields = match habit {
             Habit::NewConnections => "Connection: close\r\n",
             Habit::KeepsAlive => "",
@@ -115,25 +103,29 @@ impl Connection {
         if let Err(error) = self.stream.write_all(request.as_bytes()) {
             return Err(self.broken(&error, &response));
         }
-        let afterwards = loop {
-            if self.read(&mut response)? == 0 {
+        let expected = Expected::Bytes(token.as_bytes().into());
+        let mut answer = Answer::new();
+        let fate = loop {
+            let count = self.read(&mut response)?;
+            if count == 0 {
                 return Err(self.ended(&response));
             }
-            match check(&response, token.as_bytes()) {
-                Ok(Some(afterwards)) => break afterwards,
-                Ok(None) => {}
-                Err(why) => return Err(Failure::garbled(why, &response)),
+            match answer.feed(&response[response.len() - count..], &expected) {
+                Ok(Fed::Partial) => {}
+                Ok(Fed::Complete { used, fate }) if used == count => break fate,
+                Ok(Fed::Complete { .. }) => return Err(Failure::garbled("more", &response)),
+                Err(failure) => return Err(Failure::garbled(failure.name(), &response)),
             }
         };
         self.answered += 1;
         if habit == Habit::KeepsAlive {
-            return Ok(afterwards);
+            return Ok(fate);
         }
         // What follows a whole response is not part of it. Reading to the end also leaves the wait
         // for stray segments (TIME_WAIT) to the server's side, and us with enough ports.
         match self.read(&mut response) {
             Ok(1..) => Err(Failure::garbled("bytes after the response", &response)),
-            Ok(0) | Err(_) => Ok(Afterwards::Close),
+            Ok(0) | Err(_) => Ok(Fate::Closed),
         }
     }
 
@@ -171,41 +163,4 @@ impl Connection {
             _ => Failure::garbled("reset half-way", response),
         }
     }
-}
-
-/// Judges what has arrived for a request that must be answered with `body`: `None` is too little as
-/// yet, and an error says why no further bytes can make this the right response.
-fn check(bytes: &[u8], body: &[u8]) -> Result<Option<Afterwards>, &'static str> {
-    let known = bytes.len().min(STATUS.len());
-    if bytes[..known] != STATUS[..known] {
-        return Err("another status");
-    }
-    let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") else {
-        return match bytes.len() {
-            ..HEAD_MAX => Ok(None),
-            _ => Err("a head without an end"),
-        };
-    };
-    let (head, arrived) = (&bytes[..end], &bytes[end + 4..]);
-    if header(head, b"content-length") != Some(body.len().to_string().as_bytes()) {
-        return Err("another length");
-    }
-    if arrived == body {
-        let close = header(head, b"connection").is_some_and(|it| it.eq_ignore_ascii_case(b"close"));
-        Ok(Some(
-            [Afterwards::Keep, Afterwards::Close][usize::from(close)],
-        ))
-    } else if body.starts_with(arrived) {
-        Ok(None)
-    } else {
-        Err("another body")
-    }
-}
-
-fn header<'a>(head: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    head.split(|&byte| byte == b'\n').skip(1).find_map(|line| {
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        let (found, value) = (&line[..colon], &line[colon + 1..]);
-        found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
-    })
 }

@@ -4,36 +4,29 @@ use std::net::SocketAddr;
 
 use clap::ValueEnum;
 
-use crate::chance::Chance;
-use crate::fasthttp::{Fasthttp, Sharing};
+use crate::foreign::{Foreign, Kind};
 use crate::load::Load;
-use crate::nginx::Nginx;
 use crate::prefork::{Mode, Prefork};
 use crate::process::Trouble;
+use crate::support::chance::Chance;
+use crate::support::named;
 
-/// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Event {
-    /// Every worker is replaced.
-    Reload,
-    /// A worker, chosen by chance, is killed.
-    Kill,
-    /// The program is replaced by a copy of itself.
-    Upgrade,
-    /// A worker more, or one fewer.
-    Resize,
+named! {
+    /// What happens.
+    #[derive(ValueEnum)]
+    enum Event {
+        /// Every worker is replaced.
+        Reload = "reload",
+        /// A worker, chosen by chance, is killed.
+        Kill = "kill",
+        /// The program is replaced by a copy of itself.
+        Upgrade = "upgrade",
+        /// A worker more, or one fewer.
+        Resize = "resize",
+    }
 }
 
 impl Event {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Reload => "reload",
-            Self::Kill => "kill",
-            Self::Upgrade => "upgrade",
-            Self::Resize => "resize",
-        }
-    }
-
     /// How many workers a server starts with.
     pub(crate) fn workers(self) -> usize {
         match self {
@@ -44,32 +37,24 @@ impl Event {
     }
 }
 
-/// Who serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Name {
-    /// This package's binary, a listener for each slot.
-    Prefork,
-    /// This package's binary, one listener for all workers.
-    PreforkShared,
-    /// nginx with `reuseport`.
-    Nginx,
-    /// fasthttp/prefork, one listener for all children.
-    Fasthttp,
-    /// fasthttp/prefork with `Reuseport`.
-    FasthttpReuseport,
+named! {
+    /// A server.
+    #[derive(ValueEnum)]
+    enum Name {
+        /// This package's binary, a listener for each slot.
+        Prefork = "prefork",
+        /// This package's binary, one listener for all workers.
+        PreforkShared = "prefork shared",
+        /// nginx with `reuseport`.
+        Nginx = "nginx",
+        /// fasthttp/prefork, one listener for all children.
+        Fasthttp = "fasthttp",
+        /// fasthttp/prefork with `Reuseport`.
+        FasthttpReuseport = "fasthttp reuseport",
+    }
 }
 
 impl Name {
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Self::Prefork => "prefork",
-            Self::PreforkShared => "prefork shared",
-            Self::Nginx => "nginx",
-            Self::Fasthttp => "fasthttp",
-            Self::FasthttpReuseport => "fasthttp reuseport",
-        }
-    }
-
     /// Whether a loss is our own.
     pub(crate) fn is_ours(self) -> bool {
         matches!(self, Self::Prefork | Self::PreforkShared)
@@ -79,9 +64,9 @@ impl Name {
         Ok(match self {
             Self::Prefork => Box::new(Prefork::start(Mode::PerSlot, workers)?),
             Self::PreforkShared => Box::new(Prefork::start(Mode::Shared, workers)?),
-            Self::Nginx => Box::new(Nginx::start(workers)?),
-            Self::Fasthttp => Box::new(Fasthttp::start(Sharing::OneListener, workers)?),
-            Self::FasthttpReuseport => Box::new(Fasthttp::start(Sharing::ReusePort, workers)?),
+            Self::Nginx => Box::new(Foreign::start(Kind::Nginx, workers)?),
+            Self::Fasthttp => Box::new(Foreign::start(Kind::FasthttpShared, workers)?),
+            Self::FasthttpReuseport => Box::new(Foreign::start(Kind::FasthttpReuseport, workers)?),
         })
     }
 }

@@ -12,10 +12,11 @@ use std::time::Instant;
 use nix::poll::{PollTimeout, poll};
 use nix::unistd::Pid;
 
-use crate::chance::Chance;
-use crate::connection::{Afterwards, Connection, Failure, Habit};
+use crate::connection::{Connection, Failure, Habit};
 use crate::connections;
 use crate::process::{Trouble, until};
+use crate::support::chance::Chance;
+use crate::support::load::Fate;
 use crate::tally::{Loss, Lost, Tally};
 
 /// A server that has lost this much is broken, and nothing is learnt from the rest.
@@ -205,13 +206,13 @@ impl Client {
             self.number, self.requests
         );
         match connection.ask(self.manner.habit, &token) {
-            Ok(afterwards) => {
+            Ok(fate) => {
                 self.tally.answered += 1;
                 self.shared.answered.fetch_add(1, Relaxed);
-                match (afterwards, self.manner.habit) {
-                    (Afterwards::Keep, _) => return Some(connection),
-                    (Afterwards::Close, Habit::KeepsAlive) => self.tally.closed += 1,
-                    (Afterwards::Close, Habit::NewConnections) => {}
+                match (fate, self.manner.habit) {
+                    (Fate::Kept, _) => return Some(connection),
+                    (Fate::Closed, Habit::KeepsAlive) => self.tally.closed += 1,
+                    (Fate::Closed, Habit::NewConnections) => {}
                 }
             }
             Err(failure) => self.note(failure, connection.port, connection.answered),

@@ -76,14 +76,12 @@
 
 mod adoption;
 mod case;
-mod chance;
 mod closed;
 mod connection;
 mod connections;
 mod contender;
-mod fasthttp;
+mod foreign;
 mod load;
-mod nginx;
 mod options;
 mod prefork;
 #[path = "../support/mod.rs"]
@@ -172,7 +170,7 @@ fn durations(servers: &[Name], events: &[Event], rounds: usize) -> Table {
                         .map(|time| format!("{:.1}", time.as_secs_f64() * 1e3));
                     [vec![event.name().to_owned()], millis.into()].concat()
                 });
-                table.push(name.text(), cells.as_deref());
+                table.push(name.name(), cells.as_deref());
             }
         }
     }

@@ -1,24 +1,20 @@
 //! This package's binary, waited for by its notices.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::chance::Chance;
 use crate::contender::Contender;
 use crate::load::Load;
-use crate::process::{CEILING, LOG_LINES, Processes, Trouble, freeze};
+use crate::process::{CEILING, LOG_LINES, Processes, Trouble, binary, freeze};
+use crate::support::chance::Chance;
 use crate::support::notices::Notices;
-
-/// Names another build of the binary, so that one bench can compare two.
-const BINARY: &str = "PREFORK_BENCH_SERVER";
 
 /// How long the server may say nothing after USR2 before we believe that it knows no upgrades.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -319,12 +315,6 @@ impl Contender for Prefork {
         log.push(self.processes.log());
         log.join("\n")
     }
-}
-
-/// What is measured.
-fn binary() -> PathBuf {
-    let ours = || env!("CARGO_BIN_EXE_prefork-server").into();
-    env::var_os(BINARY).map_or_else(ours, PathBuf::from)
 }
 
 /// Puts another file in the program's place, as an installation does.

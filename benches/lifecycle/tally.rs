@@ -3,52 +3,28 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How a request went unanswered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// `ECONNREFUSED`: no socket listened.
-    Refused,
-    /// Reset before any byte of a response, on a connection that never had one: it waited in a
-    /// queue that was closed, or was accepted and dropped.
-    ResetNew,
-    /// The same at the second or a later request of a connection.
-    ResetKept,
-    /// End of file instead of a response, on a connection that never had one.
-    EndNew,
-    /// The same at the second or a later request of a connection.
-    EndKept,
-    /// Nothing within [`PATIENCE`](crate::connection::PATIENCE).
-    Silence,
-    /// Bytes that are not the response, or a response that was cut.
-    Garbled,
-    /// The worker that had accepted the connection was killed: no server can save those.
-    Held,
-}
+use crate::support::named;
 
-impl Loss {
-    /// In the order of the table's columns.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Refused,
-        Self::ResetNew,
-        Self::ResetKept,
-        Self::EndNew,
-        Self::EndKept,
-        Self::Silence,
-        Self::Garbled,
-        Self::Held,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::ResetNew => "reset new",
-            Self::ResetKept => "reset kept",
-            Self::EndNew => "eof new",
-            Self::EndKept => "eof kept",
-            Self::Silence => "silent",
-            Self::Garbled => "garbled",
-            Self::Held => "(held)",
-        }
+named! {
+    /// How a request went unanswered, in the order of the table's columns.
+    enum Loss {
+        /// `ECONNREFUSED`: no socket listened.
+        Refused = "refused",
+        /// Reset before any byte of a response, on a connection that never had one: it waited in a
+        /// queue that was closed, or was accepted and dropped.
+        ResetNew = "reset new",
+        /// The same at the second or a later request of a connection.
+        ResetKept = "reset kept",
+        /// End of file instead of a response, on a connection that never had one.
+        EndNew = "eof new",
+        /// The same at the second or a later request of a connection.
+        EndKept = "eof kept",
+        /// Nothing within [`PATIENCE`](crate::connection::PATIENCE).
+        Silence = "silent",
+        /// Bytes that are not the response, or a response that was cut.
+        Garbled = "garbled",
+        /// The worker that had accepted the connection was killed: no server can save those.
+        Held = "(held)",
     }
 }
 

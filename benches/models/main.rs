@@ -84,7 +84,7 @@ impl Options {
             let name = format!("{}/{}", question.name, model.name());
             self.filter.as_ref().is_none_or(|part| name.contains(part))
         };
-        Model::ALL.into_iter().filter(wanted).collect()
+        Model::ALL.iter().copied().filter(wanted).collect()
     }
 
     /// How many rounds there are, and how long a loop of a turn takes.

@@ -1,6 +1,9 @@
 //! One load on every model.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tempfile::TempDir;
 
 use crate::load::{Ask, Pipeline, Plan, Share, Tls};
 use crate::server::{App, Model, Neighbour, Workers};
@@ -8,6 +11,8 @@ use crate::server::{App, Model, Neighbour, Workers};
 pub(crate) struct Question {
     pub(crate) name: String,
     pub(crate) app: App,
+    /// That of the app, which is removed with the last question about it.
+    pub(crate) _directory: Option<Arc<TempDir>>,
     pub(crate) connections: usize,
     /// Connections beside those, which have had one response and rest.
     pub(crate) idle: usize,
@@ -47,6 +52,7 @@ impl Question {
         Self {
             name: name.into(),
             app: App::Handlers,
+            _directory: None,
             connections,
             idle: 0,
             place: Place::Anywhere,

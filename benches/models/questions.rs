@@ -195,7 +195,8 @@ fn idle(extent: Extent) -> Option<Question> {
 ///
 /// Not measured: disks, many files, ranges, conditional requests, compression.
 fn files() -> Vec<Question> {
-    let directory = Arc::new(tempfile::tempdir().expect("a temporary directory can be made"));
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let directory = Arc::new(directory);
     let cases = [("1kib", 1 << 10), ("64kib", 64 << 10), ("1mib", 1 << 20)];
     cases
         .map(|(name, size)| {
@@ -204,7 +205,8 @@ fn files() -> Vec<Question> {
             fs::write(directory.path().join(name), &content).expect("it is ours");
             let ask = Ask::get(&format!("/{name}")).expecting(content);
             Question {
-                app: App::Files(Arc::clone(&directory)),
+                app: App::Files(directory.path().to_owned()),
+                _directory: Some(Arc::clone(&directory)),
                 ..Question::new(format!("file_{name}"), 64, ask)
             }
         })

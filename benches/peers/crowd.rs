@@ -1,5 +1,5 @@
-//! Clients that are slow, many of them: in a process that anybody preempts (`SCHED_IDLE`), because
-//! their own work, which elsewhere other machines do, is nothing that a server can help.
+//! Clients that are slow, many of them: in a process that every other preempts (`SCHED_IDLE`),
+//! because their own work, which elsewhere other machines do, is nothing that a server can help.
 
 use std::env;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,6 +12,7 @@ use nix::poll::{PollTimeout, poll};
 use socket2::{Domain, Socket, Type};
 
 use crate::process::{Processes, Trouble, which};
+use crate::support::named;
 
 /// Tells this executable to be the crowd.
 const CROWD: &str = "BENCH_CROWD";
@@ -25,28 +26,20 @@ const PACE: Duration = Duration::from_secs(1);
 /// What a client reads at a time.
 const SIP: usize = 5;
 
-/// What they are slow at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Slow {
-    /// A field of the header section in each piece, which never ends.
-    Header,
-    /// Four bytes of the body in each piece.
-    Body,
-    /// Three requests at once, and five bytes of the answers in each piece.
-    Read,
+named! {
+    /// What they are slow at.
+    #[derive(ValueEnum)]
+    enum Slow {
+        /// A field of the header section in each piece, which never ends.
+        Header = "header",
+        /// Four bytes of the body in each piece.
+        Body = "body",
+        /// Three requests at once, and five bytes of the responses in each piece.
+        Read = "read",
+    }
 }
 
 impl Slow {
-    pub(crate) const ALL: [Self; 3] = [Self::Header, Self::Body, Self::Read];
-
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Header => "header",
-            Self::Body => "body",
-            Self::Read => "read",
-        }
-    }
-
     fn first(self) -> &'static [u8] {
         match self {
             Self::Header => b"GET / HTTP/1.1\r\nHost: localhost\r\n",
@@ -86,7 +79,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// `size` clients that come within `ramp`; whoever is closed comes again.
+    /// `size` clients that come within `ramp`; a client whose connection is closed comes again.
     pub(crate) fn start(
         slow: Slow,
         address: SocketAddr,
@@ -99,7 +92,7 @@ impl Crowd {
         let this = env::current_exe()?.display().to_string();
         let (address, size) = (address.to_string(), size.to_string());
         let ramp = ramp.as_millis().to_string();
-        let arguments = ["--idle", "0", &this, &address, slow.key(), &size, &ramp];
+        let arguments = ["--idle", "0", &this, &address, slow.name(), &size, &ramp];
         let dir = tempfile::tempdir()?;
         let (processes, said) = Processes::start(dir, &chrt, &arguments, &[(CROWD, "yes")])?;
         Ok(Self { processes, said })

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::machine::Fact;
-use crate::peer::{extra_options, other_binary};
-use crate::process::which;
+use crate::peer::extra_options;
+use crate::process::{other_binary, which};
 use crate::programs::{Program, Programs};
 use crate::session::Cpus;
 

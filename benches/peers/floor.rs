@@ -10,6 +10,8 @@ use std::os::fd::AsRawFd;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::{Domain, Socket, Type};
 
+use crate::load::Fate;
+
 /// As long as those that tell the same in the fewest words.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
     Content-Length: 13\r\n\r\nHello, World!";
@@ -41,13 +43,6 @@ struct Connection {
     stream: TcpStream,
     /// How much of [`END`] the last bytes were.
     matched: u8,
-}
-
-/// What becomes of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Kept,
-    Closed,
 }
 
 /// Serves for ever.

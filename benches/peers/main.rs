@@ -45,23 +45,19 @@
 //! all cases, as in most benchmarks. We remember what a client repeats, the others do not:
 //! `what-was-tried.md` has what other requests cost.
 
-mod cost;
 mod crowd;
 mod facts;
 mod floor;
-mod handshakes;
-mod idle;
 mod in_memory;
-mod latency;
 mod options;
 mod page;
 mod peer;
 mod programs;
 mod question;
 mod session;
-mod slow_clients;
 #[path = "../support/mod.rs"]
 mod support;
+mod turns;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -116,7 +112,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut progress = Progress::new("peers", questions.iter().map(turns).sum());
     let sheets = questions.iter().map(|&question| {
         let asked = question.peers(&peers);
-        let mut asked: Vec<_> = asked.iter().map(|peer| (peer.text(), *peer)).collect();
+        let mut asked: Vec<_> = asked.iter().map(|peer| (peer.name(), *peer)).collect();
         let rounds = question.rounds(&session.scale);
         let rows = in_turn(&mut asked, rounds, |name, &mut peer| {
             progress.step(&question.name(), name);

@@ -5,12 +5,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::latency::{QUANTILES, key};
 use crate::options::{Options, Scale};
 use crate::peer::{FLOOR, OURS};
 use crate::programs::target;
 use crate::question::{Figure, Question};
 use crate::report::{Bar, Column, Line, Lines, Look, Results, Row, Sheet, Table, bars, written};
+use crate::turns::{QUANTILES, latency_key as key};
 
 /// Where the page is kept, from the package on.
 const KEPT: &str = "benches/peers";
@@ -29,19 +29,13 @@ turns, each on a newly started server, and a ratio is the median of the ratios w
   `recv(2)` and one `send(2)` of fixed bytes, without parsing.
 
 CPU is user and system time of all processes of a server. Latency counts from the moment a request
-was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Slow
-clients come within the first of two seconds, and their process yields its CPU to any other. Memory
+was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Memory
 is the proportional set size of all processes above that of the same server without connections;
 what the kernel holds for a connection is the same for all and left out. nginx has room for 16,384
 connections before the first one comes, which a table of its own shows. In memory there is no
-kernel, and the client never waits: the way of fasthttp's own benchmark.
-
-Within TLS all have the same key on P-256, and their own defaults for the rest; the client offers
-TLS 1.3 alone.
-
-Rust servers have mimalloc, as ours has, but for the memory of idle connections and the figures
-beside them, where they have the system's allocator, which holds less. hyper and axum are as they
-come (`pipeline_flush` is off), and accept on their runtime's own threads.
+kernel, and the client never waits: the way of fasthttp's own benchmark. hyper and axum are as they
+come (`pipeline_flush` is off), and accept on their runtime's own threads. The head of
+[the bench](main.rs) says what else is in a case.
 ";
 
 struct Picture {

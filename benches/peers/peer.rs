@@ -1,7 +1,6 @@
 //! The servers, each with one worker or thread, all with the same answer.
 
 use std::env;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,22 +8,19 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::process::{Processes, Trouble, free_address, until};
+use crate::process::{Processes, Trouble, binary, free_address, until};
 use crate::programs::{Program, Programs};
-use crate::support::cpu;
+use crate::support::{cpu, named, toolchain};
 
 /// What all of them answer with.
 pub(crate) const BODY: &str = "Hello, World!";
 
 /// What the ratios are to.
-pub(crate) const OURS: &str = Peer::Prefork.text();
-pub(crate) const FLOOR: &str = Peer::Floor.text();
+pub(crate) const OURS: &str = Peer::Prefork.name();
+pub(crate) const FLOOR: &str = Peer::Floor.name();
 
 /// Tells this executable to be the floor.
 const BECOME_FLOOR: &str = "BENCH_FLOOR";
-
-/// Names another build of our binary, so that one bench can compare two.
-const BINARY: &str = "PREFORK_BENCH_SERVER";
 
 /// What our binary is told besides, between blanks, so that what an option costs can be measured.
 const OPTIONS: &str = "PREFORK_BENCH_OPTIONS";
@@ -32,33 +28,35 @@ const OPTIONS: &str = "PREFORK_BENCH_OPTIONS";
 /// A server that has just started answers its first request later, not never.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Who serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Peer {
-    /// This package's binary.
-    Prefork,
-    /// A loop over epoll, recv and send.
-    Floor,
-    /// hyper on a single-threaded runtime.
-    Hyper,
-    /// hyper on a multi-threaded runtime.
-    HyperMulti,
-    /// axum on a multi-threaded runtime.
-    Axum,
-    /// actix-web.
-    Actix,
-    /// nginx with `return 200`.
-    Nginx,
-    /// fasthttp in one process.
-    Fasthttp,
-    /// fasthttp/prefork, one listener for all children.
-    FasthttpShared,
-    /// fasthttp/prefork with `Reuseport`.
-    FasthttpReuseport,
-    /// Ja7ad/forker around net/http.
-    Forker,
-    /// Go's own.
-    NetHttp,
+named! {
+    /// The servers.
+    #[derive(ValueEnum)]
+    enum Peer {
+        /// This package's binary.
+        Prefork = "prefork-server",
+        /// A loop over epoll, recv and send.
+        Floor = "raw epoll",
+        /// hyper on a single-threaded runtime.
+        Hyper = "hyper",
+        /// hyper on a multi-threaded runtime.
+        HyperMulti = "hyper, multi-thread",
+        /// axum on a multi-threaded runtime.
+        Axum = "axum",
+        /// actix-web.
+        Actix = "actix-web",
+        /// nginx with `return 200`.
+        Nginx = "nginx",
+        /// fasthttp in one process.
+        Fasthttp = "fasthttp",
+        /// fasthttp/prefork, one listener for all children.
+        FasthttpShared = "fasthttp/prefork",
+        /// fasthttp/prefork with `Reuseport`.
+        FasthttpReuseport = "fasthttp/prefork, reuseport",
+        /// Ja7ad/forker around net/http.
+        Forker = "forker",
+        /// Go's own.
+        NetHttp = "net/http",
+    }
 }
 
 /// Whose heap a Rust server uses.
@@ -96,23 +94,6 @@ struct Launch {
 }
 
 impl Peer {
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Prefork => "prefork-server",
-            Self::Floor => "raw epoll",
-            Self::Hyper => "hyper",
-            Self::HyperMulti => "hyper, multi-thread",
-            Self::Axum => "axum",
-            Self::Actix => "actix-web",
-            Self::Nginx => "nginx",
-            Self::Fasthttp => "fasthttp",
-            Self::FasthttpShared => "fasthttp/prefork",
-            Self::FasthttpReuseport => "fasthttp/prefork, reuseport",
-            Self::Forker => "forker",
-            Self::NetHttp => "net/http",
-        }
-    }
-
     /// What must be there beside this package.
     pub(crate) fn program(self) -> Option<Program> {
         match self {
@@ -228,15 +209,6 @@ pub(crate) fn become_floor_if_asked() {
     panic!("{error:?}");
 }
 
-fn binary() -> PathBuf {
-    other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
-}
-
-/// Ours in another build, if the environment names one.
-pub(crate) fn other_binary() -> Option<PathBuf> {
-    env::var_os(BINARY).map(PathBuf::from)
-}
-
 /// As the environment has them; empty if it has none.
 pub(crate) fn extra_options() -> String {
     env::var(OPTIONS).unwrap_or_default()
@@ -256,39 +228,19 @@ fn ours(address: String, pem: Option<&Pem>) -> Vec<String> {
 }
 
 fn nginx(address: SocketAddr, home: &Path, pem: Option<&Pem>) -> io::Result<Vec<String>> {
-    let home = home.display();
-    let (ssl, certificate) = match pem.map(Pem::arguments) {
-        Some([certificate, key]) => {
-            // Before 1.23.4 nginx does not speak 1.3 unasked.
-            let lines = format!(
-                "ssl_certificate {certificate}; ssl_certificate_key {key};
-    ssl_protocols TLSv1.2 TLSv1.3;"
-            );
-            ("ssl", lines)
-        }
-        None => ("", String::new()),
+    let server = match pem.map(Pem::arguments) {
+        // Before 1.23.4 nginx does not speak 1.3 unasked.
+        Some([certificate, key]) => format!(
+            "listen {address} backlog=4096 ssl; ssl_certificate {certificate};
+    ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;"
+        ),
+        None => format!("listen {address} backlog=4096;"),
     };
-    let configuration = format!(
-        "daemon off; worker_processes 1; pid {home}/nginx.pid; error_log {home}/error.log;
-events {{ worker_connections 16384; }}
-http {{
-  access_log off;
-  keepalive_requests 1000000000; keepalive_timeout 600s;
-  client_body_temp_path {home}/body; proxy_temp_path {home}/proxy;
-  fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
-  server {{
-    listen {address} backlog=4096 {ssl}; {certificate}
-    location / {{ default_type text/plain; return 200 \"{BODY}\"; }}
-  }}
-}}
-"
-    );
-    let path = format!("{home}/nginx.conf");
-    fs::write(&path, configuration)?;
-    let log = format!("{home}/error.log");
-    Ok(["-c", &path, "-p", &home.to_string(), "-e", &log]
-        .map(str::to_owned)
-        .into())
+    let http = "keepalive_requests 1000000000; keepalive_timeout 600s;";
+    toolchain::nginx(
+        home,
+        ["daemon off; worker_processes 1;", http, &server, BODY],
+    )
 }
 
 /// Asks once, and wants the right answer.

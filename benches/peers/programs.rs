@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::process::{Trouble, which};
-use crate::support::toolchain;
+use crate::support::{named, toolchain};
 
-/// What must be there to run a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Program {
-    /// actix-web, axum and hyper, with the system's allocator and with ours.
-    Rust,
-    Fasthttp,
-    Forker,
-    NetHttp,
-    /// fasthttp and net/http without a kernel.
-    InMemory,
-    Nginx,
+named! {
+    /// What must be there to run a server.
+    enum Program {
+        /// actix-web, axum and hyper, with the system's allocator and with ours.
+        Rust = "rust",
+        Fasthttp = "fasthttp",
+        Forker = "forker",
+        NetHttp = "net-http",
+        /// fasthttp and net/http without a kernel.
+        InMemory = "in-memory",
+        Nginx = "nginx",
+    }
 }
 
 const RUST: [(&str, &str); 3] = [
@@ -57,17 +58,6 @@ impl Programs {
 }
 
 impl Program {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rust => "rust",
-            Self::Fasthttp => "fasthttp",
-            Self::Forker => "forker",
-            Self::NetHttp => "net-http",
-            Self::InMemory => "in-memory",
-            Self::Nginx => "nginx",
-        }
-    }
-
     /// What it is built from, if it is built: names in a project, and what to write there.
     pub(crate) fn sources(self) -> Vec<(String, String)> {
         let go = |main: &str, module: &str| {

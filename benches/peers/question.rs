@@ -8,7 +8,7 @@ use crate::process::Trouble;
 use crate::report::written;
 use crate::session::Session;
 use crate::support::turns::Turn;
-use crate::{cost, handshakes, idle, in_memory, latency, slow_clients};
+use crate::{in_memory, turns};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Question {
@@ -104,22 +104,22 @@ impl Question {
 
     pub(crate) fn figures(self, scale: &Scale) -> Vec<Figure> {
         match self {
-            Self::Cost => cost::figures(),
-            Self::Handshakes => handshakes::figures(),
-            Self::Idle => idle::figures(scale),
-            Self::Latency => latency::figures(scale),
-            Self::SlowClients => slow_clients::figures(),
+            Self::Cost => turns::cost_figures(),
+            Self::Handshakes => turns::handshake_figures(),
+            Self::Idle => turns::idle_figures(scale),
+            Self::Latency => turns::latency_figures(scale),
+            Self::SlowClients => turns::slow_client_figures(),
             Self::InMemory => in_memory::figures(),
         }
     }
 
     pub(crate) fn turn(self, session: &Session, peer: Peer) -> Result<Turn, Trouble> {
         match self {
-            Self::Cost => cost::turn(session, peer),
-            Self::Handshakes => handshakes::turn(session, peer),
-            Self::Idle => idle::turn(session, peer),
-            Self::Latency => latency::turn(session, peer),
-            Self::SlowClients => slow_clients::turn(session, peer),
+            Self::Cost => turns::cost(session, peer),
+            Self::Handshakes => turns::handshakes(session, peer),
+            Self::Idle => turns::idle(session, peer),
+            Self::Latency => turns::latency(session, peer),
+            Self::SlowClients => turns::slow_clients(session, peer),
             Self::InMemory => in_memory::turn(session, peer),
         }
     }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::process::started_by;
+
 /// Processes whose time is counted together.
 #[derive(Clone, Copy)]
 pub(crate) struct Processes {
@@ -78,13 +80,9 @@ impl Processes {
         if self.descendants == Descendants::Excluded {
             return;
         }
-        each_thread(pid, |_, path| {
-            // None of a thread that has ended.
-            let children = fs::read_to_string(path.join("children")).unwrap_or_default();
-            for child in children.split_whitespace() {
-                self.each_under(Pid::from_raw(parse(child)), visit);
-            }
-        });
+        for child in started_by(pid) {
+            self.each_under(child, visit);
+        }
     }
 }
 

@@ -3,10 +3,11 @@
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
 
 /// A certificate for `localhost`, signed by its own key: ECDSA on P-256, as most sites have it.
 /// Both are PEM.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,

@@ -2,6 +2,29 @@
 
 #![allow(dead_code, unused_imports, reason = "each bench uses another part")]
 
+/// Defines an enum whose variants have names.
+macro_rules! named {
+    (
+        $(#[$attribute:meta])*
+        enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum $name { $($(#[$doc])* $variant,)+ }
+
+        impl $name {
+            #[allow(dead_code, reason = "some are enumerated")]
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+pub(crate) mod chance;
 pub(crate) mod cpu;
 pub(crate) mod cpus;
 pub(crate) mod identity;

@@ -175,6 +175,16 @@ impl Drop for Processes {
     }
 }
 
+/// Another build of our binary, if `PREFORK_BENCH_SERVER` names one.
+pub(crate) fn other_binary() -> Option<PathBuf> {
+    env::var_os("PREFORK_BENCH_SERVER").map(PathBuf::from)
+}
+
+/// Our binary: the one that cargo has built, or another.
+pub(crate) fn binary() -> PathBuf {
+    other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
+}
+
 /// Where a program is, if it is on the PATH.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;

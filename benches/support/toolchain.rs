@@ -1,6 +1,7 @@
 //! Other people's servers, built from sources beside the bench if their compiler is here.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -68,4 +69,29 @@ pub(crate) fn run(build: &mut Command) -> Result<(), Trouble> {
         return Err(Trouble::NotSupported(format!("{name}: {status}: {why}")));
     }
     Ok(())
+}
+
+/// The arguments of an nginx whose files are all in `home`. What differs between benches: lines of
+/// the configuration at its top, in `http` and in `server`, and the text that it returns.
+pub(crate) fn nginx(home: &Path, [main, http, server, text]: [&str; 4]) -> io::Result<Vec<String>> {
+    let home = home.display().to_string();
+    let configuration = format!(
+        "{main} pid {home}/nginx.pid; error_log {home}/error.log;
+events {{ worker_connections 16384; }}
+http {{
+  access_log off; {http}
+  client_body_temp_path {home}/body; proxy_temp_path {home}/proxy;
+  fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
+  server {{
+    {server}
+    location / {{ default_type text/plain; return 200 \"{text}\"; }}
+  }}
+}}
+"
+    );
+    let (path, log) = (format!("{home}/nginx.conf"), format!("{home}/error.log"));
+    fs::write(&path, configuration)?;
+    Ok(["-c", &path, "-p", &home, "-e", &log]
+        .map(str::to_owned)
+        .into())
 }

@@ -13,7 +13,7 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 const TOLD_MAX: usize = 64;
 
 /// What has come of one answer.
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// The head so far, if it comes in parts.
     head: [u8; HEAD_MAX],
     filled: usize,
@@ -34,26 +34,26 @@ enum Stage {
 #[derive(Clone, Copy)]
 struct Frame {
     length: usize,
-    connection: Connection,
+    fate: Fate,
 }
 
 /// What the server means to do with the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connection {
+pub(crate) enum Fate {
     Kept,
     Closed,
 }
 
 /// What some bytes were.
-pub(super) enum Fed {
+pub(crate) enum Fed {
     /// All of them, and the answer goes on.
     Partial,
     /// So many of them, and the answer is whole.
-    Complete { used: usize, connection: Connection },
+    Complete { used: usize, fate: Fate },
 }
 
 impl Answer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             head: [0; HEAD_MAX],
             filled: 0,
@@ -89,7 +89,7 @@ impl Answer {
 
     /// Looks at the bytes that came next. Nothing of them is copied but heads in parts and what
     /// may be anything.
-    pub(super) fn feed(&mut self, bytes: &[u8], expected: &Expected) -> Result<Fed, Failure> {
+    pub(crate) fn feed(&mut self, bytes: &[u8], expected: &Expected) -> Result<Fed, Failure> {
         let mut used = 0;
         if let Stage::Head = self.stage {
             let Some((count, frame)) = self.head(bytes)? else {
@@ -124,10 +124,10 @@ impl Answer {
         if *at < frame.length {
             return Ok(Fed::Partial);
         }
-        let Frame { length, connection } = *frame;
+        let Frame { length, fate } = *frame;
         used += part.len();
         self.stage = Stage::Complete { length };
-        Ok(Fed::Complete { used, connection })
+        Ok(Fed::Complete { used, fate })
     }
 
     /// How many of `bytes` belong to the head and what it says, when it is complete.
@@ -159,7 +159,7 @@ fn frame(head: &[u8]) -> Result<Frame, Failure> {
         return Err(Failure::Status);
     }
     let mut length = None;
-    let mut connection = Connection::Kept;
+    let mut fate = Fate::Kept;
     for line in head.split(|&byte| byte == b'\n') {
         // Most lines are others, and this runs for each answer.
         if !matches!(line.first(), Some(b'c' | b'C')) {
@@ -171,11 +171,11 @@ fn frame(head: &[u8]) -> Result<Frame, Failure> {
         } else if let Some(value) = value_of(line, b"connection:")
             && value.eq_ignore_ascii_case(b"close")
         {
-            connection = Connection::Closed;
+            fate = Fate::Closed;
         }
     }
     let length = length.ok_or(Failure::Head)?;
-    Ok(Frame { length, connection })
+    Ok(Frame { length, fate })
 }
 
 fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {

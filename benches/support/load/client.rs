@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use socket2::{SockAddr, Socket, Type};
 
-use super::answer::{Answer, Connection, Fed};
+use super::answer::{Answer, Fate, Fed};
 use super::outcome::{Failure, Outcome};
 use super::plan::{Afterwards, Ask, Expected, Pipeline};
 use super::stream::{Stream, failure};
@@ -82,7 +82,7 @@ pub(super) enum State {
 /// What one look at a connection found.
 enum Received {
     Partial,
-    All(Connection),
+    All(Fate),
 }
 
 impl Client {
@@ -165,8 +165,8 @@ impl Client {
         };
         match result {
             Ok(Received::Partial) => State::Busy,
-            Ok(Received::All(connection)) => {
-                if connection == Connection::Closed {
+            Ok(Received::All(fate)) => {
+                if fate == Fate::Closed {
                     self.link = Link::Closed;
                 }
                 self.pending = None;
@@ -224,7 +224,7 @@ impl Client {
                     let pending = self.pending.as_mut().expect("something is under way");
                     if closes && self.answer.is_complete() {
                         count_answer(pending, &self.answer, outcome);
-                        return Ok(Received::All(Connection::Closed));
+                        return Ok(Received::All(Fate::Closed));
                     }
                     return Err(Failure::Eof);
                 }
@@ -234,9 +234,9 @@ impl Client {
                 Err(error) => return Err(failure(&error)),
             };
             stream.judge()?;
-            if let Received::All(connection) = self.take(&buffer[..count], batch, outcome)? {
+            if let Received::All(fate) = self.take(&buffer[..count], batch, outcome)? {
                 self.link = Link::Open(stream);
-                return Ok(Received::All(connection));
+                return Ok(Received::All(fate));
             }
             if count < buffer.len() && !closes {
                 break;
@@ -258,8 +258,7 @@ impl Client {
                 // The server should have closed; this is more than was asked for.
                 return Err(Failure::Length);
             }
-            let Fed::Complete { used, connection } = self.answer.feed(bytes, &batch.expected)?
-            else {
+            let Fed::Complete { used, fate } = self.answer.feed(bytes, &batch.expected)? else {
                 break;
             };
             bytes = &bytes[used..];
@@ -269,7 +268,7 @@ impl Client {
             count_answer(pending, &self.answer, outcome);
             if pending.missing == 0 {
                 return match bytes {
-                    [] => Ok(Received::All(connection)),
+                    [] => Ok(Received::All(fate)),
                     _ => Err(Failure::Length),
                 };
             }

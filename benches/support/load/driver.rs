@@ -11,6 +11,7 @@ use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
 use socket2::SockAddr;
 
+use super::super::chance::Chance;
 use super::client::{Batch, Client, ClientId, Place, State};
 use super::outcome::{End, Outcome};
 use super::plan::{Afterwards, Ask, Extent, Pipeline, Plan, Rate};
@@ -72,7 +73,7 @@ impl Driver {
                 .iter()
                 .map(|ask| Batch::new(ask, plan.pipeline))
                 .collect(),
-            chance: Chance::new(),
+            chance: Chance::new(0),
             busy: 0,
             outcome: Outcome::new(),
             plan,
@@ -153,7 +154,7 @@ impl Driver {
     fn begin(&mut self) -> Instant {
         let start = Instant::now();
         self.outcome.begin(start);
-        self.chance = Chance::new();
+        self.chance = Chance::new(0);
         for client in &mut self.clients {
             client.sent = 0;
         }
@@ -219,7 +220,7 @@ impl Driver {
                 return;
             };
             let batch = match &self.plan.seldom {
-                Some((share, _)) if self.chance.of_a_thousand() < share.0 => SELDOM,
+                Some((share, _)) if self.chance.below(1000) < share.0 => SELDOM,
                 _ => USUAL,
             };
             self.ask(id, batch, since);
@@ -325,22 +326,5 @@ impl Deadline {
         if let Some(longest) = self.silence {
             self.at = now + longest;
         }
-    }
-}
-
-/// Which request is the seldom one: xorshift64, from the same seed in each run.
-struct Chance(u64);
-
-impl Chance {
-    fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn of_a_thousand(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        // The upper half is the better one.
-        ((self.0 >> 32) % 1000) as u32
     }
 }

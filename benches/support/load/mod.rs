@@ -21,8 +21,7 @@
 //! ```
 //!
 //! One thread, because the driver shares the machine with the server. After [`Driver::new`] and
-//! but for the [`Outcome`] at the end of a run nothing is allocated, [`Tls`] aside. Nothing here
-//! knows the rest of the benches, so that a bench can take it alone.
+//! but for the [`Outcome`] at the end of a run nothing is allocated, [`Tls`] aside.
 
 mod answer;
 mod client;
@@ -33,7 +32,8 @@ mod schedule;
 mod stream;
 mod tls;
 
+pub(crate) use self::answer::{Answer, Fate, Fed};
 pub(crate) use self::driver::Driver;
 pub(crate) use self::outcome::{End, Failure, Failures, Outcome};
-pub(crate) use self::plan::{Ask, Extent, Pipeline, Plan, Rate, Share};
+pub(crate) use self::plan::{Ask, Expected, Extent, Pipeline, Plan, Rate, Share};
 pub(crate) use self::tls::{Handshakes, Tls};

@@ -8,62 +8,31 @@ use hdrhistogram::Histogram;
 /// The longest time that is told apart from longer ones. No run is that patient.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
 
-/// How a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// Nobody listened, or the connection could not be made.
-    Connect,
-    /// The connection was reset, or broke otherwise, before the answer was whole.
-    Reset,
-    /// The connection ended before the answer was whole.
-    Eof,
-    /// No whole answer in time.
-    Silent,
-    /// A status other than 200, or no HTTP/1.1.
-    Status,
-    /// A head that is too long or without Content-Length.
-    Head,
-    /// A body of another length than it should have.
-    Length,
-    /// Other bytes than there should be.
-    Body,
-    /// The handshake failed, or what came after it was no TLS.
-    Tls,
-    /// A handshake that resumed a session, or took a round more, where none should.
-    NotFull,
-    /// A full handshake where a session should have been resumed.
-    NotResumed,
-}
-
-impl Failure {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Connect,
-        Self::Reset,
-        Self::Eof,
-        Self::Silent,
-        Self::Status,
-        Self::Head,
-        Self::Length,
-        Self::Body,
-        Self::Tls,
-        Self::NotFull,
-        Self::NotResumed,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Reset => "reset",
-            Self::Eof => "eof",
-            Self::Silent => "silent",
-            Self::Status => "status",
-            Self::Head => "head",
-            Self::Length => "length",
-            Self::Body => "body",
-            Self::Tls => "tls",
-            Self::NotFull => "not full",
-            Self::NotResumed => "not resumed",
-        }
+named! {
+    /// How a request failed.
+    enum Failure {
+        /// Nobody listened, or the connection could not be made.
+        Connect = "connect",
+        /// The connection was reset, or broke otherwise, before the answer was whole.
+        Reset = "reset",
+        /// The connection ended before the answer was whole.
+        Eof = "eof",
+        /// No whole answer in time.
+        Silent = "silent",
+        /// A status other than 200, or no HTTP/1.1.
+        Status = "status",
+        /// A head that is too long or without Content-Length.
+        Head = "head",
+        /// A body of another length than it should have.
+        Length = "length",
+        /// Other bytes than there should be.
+        Body = "body",
+        /// The handshake failed, or what came after it was no TLS.
+        Tls = "tls",
+        /// A handshake that resumed a session, or took a round more, where none should.
+        NotFull = "not full",
+        /// A full handshake where a session should have been resumed.
+        NotResumed = "not resumed",
     }
 }
 
@@ -97,7 +66,7 @@ impl fmt::Display for Failures {
         if self.total() == 0 {
             return f.write_str("none");
         }
-        let kinds = Failure::ALL.into_iter();
+        let kinds = Failure::ALL.iter().copied();
         let mut kinds = kinds.filter(|&kind| self.count(kind) > 0);
         let first = kinds.next().expect("one of them is counted");
         write!(f, "{} {}", self.count(first), first.name())?;

@@ -23,7 +23,7 @@ pub(crate) struct Ask {
 
 /// What the body of an answer with status 200 must be.
 #[derive(Clone, Debug)]
-pub(super) enum Expected {
+pub(crate) enum Expected {
     Bytes(Arc<[u8]>),
     /// Anything; its beginning is kept to be looked at.
     Told,
@@ -75,7 +75,7 @@ impl Ask {
 
 /// How many of a thousand requests are of a kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share(pub(crate) u32);
+pub(crate) struct Share(pub(crate) usize);
 
 /// How many requests a connection sends at once, in one write, before it waits for their answers.
 #[derive(Clone, Copy, Debug)]

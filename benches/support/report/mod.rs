@@ -66,7 +66,7 @@ impl Row {
     }
 
     pub(crate) fn count(&mut self, failures: &Failures) {
-        for kind in Failure::ALL {
+        for &kind in Failure::ALL {
             if failures.count(kind) > 0 {
                 *self.failures.entry(kind.name().into()).or_default() += failures.count(kind);
             }

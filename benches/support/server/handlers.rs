@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
+use serde::{Deserialize, Serialize};
 
 /// What nearly all requests are answered with.
 pub(crate) const BODY: &str = "Hello, World!";
@@ -56,9 +57,9 @@ pub(super) async fn answer<B>(
 
 /// How much one microsecond of CPU time does. Measured once for all servers: a handler that looked
 /// at the clock would do less work the more often it is interrupted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Speed {
-    pub(super) steps_per_millisecond: u32,
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Speed {
+    steps_per_millisecond: u32,
 }
 
 impl Speed {

@@ -12,53 +12,42 @@ mod role;
 mod tls;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use nix::sys::signal::{Signal, kill};
-use tempfile::TempDir;
+use serde::{Deserialize, Serialize};
 
 use self::process::Process;
+use self::role::Role;
 use crate::support::cpu::Processes;
 use crate::support::identity::Identity;
+use crate::support::named;
 
 pub(crate) use self::handlers::{BODY, COMPUTED};
 pub(crate) use self::neighbour::Neighbour;
-pub(crate) use self::role::{become_server_if_asked, calibrate};
+pub(crate) use self::role::become_server_if_asked;
 
 /// The allocator of this package's binary, so that it does not make a difference between servers.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A way to spread connections over CPUs. Each runs as many workers as there are CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Model {
-    /// This crate: a process per CPU, each with a runtime and a listener.
-    Prefork,
-    /// The same with one listener that all workers accept from.
-    PreforkShared,
-    /// One process, one multi-threaded runtime, one listener.
-    MultiThread,
-    /// One process, a thread per CPU, each with a runtime and a listener.
-    CurrentThreads,
+named! {
+    /// A way to spread connections over CPUs. Each runs as many workers as there are CPUs.
+    #[derive(Deserialize, Serialize)]
+    enum Model {
+        /// This crate: a process per CPU, each with a runtime and a listener.
+        Prefork = "prefork",
+        /// The same with one listener that all workers accept from.
+        PreforkShared = "prefork_shared",
+        /// One process, one multi-threaded runtime, one listener.
+        MultiThread = "multi_thread",
+        /// One process, a thread per CPU, each with a runtime and a listener.
+        CurrentThreads = "current_threads",
+    }
 }
 
 impl Model {
-    pub(crate) const ALL: [Self; 4] = [
-        Self::Prefork,
-        Self::PreforkShared,
-        Self::MultiThread,
-        Self::CurrentThreads,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Prefork => "prefork",
-            Self::PreforkShared => "prefork_shared",
-            Self::MultiThread => "multi_thread",
-            Self::CurrentThreads => "current_threads",
-        }
-    }
-
     /// Whether a connection stays with the worker that accepted it.
     pub(crate) fn keeps_connections_apart(self) -> bool {
         self != Self::MultiThread
@@ -73,22 +62,22 @@ impl Model {
 }
 
 /// What a server answers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum App {
     /// The same handlers in every model: `handlers.rs` has the paths.
     Handlers,
     /// The same within TLS.
     Private(Identity),
     /// The files of a directory: this package's binary, and tower-http's `ServeDir` elsewhere.
-    Files(Arc<TempDir>),
+    Files(PathBuf),
 }
 
 /// How many workers a server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) enum Workers {
     /// One for each CPU that it may use.
     PerCpu,
-    Exactly(u16),
+    Exactly(NonZeroUsize),
     /// One, with its master, on this CPU.
     OneOn(usize),
 }
@@ -103,7 +92,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(model: Model, app: &App, workers: Workers) -> Self {
-        let mut process = role::spawn(model, app, workers);
+        let mut process = Role::server(model, app, workers).start();
         let notice = process.wait_until("serving", |notice| notice == "serving");
         let address = notice["addresses"][0]
             .as_str()

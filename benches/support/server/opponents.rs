@@ -24,6 +24,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
+use super::Model;
 use super::handlers::{self, Place};
 use super::role::announce;
 
@@ -50,12 +51,22 @@ pub(super) trait Wire: Clone + Send + 'static {
     fn open(self, stream: TcpStream) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// One runtime of `workers` threads behind one listener. `app` is called once, with 0.
-pub(super) fn multi_thread<R: Respond>(
+/// As the model has it. `app` is called with the number of each worker that has connections of its
+/// own, from 0.
+pub(super) fn serve<R: Respond>(
+    model: Model,
     workers: NonZeroUsize,
     wire: impl Wire,
-    app: impl FnOnce(usize) -> R,
+    app: impl Fn(usize) -> R,
 ) -> ! {
+    match model {
+        Model::MultiThread => multi_thread(workers, wire, app(0)),
+        _ => current_threads(workers, wire, app),
+    }
+}
+
+/// One runtime of `workers` threads behind one listener.
+fn multi_thread(workers: NonZeroUsize, wire: impl Wire, app: impl Respond) -> ! {
     let listener = listen(Sharing::Exclusive, (Ipv4Addr::LOCALHOST, 0).into());
     announce(address_of(&listener), workers);
 
@@ -63,16 +74,15 @@ pub(super) fn multi_thread<R: Respond>(
     let runtime = build(runtime.worker_threads(workers.get()));
     // On the runtime's own threads: accepting in `block_on`, as most programs do, costs a thread
     // more and a hop for each connection. We want to be compared with the best of its kind.
-    let accepting = runtime.spawn(accept(listener, wire, app(0)));
+    let accepting = runtime.spawn(accept(listener, wire, app));
     match runtime.block_on(accepting) {
         Ok(never) => match never {},
         Err(error) => panic!("{error}"),
     }
 }
 
-/// `workers` threads, each with a runtime and a listener on the same port. `app` is called with
-/// each one's number.
-pub(super) fn current_threads<R: Respond>(
+/// `workers` threads, each with a runtime and a listener on the same port.
+fn current_threads<R: Respond>(
     workers: NonZeroUsize,
     wire: impl Wire,
     app: impl Fn(usize) -> R,

@@ -25,12 +25,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// This executable once more, with these variables.
-    pub(super) fn spawn(variables: &[(&str, &str)]) -> Self {
+    /// This executable once more, with this variable.
+    pub(super) fn spawn(variable: &str, value: &str) -> Self {
         let log = tempfile::tempfile().expect("a temporary file can be made");
         let this = env::current_exe().expect("proc(5) is mounted");
         let mut child = Command::new(this)
-            .envs(variables.iter().copied())
+            .env(variable, value)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.try_clone().expect("dup(2)"))

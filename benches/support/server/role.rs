@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Role, Worker, role, service_fn};
+use prefork_server::{Backoff, CrashLimit, Listeners, Prefork, Worker, role, service_fn};
+use serde::{Deserialize, Serialize};
 
 use super::handlers::{self, Place, Speed};
 use super::neighbour;
@@ -21,76 +22,92 @@ use super::opponents::{self, Files, Handlers, Plain};
 use super::process::Process;
 use super::{App, Model, Workers};
 use crate::support::cpus;
-use crate::support::identity::Identity;
 
-/// Tells this executable which server to be.
+/// Tells this executable its [`Role`], as JSON.
 const ROLE: &str = "PREFORK_BENCH_ROLE";
-
-/// How many workers, if not one for each CPU.
-const WORKERS: &str = "PREFORK_BENCH_WORKERS";
-
-/// A directory to serve, instead of the handlers.
-const FILES: &str = "PREFORK_BENCH_FILES";
-
-/// The [`Speed`] of this machine.
-const SPEED: &str = "PREFORK_BENCH_SPEED";
 
 /// The CPUs that servers are pinned to, like `0` or `0,2`. Not pinned without it.
 const SERVER_CPUS: &str = "PREFORK_BENCH_SERVER_CPUS";
 
-/// Finds out how much work a microsecond is, once; servers started before would differ.
-pub(crate) fn calibrate() -> Speed {
-    static MEASURED: OnceLock<Speed> = OnceLock::new();
-    *MEASURED.get_or_init(Speed::measure)
+#[derive(Deserialize, Serialize)]
+pub(super) enum Role {
+    Server {
+        model: Model,
+        app: App,
+        workers: Workers,
+        speed: Speed,
+    },
+    /// Computes on this CPU.
+    Neighbour(usize),
 }
 
-pub(super) fn spawn(model: Model, app: &App, workers: Workers) -> Process {
-    let speed = calibrate().steps_per_millisecond.to_string();
-    let mut variables = vec![(ROLE, model.name()), (SPEED, &speed)];
-    match app {
-        App::Handlers => {}
-        App::Private(identity) => variables.extend(identity.variables()),
-        App::Files(directory) => {
-            let directory = directory.path().to_str().expect("the bench has named it");
-            variables.push((FILES, directory));
+impl Role {
+    pub(super) fn server(model: Model, app: &App, workers: Workers) -> Self {
+        /// Measured once: servers that were started with other speeds would differ.
+        static SPEED: OnceLock<Speed> = OnceLock::new();
+        Self::Server {
+            model,
+            app: app.clone(),
+            workers,
+            speed: *SPEED.get_or_init(Speed::measure),
         }
     }
-    let number;
-    match workers {
-        Workers::PerCpu => {}
-        Workers::Exactly(workers) => {
-            number = workers.to_string();
-            variables.push((WORKERS, &number));
-        }
-        Workers::OneOn(cpu) => {
-            number = cpu.to_string();
-            variables.extend([(SERVER_CPUS, number.as_str()), (WORKERS, "1")]);
-        }
+
+    pub(super) fn start(&self) -> Process {
+        let role = serde_json::to_string(self).expect("it is plain data");
+        Process::spawn(ROLE, &role)
     }
-    Process::spawn(&variables)
 }
 
 /// Becomes a server, and does not return, if the environment says so.
 pub(crate) fn become_server_if_asked() {
-    neighbour::compute_if_asked();
-    let Ok(name) = env::var(ROLE) else { return };
-    let model = Model::ALL.into_iter().find(|model| model.name() == name);
-    let model = model.expect("only `spawn` sets the role");
-    if role() == Role::Master {
+    let Ok(text) = env::var(ROLE) else { return };
+    if role() == prefork_server::Role::Master {
         set_pdeathsig(Signal::SIGTERM).expect("prctl(2) takes SIGTERM");
-        if let Ok(cpus) = env::var(SERVER_CPUS) {
-            pin_to(&cpus);
+    }
+    match serde_json::from_str(&text).expect("`start` sets it") {
+        Role::Neighbour(cpu) => neighbour::compute_on(cpu),
+        Role::Server {
+            model,
+            app,
+            workers,
+            speed,
+        } => become_server(model, app, pinned(workers), speed),
+    }
+}
+
+/// How many workers these are. The process is pinned to their CPUs if they are said.
+fn pinned(workers: Workers) -> NonZeroUsize {
+    let number = |cpu: &str| {
+        let number = cpu.parse();
+        number.unwrap_or_else(|_| panic!("{SERVER_CPUS}: no CPU is \"{cpu}\""))
+    };
+    if let Workers::OneOn(cpu) = workers {
+        cpus::pin_to(&[cpu]);
+    } else if let Ok(cpus) = env::var(SERVER_CPUS) {
+        cpus::pin_to(&cpus.split(',').map(number).collect::<Vec<_>>());
+    }
+    match workers {
+        Workers::PerCpu => thread::available_parallelism().expect("the affinity can be read"),
+        Workers::Exactly(workers) => workers,
+        Workers::OneOn(_) => NonZeroUsize::MIN,
+    }
+}
+
+fn become_server(model: Model, app: App, workers: NonZeroUsize, speed: Speed) -> ! {
+    let handlers = |number| Handlers(Place { number, speed });
+    let is_ours = matches!(model, Model::Prefork | Model::PreforkShared);
+    match app {
+        App::Handlers if is_ours => serve(prefork(model, workers), speed),
+        App::Handlers => opponents::serve(model, workers, Plain, handlers),
+        App::Private(identity) if is_ours => {
+            serve(prefork(model, workers).tls(identity.tls()), speed)
         }
-    }
-    let workers = env::var(WORKERS).ok().and_then(|it| it.parse().ok());
-    let workers = workers
-        .unwrap_or_else(|| thread::available_parallelism().expect("the affinity can be read"));
-    if let Some(directory) = env::var_os(FILES) {
-        serve_files(model, workers, Path::new(&directory));
-    }
-    match Identity::of_environment() {
-        Some(identity) => serve_privately(model, workers, &identity),
-        None => serve_handlers(model, workers),
+        App::Private(identity) => opponents::serve(model, workers, identity.acceptor(), handlers),
+        App::Files(directory) if is_ours => become_binary(model, workers, &directory),
+        App::Files(directory) => {
+            opponents::serve(model, workers, Plain, |_| Files::new(&directory))
+        }
     }
 }
 
@@ -103,33 +120,6 @@ pub(super) fn announce(address: SocketAddr, workers: NonZeroUsize) {
         "pid": std::process::id(),
     });
     writeln!(io::stdout(), "{notice}").expect("the bench reads the notice");
-}
-
-fn serve_handlers(model: Model, workers: NonZeroUsize) -> ! {
-    let handlers = |number| Handlers(place(number));
-    match model {
-        Model::Prefork | Model::PreforkShared => serve(prefork(model, workers)),
-        Model::MultiThread => opponents::multi_thread(workers, Plain, handlers),
-        Model::CurrentThreads => opponents::current_threads(workers, Plain, handlers),
-    }
-}
-
-fn serve_privately(model: Model, workers: NonZeroUsize, identity: &Identity) -> ! {
-    let handlers = |number| Handlers(place(number));
-    match model {
-        Model::Prefork | Model::PreforkShared => serve(prefork(model, workers).tls(identity.tls())),
-        Model::MultiThread => opponents::multi_thread(workers, identity.acceptor(), handlers),
-        Model::CurrentThreads => opponents::current_threads(workers, identity.acceptor(), handlers),
-    }
-}
-
-fn serve_files(model: Model, workers: NonZeroUsize, directory: &Path) -> ! {
-    let files = |_| Files::new(directory);
-    match model {
-        Model::Prefork | Model::PreforkShared => become_binary(model, workers, directory),
-        Model::MultiThread => opponents::multi_thread(workers, Plain, files),
-        Model::CurrentThreads => opponents::current_threads(workers, Plain, files),
-    }
 }
 
 fn prefork(model: Model, workers: NonZeroUsize) -> Prefork {
@@ -146,9 +136,10 @@ fn prefork(model: Model, workers: NonZeroUsize) -> Prefork {
 }
 
 /// The master, and in it the workers.
-fn serve(prefork: Prefork) -> ! {
-    let served = prefork.serve(async |worker: Worker| {
-        let place = place(worker.slot().0.into());
+fn serve(prefork: Prefork, speed: Speed) -> ! {
+    let served = prefork.serve(async move |worker: Worker| {
+        let number = worker.slot().0.into();
+        let place = Place { number, speed };
         Ok(service_fn(move |request| handlers::answer(request, place)))
     });
     if let Err(error) = &served {
@@ -171,23 +162,4 @@ fn become_binary(model: Model, workers: NonZeroUsize, directory: &Path) -> ! {
         .env_remove(ROLE)
         .exec();
     panic!("prefork-server: {error}");
-}
-
-fn place(number: usize) -> Place {
-    let steps = env::var(SPEED).ok().and_then(|it| it.parse().ok());
-    Place {
-        number,
-        speed: Speed {
-            steps_per_millisecond: steps.expect("`spawn` sets it"),
-        },
-    }
-}
-
-/// CPUs like `0` or `0,2`.
-pub(super) fn pin_to(cpus: &str) {
-    let numbers = cpus.split(',').map(|cpu| {
-        let number = cpu.parse();
-        number.unwrap_or_else(|_| panic!("{SERVER_CPUS}: no CPU is \"{cpu}\""))
-    });
-    cpus::pin_to(&numbers.collect::<Vec<_>>());
 }

@@ -4,7 +4,6 @@
 //! that a session is resumed on any worker. The opponents have tokio-rustls and one configuration
 //! for all of their threads, with rustls's own ticketer in it, so that it is the same there.
 
-use std::env;
 use std::sync::Arc;
 
 use prefork_server::Tls;
@@ -17,22 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::identity::Identity;
 
-/// PEM, for a server to be private with.
-const CERTIFICATE: &str = "PREFORK_BENCH_CERTIFICATE";
-const KEY: &str = "PREFORK_BENCH_KEY";
-
 impl Identity {
-    /// For the server to be.
-    pub(super) fn variables(&self) -> [(&'static str, &str); 2] {
-        [(CERTIFICATE, &self.certificate), (KEY, &self.key)]
-    }
-
-    pub(super) fn of_environment() -> Option<Self> {
-        let certificate = env::var(CERTIFICATE).ok()?;
-        let key = env::var(KEY).expect("they are set together");
-        Some(Self { certificate, key })
-    }
-
     /// Prefork's.
     pub(super) fn tls(&self) -> Tls {
         Tls::new()
