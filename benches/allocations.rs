@@ -11,6 +11,7 @@
 mod options;
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -30,7 +31,6 @@ use self::options::{Common, Extent};
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const REQUESTS: usize = 100_000;
-const PIPELINED: usize = 16;
 
 /// Enough for an average.
 const AT_REST: usize = 400;
@@ -46,9 +46,9 @@ fn main() {
     let handle = server.handle().expect("a socket pair");
     let clients = thread::spawn(move || {
         let address = address(&handle);
-        println!("{:<44} {:>12} {:>14}", "case", "allocations", "bytes");
-        for case in Case::ALL {
-            case.count(address, requests);
+        print("case", "allocations", "bytes");
+        for case in CASES {
+            count(case, address, requests);
         }
         count_at_rest(address);
         handle.stop(Stop::Drain).expect("it runs");
@@ -82,85 +82,66 @@ async fn answer(request: Request) -> Result<Response<Full<Buffer>>, Infallible> 
     Ok(response.expect("a constant header"))
 }
 
-struct Case {
-    name: &'static str,
-    request: &'static str,
-    at_once: usize,
+const HELLO: &str = "GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n";
+const WRITTEN: &str = "GET /written HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n";
+
+/// What it is called, the request, and how many are sent at once.
+const CASES: [(&str, &str, usize); 3] = [
+    ("kept alive, a static body", HELLO, 1),
+    ("kept alive, a body written into a buffer", WRITTEN, 1),
+    ("pipelined x16, a static body", HELLO, 16),
+];
+
+fn print(case: &str, allocations: impl Display, bytes: impl Display) {
+    println!("{case:<60} {allocations:>12} {bytes:>14}");
 }
 
-impl Case {
-    const ALL: [Self; 3] = [
-        Self {
-            name: "kept alive, a static body",
-            request: "GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n",
-            at_once: 1,
-        },
-        Self {
-            name: "kept alive, a body written into a buffer",
-            request: "GET /written HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n",
-            at_once: 1,
-        },
-        Self {
-            name: "pipelined x16, a static body",
-            request: "GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n",
-            at_once: PIPELINED,
-        },
-    ];
-
-    fn count(&self, address: SocketAddr, requests: usize) {
-        let mut client = Client::connect(address);
-        let batch = self.request.repeat(self.at_once);
-        // What grows at first: buffers, header maps, the tables of the runtime.
-        let answer = client.measure(batch.as_bytes());
-        for _ in 0..1000 {
-            client.ask(batch.as_bytes(), answer);
-        }
-        let before = dhat::HeapStats::get();
-        for _ in 0..requests / self.at_once {
-            client.ask(batch.as_bytes(), answer);
-        }
-        let after = dhat::HeapStats::get();
-        println!(
-            "{:<44} {:>12} {:>14}",
-            format!("{requests} requests {}", self.name),
-            after.total_blocks - before.total_blocks,
-            after.total_bytes - before.total_bytes,
-        );
+fn count((name, request, at_once): (&str, &str, usize), address: SocketAddr, requests: usize) {
+    let mut client = Client::connect(address);
+    let batch = request.repeat(at_once);
+    // What grows at first: buffers, header maps, the tables of the runtime.
+    let answer = client.measure(batch.as_bytes());
+    for _ in 0..1000 {
+        client.ask(batch.as_bytes(), answer);
     }
+    let before = dhat::HeapStats::get();
+    for _ in 0..requests / at_once {
+        client.ask(batch.as_bytes(), answer);
+    }
+    let after = dhat::HeapStats::get();
+    print(
+        &format!("{requests} requests {name}"),
+        after.total_blocks - before.total_blocks,
+        after.total_bytes - before.total_bytes,
+    );
 }
 
 /// Connections that were served once and are at rest.
 fn count_at_rest(address: SocketAddr) {
-    let request = Case::ALL[0].request.as_bytes();
     let mut clients = Vec::with_capacity(AT_REST);
-    let answer = Client::connect(address).measure(request);
+    let answer = Client::connect(address).measure(HELLO.as_bytes());
     let before = when_at_rest();
     for _ in 0..AT_REST {
         let mut client = Client::connect(address);
-        client.ask(request, answer);
+        client.ask(HELLO.as_bytes(), answer);
         clients.push(client);
     }
     let warm = dhat::HeapStats::get();
     let after = when_at_rest();
-    let each = |bytes: usize| bytes.saturating_sub(before.curr_bytes) / AT_REST;
-    println!(
-        "{:<44} {:>12} {:>14}",
-        "a connection between requests",
-        (warm.curr_blocks - before.curr_blocks) / AT_REST,
-        each(warm.curr_bytes)
-    );
-    println!(
-        "{:<44} {:>12} {:>14}",
-        "a connection at rest",
-        (after.curr_blocks - before.curr_blocks) / AT_REST,
-        each(after.curr_bytes)
-    );
+    for (case, now) in [
+        ("a connection between requests", warm),
+        ("a connection at rest", after),
+    ] {
+        let bytes = now.curr_bytes.saturating_sub(before.curr_bytes);
+        let blocks = now.curr_blocks - before.curr_blocks;
+        print(case, blocks / AT_REST, bytes / AT_REST);
+    }
 }
 
 /// What is allocated when all connections have gone to rest.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the server rests when nothing has happened for a second; nobody is told"
+    reason = "the server rests when nothing has happened for a second; it does not announce that"
 )]
 fn when_at_rest() -> dhat::HeapStats {
     let mut before = dhat::HeapStats::get();

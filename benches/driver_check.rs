@@ -83,14 +83,14 @@ fn main() {
             let server = Server::start(model, &App::Handlers, Workers::PerCpu);
             cpus::pin_to(driver);
             for round in 1..=rounds {
-                let ours = ours(server.address(), load, time);
+                let ours = ours(server.address, load, time);
                 let name = model.name();
                 print!("{:<8} {name:<13} {round}: ours {ours:>7.0}", load.path);
                 if !has_wrk {
                     println!(" requests/s");
                     continue;
                 }
-                let theirs = wrk(server.address(), load, time);
+                let theirs = wrk(server.address, load, time);
                 let difference = (ours / theirs - 1.0) * 100.0;
                 differences.push(difference);
                 println!(", wrk {theirs:>7.0} requests/s, {difference:>+5.1} %");

@@ -85,7 +85,7 @@ fn spawn_to_ready(server: &mut Server) -> Duration {
 
 fn kill_to_serving(server: &mut Server) -> Duration {
     let ask = Ask::get("/").expecting(BODY);
-    let mut driver = Driver::new(Plan::new(server.address(), 1, ask));
+    let mut driver = Driver::new(Plan::new(server.address, 1, ask));
     let start = Instant::now();
     server.kill_a_worker();
     let outcome = driver.closed(Extent::Requests(1));

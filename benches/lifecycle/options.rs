@@ -58,14 +58,10 @@ impl Options {
     }
 
     pub(crate) fn servers(&self) -> Vec<Name> {
-        let wanted = |name: &Name| match self.common.extent() {
-            Extent::Smoke => name.is_ours(),
-            Extent::Quick => name.is_ours() || self.only.contains(name),
-            Extent::Full => true,
-        };
-        let named = |name: &Name| self.only.is_empty() || self.only.contains(name);
-        let all = Name::value_variants().iter().copied();
-        all.filter(wanted).filter(named).collect()
+        // Ours too only if no others are named.
+        let ours =
+            |name: Name| name.is_ours() && (self.only.is_empty() || self.only.contains(&name));
+        self.common.servers(&self.only, ours)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {

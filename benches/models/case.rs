@@ -25,7 +25,7 @@ pub(crate) struct Case<'a> {
 impl<'a> Case<'a> {
     pub(crate) fn start(question: &'a Question, model: Model, workers: Workers) -> Self {
         let server = Server::start(model, &question.app, workers);
-        let mut driver = Driver::new(question.plan(server.address()));
+        let mut driver = Driver::new(question.plan(server.address));
         let failures = driver.warm().failures;
         Self {
             driver,
@@ -58,7 +58,7 @@ impl<'a> Case<'a> {
         ] {
             turn.set(figure, open.latency(quantile).as_secs_f64() * 1e6);
         }
-        if self.question.tells_workers(self.server.model()) {
+        if self.question.tells_workers(self.server.model) {
             turn.set(columns::BUSIEST, self.busiest());
         }
         let memory = pss(self.server.processes());
@@ -74,17 +74,17 @@ impl<'a> Case<'a> {
     /// New connections; with idle ones beside them a new server too.
     fn connect(&mut self, time: Duration) -> Option<Idle> {
         if self.question.idle == 0 {
-            self.driver = Driver::new(self.question.plan(self.server.address()));
+            self.driver = Driver::new(self.question.plan(self.server.address));
             let warm = self.driver.warm();
             self.failures.merge(&warm.failures);
             return None;
         }
-        let server = Server::start(self.server.model(), &self.question.app, self.workers);
-        self.driver = Driver::new(self.question.plan(server.address()));
+        let server = Server::start(self.server.model, &self.question.app, self.workers);
+        self.driver = Driver::new(self.question.plan(server.address));
         self.server = server;
         let busy = self.driver.closed(Extent::For(time));
         let before = pss(self.server.processes());
-        let mut driver = Driver::new(self.question.idle_plan(self.server.address()));
+        let mut driver = Driver::new(self.question.idle_plan(self.server.address));
         let warm = driver.warm();
         self.failures.merge(&busy.failures);
         self.failures.merge(&warm.failures);
@@ -111,7 +111,7 @@ impl<'a> Case<'a> {
 
     /// The share of the connections, in per cent, that the worker with the most has.
     fn busiest(&mut self) -> f64 {
-        let mut workers = vec![0_u32; self.server.workers()];
+        let mut workers = vec![0_u32; self.server.workers];
         let outcome: Outcome = self.driver.ask_each(&Ask::get("/who"), |_, told| {
             let number = str::from_utf8(told).ok().and_then(|it| it.parse().ok());
             let number: usize = number.expect("our own handler tells a number");

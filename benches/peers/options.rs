@@ -53,13 +53,7 @@ pub(crate) struct Scale {
 impl Options {
     pub(crate) fn peers(&self) -> Vec<Peer> {
         let always = |peer| matches!(peer, Peer::Prefork | Peer::Floor);
-        let all = Peer::value_variants().iter().copied();
-        let wanted = |&peer: &Peer| match self.common.extent() {
-            Extent::Smoke => always(peer),
-            Extent::Quick => always(peer) || self.only.contains(&peer),
-            Extent::Full => always(peer) || self.only.is_empty() || self.only.contains(&peer),
-        };
-        all.filter(wanted).collect()
+        self.common.servers(&self.only, always)
     }
 
     pub(crate) fn questions(&self) -> Vec<Question> {

@@ -1,6 +1,6 @@
 //! The options that every bench has.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,22 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// Which of all servers are measured: `ours` always, and others as the extent and `--only` say.
+    pub(crate) fn servers<T: ValueEnum + PartialEq + Copy>(
+        self,
+        only: &[T],
+        ours: impl Fn(T) -> bool,
+    ) -> Vec<T> {
+        let wanted = |server: &T| match self.extent() {
+            Extent::Smoke => false,
+            Extent::Quick => only.contains(server),
+            Extent::Full => only.is_empty() || only.contains(server),
+        };
+        let all = T::value_variants().iter().copied();
+        all.filter(|server| ours(*server) || wanted(server))
+            .collect()
+    }
+
     pub(crate) fn extent(self) -> Extent {
         match (self.test || !self.bench, self.quick) {
             (true, _) => Extent::Smoke,

@@ -84,10 +84,10 @@ pub(crate) enum Workers {
 
 /// A running server. Dropped, it is stopped and reaped.
 pub(crate) struct Server {
-    model: Model,
+    pub(crate) model: Model,
     process: Process,
-    address: SocketAddr,
-    workers: usize,
+    pub(crate) address: SocketAddr,
+    pub(crate) workers: usize,
 }
 
 impl Server {
@@ -110,18 +110,6 @@ impl Server {
             model.name(),
         );
         server
-    }
-
-    pub(crate) fn model(&self) -> Model {
-        self.model
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn workers(&self) -> usize {
-        self.workers
     }
 
     pub(crate) fn processes(&self) -> Processes {
