@@ -170,13 +170,13 @@ impl Client {
         }
     }
 
-    /// Asks once, and says how long the answer is.
+    /// Asks once, and says how long the response is.
     fn measure(&mut self, request: &[u8]) -> usize {
         self.stream.write_all(request).expect("the server reads");
         let wait = Duration::from_millis(200);
         self.stream.set_read_timeout(Some(wait)).expect("not zero");
         let mut len = 0;
-        // The answer is whole when nothing more comes.
+        // The response is whole when nothing more comes.
         while let Ok(more @ 1..) = self.stream.read(&mut self.buffer[len..]) {
             len += more;
         }
@@ -189,6 +189,6 @@ impl Client {
         self.stream.write_all(request).expect("the server reads");
         self.stream
             .read_exact(&mut self.buffer[..answer])
-            .expect("an answer as long as the first");
+            .expect("a response as long as the first");
     }
 }

@@ -1,19 +1,20 @@
 //! Is our load driver as fast as wrk?
 //!
-//! The same server, the same connections and the same time, wrk and the driver in turn, both in one
-//! thread on the last CPU while the server has the others: else the one that takes less CPU time
-//! leaves the server more. A driver that is slower hides what a server can do; one that is faster
-//! has left something out. Whether the median difference is within five per cent is told for
+//! The same server, the same connections and the same time, with wrk and the driver in turn. Both
+//! run in one thread on the last CPU, and the server has the others: on shared CPUs, the client
+//! that takes less CPU time would leave the server more. A slower driver hides what a server can
+//! do; a faster one has left something out. The bench prints whether the median difference is
+//! within five per cent for
 //!
 //! - `/cpu/20`, where a handler computes for 20 us: the server is the bottleneck, and both must
 //!   find the same rate;
-//! - `/`, where wrk, which asks epoll for writability before each request, may itself be it.
+//! - `/`, where wrk, which asks epoll for writability before each request, may be the bottleneck.
 //!
 //! Nothing depends on the verdict.
 //!
-//! Not measured: open loops, which wrk has not; what either does with wrong answers
-//! (`tests/load.rs` has ours). wrk reads to the end of each answer, as ours does, and does not look
-//! at the bytes.
+//! Not measured: open loops, which wrk does not have, and what either does with wrong responses
+//! (`tests/load.rs` tests ours). wrk reads to the end of each response, as ours does, and does not
+//! look at the bytes.
 
 #[allow(dead_code, unused_imports, reason = "shared by several benches")]
 #[path = "support/server/mod.rs"]

@@ -8,7 +8,7 @@
 //! | `reload` | HUP | every slot has a worker of the new generation |
 //!
 //! The server is this executable with the library, two workers but for `kill_to_serving`, and no
-//! load. What comes back to the bench is a line on a pipe, or an answer.
+//! load. What comes back to the bench is a line on a pipe, or a response.
 //!
 //! Not measured: the same under load, which is `lifecycle`'s, and programs that take long to
 //! prepare themselves: these workers have nothing to do before they are ready.

@@ -77,7 +77,7 @@ fn right_answers_are_counted_and_timed() {
     let address = server(|stream| repeat(stream, HELLO));
     let outcome = ten(address, hello());
     assert_eq!((outcome.answered, outcome.failures.total()), (10, 0));
-    assert_eq!(outcome.answer_bytes, HELLO.len());
+    assert_eq!(outcome.response_bytes, HELLO.len());
     assert_eq!(outcome.latencies.len(), 10);
     assert!(outcome.latency(1.0) <= outcome.elapsed.mul_f64(1.01));
 }

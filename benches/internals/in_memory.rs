@@ -30,7 +30,7 @@ impl InMemory {
         let server = Server::new(Http::new(), Row::own());
         let respond = move |request: Request| async move {
             let (head, _unread) = request.into_parts();
-            // As a user of the crate who cares would write it.
+            // As a program that uses the crate would write it.
             reply(head)
                 .header(CONTENT_TYPE, HeaderValue::from_static("text/plain"))
                 .body(Full::new(Bytes::from_static(body.as_bytes())))

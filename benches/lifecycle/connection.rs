@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::process::Trouble;
-use crate::support::load::{Answer, Expected, Fate, Fed};
+use crate::support::load::{Expected, Fate, Fed, Response};
 use crate::tally::Loss;
 
 /// How long a response may take. No event should delay one by a tenth of it.
@@ -104,13 +104,13 @@ impl Connection {
             return Err(self.broken(&error, &response));
         }
         let expected = Expected::Bytes(token.as_bytes().into());
-        let mut answer = Answer::new();
+        let mut parser = Response::new();
         let fate = loop {
             let count = self.read(&mut response)?;
             if count == 0 {
                 return Err(self.ended(&response));
             }
-            match answer.feed(&response[response.len() - count..], &expected) {
+            match parser.feed(&response[response.len() - count..], &expected) {
                 Ok(Fed::Partial) => {}
                 Ok(Fed::Complete { used, fate }) if used == count => break fate,
                 Ok(Fed::Complete { .. }) => return Err(Failure::garbled("more", &response)),

@@ -1,5 +1,5 @@
-//! Whose a connection is, asked of the kernel: `sock_diag(7)` lists them, `/proc/PID/fd` tells who
-//! has accepted which.
+//! Which worker has accepted a connection. The kernel knows: `sock_diag(7)` lists connections, and
+//! `/proc/PID/fd` the sockets of a process.
 //!
 //! A killed worker takes along the connections it has accepted; those that wait in its listener's
 //! queue are what a good server saves. The client cannot see the difference. The kernel can: a
@@ -34,7 +34,7 @@ struct Row {
 }
 
 /// The clients' ports of the open connections that `worker` has accepted. It must be stopped, or
-/// the answer is old when it comes.
+/// the response is old when it comes.
 pub(crate) fn accepted_by(worker: Pid, server_port: u16) -> io::Result<BTreeSet<u16>> {
     let inodes = inodes_of(worker)?;
     let rows = dump(server_port, ESTABLISHED)?.into_iter();

@@ -25,7 +25,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(40);
 /// The sizes between which it is resized.
 const WORKERS_MAX: usize = 6;
 
-/// Who holds the listeners.
+/// Which listeners there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     PerSlot,
@@ -92,7 +92,7 @@ impl Prefork {
         };
         let serving = server.wait("serving", |notice, _| notice["notice"] == "serving");
         let serving = serving.map_err(|trouble| {
-            // Nobody gets the server to ask it for its log.
+            // The caller does not get the server, and so cannot ask it for its log.
             Trouble::Stuck(format!("{trouble}\n{}", server.processes.log()))
         })?;
         let address = serving["addresses"][0]

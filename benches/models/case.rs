@@ -105,7 +105,7 @@ impl<'a> Case<'a> {
         turn.set(columns::PER_SECOND, outcome.per_second());
         turn.set(columns::CPU, micros(server_after.since(&server_before)));
         turn.set(columns::DRIVER, micros(driver_after.since(&driver_before)));
-        turn.set(columns::RESPONSE, outcome.answer_bytes as f64);
+        turn.set(columns::RESPONSE, outcome.response_bytes as f64);
         self.failures.merge(&outcome.failures);
     }
 

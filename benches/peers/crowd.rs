@@ -17,7 +17,7 @@ use crate::support::named;
 /// Tells this executable to be the crowd.
 const CROWD: &str = "BENCH_CROWD";
 
-/// Between two looks at who has something to do.
+/// Between two looks at which clients have something to do.
 const TICK_MS: u8 = 5;
 
 /// Between two pieces of what a client sends or reads.

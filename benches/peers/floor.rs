@@ -13,9 +13,9 @@ use socket2::{Domain, Socket, Type};
 use crate::load::Fate;
 
 /// As long as those that tell the same in the fewest words.
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
     Content-Length: 13\r\n\r\nHello, World!";
-const LAST_ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
+const LAST_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\
     Connection: close\r\nContent-Length: 13\r\n\r\nHello, World!";
 
 const END: &[u8] = b"\r\n\r\n";
@@ -36,7 +36,7 @@ struct Floor {
     /// By descriptor.
     connections: Vec<Option<Connection>>,
     buffer: Vec<u8>,
-    answers: Vec<u8>,
+    responses: Vec<u8>,
 }
 
 struct Connection {
@@ -84,7 +84,7 @@ impl Floor {
             listener,
             connections: Vec::new(),
             buffer: vec![0; 16 * 1024],
-            answers: ANSWER.repeat(BATCH_MAX),
+            responses: RESPONSE.repeat(BATCH_MAX),
         })
     }
 
@@ -124,13 +124,13 @@ impl Floor {
         let requests = connection.count(bytes).min(BATCH_MAX);
         // One that asks for this asks nothing more, and none of ours comes in parts.
         if requests == 1 && bytes.windows(CLOSE.len()).any(|it| it == CLOSE) {
-            let _ = connection.stream.write(LAST_ANSWER);
+            let _ = connection.stream.write(LAST_RESPONSE);
             return Fate::Closed;
         }
-        let answers = &self.answers[..requests * ANSWER.len()];
-        match connection.stream.write(answers) {
-            Ok(sent) if sent == answers.len() => Fate::Kept,
-            // It does not read its answers; ours do.
+        let responses = &self.responses[..requests * RESPONSE.len()];
+        match connection.stream.write(responses) {
+            Ok(sent) if sent == responses.len() => Fate::Kept,
+            // It does not read its responses; ours do.
             Ok(_) | Err(_) => Fate::Closed,
         }
     }

@@ -1,4 +1,4 @@
-//! The servers, each with one worker or thread, all with the same answer.
+//! The servers, each with one worker or thread, all with the same response.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -135,7 +135,7 @@ impl Peer {
             Some(_) => TcpStream::connect(address).is_ok(),
         };
         until("it answers", is_there).map_err(|trouble| {
-            // Nobody gets the server to ask it for its log.
+            // The caller does not get the server, and so cannot ask it for its log.
             Trouble::Stuck(format!("{trouble}\n{}", running.processes.log()))
         })?;
         Ok(running)
@@ -243,7 +243,7 @@ fn nginx(address: SocketAddr, home: &Path, pem: Option<&Pem>) -> io::Result<Vec<
     )
 }
 
-/// Asks once, and wants the right answer.
+/// Asks once, and wants the right response.
 fn answers(address: SocketAddr) -> io::Result<()> {
     let mut connection = TcpStream::connect(address)?;
     connection.set_read_timeout(Some(FIRST_ANSWER_MAX))?;

@@ -53,7 +53,7 @@ const LOADS: [(&str, &str); 3] = [
 const LENGTH: &str = "answer_length";
 
 pub(crate) fn cost_figures() -> Vec<Figure> {
-    let length = "length of a kept-alive answer: who sends more headers does more";
+    let length = "length of a kept-alive response: a server that sends more headers does more";
     let length = Figure::told(LENGTH, length, "bytes");
     let figures = LOADS.map(|(key, title)| Figure::compared(key, title, "us"));
     figures.into_iter().chain([length]).collect()
@@ -108,7 +108,7 @@ fn cpu(
     }
     turn.failures.merge(&outcome.failures);
     let micros = used.as_secs_f64() * 1e6 / outcome.answered as f64;
-    Ok((micros, outcome.answer_bytes))
+    Ok((micros, outcome.response_bytes))
 }
 
 const HANDSHAKES: [(Handshakes, &str, &str); 2] = [

@@ -1,4 +1,4 @@
-//! Who a server is to clients that come by TLS.
+//! The certificate of a server, and its key.
 
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;

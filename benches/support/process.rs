@@ -32,7 +32,7 @@ pub(crate) const CEILING: Duration = Duration::from_secs(20);
 /// How much of a log is shown.
 pub(crate) const LOG_LINES: usize = 10;
 
-/// How often a fact that nobody announces is looked up.
+/// How often a fact that no server announces is looked up.
 const TICK_MS: u8 = 1;
 
 /// Why an event did not come to its end.
@@ -87,7 +87,7 @@ pub(crate) fn become_keeper_if_asked() {
     let _ = io::stdin().read(&mut [0]);
     // Not reaped yet, so the group is still the server's; it may have ended by itself.
     let _ = killpg(pid_of(&server), Signal::SIGKILL);
-    // Who has left the group, as a daemon does, comes to us when whoever started it is gone.
+    // A process that has left the group, as a daemon does, becomes our child when its parent ends.
     loop {
         for process in started_by(Pid::this()) {
             let _ = kill(process, Signal::SIGKILL);
@@ -232,7 +232,7 @@ pub(crate) fn freeze(process: Pid) -> Result<(), Trouble> {
     })
 }
 
-/// Waits for a fact that nobody announces.
+/// Waits for a fact that no server announces.
 pub(crate) fn until(what: &str, mut fact: impl FnMut() -> bool) -> Result<(), Trouble> {
     let deadline = Instant::now() + CEILING;
     while !fact() {

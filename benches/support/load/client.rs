@@ -8,9 +8,9 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use socket2::{SockAddr, Socket, Type};
 
-use super::answer::{Answer, Fate, Fed};
 use super::outcome::{Failure, Outcome};
 use super::plan::{Afterwards, Ask, Expected, Pipeline};
+use super::response::{Fate, Fed, Response};
 use super::stream::{Stream, failure};
 use super::tls::Sessions;
 
@@ -47,7 +47,7 @@ pub(super) struct Client {
     link: Link,
     /// With them, everything goes within TLS.
     sessions: Option<Sessions>,
-    answer: Answer,
+    response: Response,
     /// What is under way.
     pending: Option<Pending>,
     /// Batches in this run.
@@ -90,7 +90,7 @@ impl Client {
         Self {
             link: Link::Closed,
             sessions,
-            answer: Answer::new(),
+            response: Response::new(),
             pending: None,
             sent: 0,
         }
@@ -105,12 +105,12 @@ impl Client {
         self.pending.map(|pending| pending.since)
     }
 
-    /// The beginning of the last answer's body, if that is there.
+    /// The beginning of the last response's body, if that is there.
     pub(super) fn told(&self) -> Option<&[u8]> {
-        self.answer.told()
+        self.response.told()
     }
 
-    /// Forgets what is under way. How many answers that leaves out.
+    /// Forgets what is under way. How many responses that leaves out.
     pub(super) fn give_up(&mut self) -> u64 {
         self.link = Link::Closed;
         self.pending.take().map_or(0, |it| it.missing as u64)
@@ -125,7 +125,7 @@ impl Client {
         since: Instant,
     ) -> Result<(), Failure> {
         let requests = &batches[batch];
-        self.answer.clear();
+        self.response.clear();
         self.sent += 1;
         if let Link::Open(stream) = &mut self.link
             && stream.send(&requests.bytes).is_err()
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// Whatever it is, nobody asked for it: the end of the connection, or a stray answer.
+    /// It is the end of the connection, or a response that was not asked for.
     fn look_at_idle(&mut self, buffer: &mut [u8], outcome: &mut Outcome) {
         let Link::Open(mut stream) = mem::replace(&mut self.link, Link::Closed) else {
             return;
@@ -208,7 +208,7 @@ impl Client {
         Ok(Received::Partial)
     }
 
-    /// Reads until there is no more. A short read is the end of what was there, so an answer that
+    /// Reads until there is no more. A short read is the end of what was there, so a response that
     /// fits the buffer costs one `recv(2)`.
     fn receive(
         &mut self,
@@ -222,8 +222,8 @@ impl Client {
             let count = match stream.read(buffer) {
                 Ok(0) => {
                     let pending = self.pending.as_mut().expect("something is under way");
-                    if closes && self.answer.is_complete() {
-                        count_answer(pending, &self.answer, outcome);
+                    if closes && self.response.is_complete() {
+                        count_response(pending, &self.response, outcome);
                         return Ok(Received::All(Fate::Closed));
                     }
                     return Err(Failure::Eof);
@@ -254,33 +254,33 @@ impl Client {
     ) -> Result<Received, Failure> {
         let pending = self.pending.as_mut().expect("something is under way");
         while !bytes.is_empty() {
-            if self.answer.is_complete() {
+            if self.response.is_complete() {
                 // The server should have closed; this is more than was asked for.
                 return Err(Failure::Length);
             }
-            let Fed::Complete { used, fate } = self.answer.feed(bytes, &batch.expected)? else {
+            let Fed::Complete { used, fate } = self.response.feed(bytes, &batch.expected)? else {
                 break;
             };
             bytes = &bytes[used..];
             if batch.afterwards == Afterwards::ServerCloses {
                 continue;
             }
-            count_answer(pending, &self.answer, outcome);
+            count_response(pending, &self.response, outcome);
             if pending.missing == 0 {
                 return match bytes {
                     [] => Ok(Received::All(fate)),
                     _ => Err(Failure::Length),
                 };
             }
-            self.answer.clear();
+            self.response.clear();
         }
         Ok(Received::Partial)
     }
 }
 
-fn count_answer(pending: &mut Pending, answer: &Answer, outcome: &mut Outcome) {
+fn count_response(pending: &mut Pending, response: &Response, outcome: &mut Outcome) {
     pending.missing -= 1;
-    outcome.answer_bytes = answer.bytes();
+    outcome.response_bytes = response.bytes();
     outcome.answered_now(pending.since);
 }
 

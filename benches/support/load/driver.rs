@@ -41,7 +41,7 @@ pub(crate) struct Driver {
     plan: Plan,
     batches: Vec<Batch>,
     chance: Chance,
-    /// How many clients wait for answers.
+    /// How many clients wait for responses.
     busy: usize,
     outcome: Outcome,
 }
@@ -80,14 +80,14 @@ impl Driver {
         }
     }
 
-    /// Lets each client have an answer (or a pipeline of them), so that no run measures a server
+    /// Lets each client have a response (or a pipeline of them), so that no run measures a server
     /// which accepts its first connections or touches its memory first.
     pub(crate) fn warm(&mut self) -> Outcome {
         self.each(|_, _| {})
     }
 
     /// Asks once on each connection, and tells the client's number and the beginning of the body,
-    /// 64 bytes at most. Of answers only: who failed is in the outcome.
+    /// 64 bytes at most. Of responses only: who failed is in the outcome.
     pub(crate) fn ask_each(&mut self, ask: &Ask, heard: impl FnMut(usize, &[u8])) -> Outcome {
         let usual = mem::replace(&mut self.batches[USUAL], Batch::new(ask, Pipeline(1)));
         let outcome = self.each(heard);
@@ -95,7 +95,7 @@ impl Driver {
         outcome
     }
 
-    /// The next request when the last answer is there.
+    /// The next request when the last response is there.
     pub(crate) fn closed(&mut self, extent: Extent) -> Outcome {
         let start = Instant::now();
         let deadline = match extent {
@@ -108,7 +108,7 @@ impl Driver {
 
     /// Requests at a constant rate, whether or not the server keeps up.
     pub(crate) fn open(&mut self, rate: Rate, time: Duration) -> Outcome {
-        // The kernel may let us oversleep by 50 us, which is as long as an answer takes. Set back
+        // The kernel may let us oversleep by 50 us, which is as long as a response takes. Set back
         // because the servers that are started from here inherit it.
         let slack = prctl::get_timerslack().expect("prctl(2) tells the timer slack");
         prctl::set_timerslack(1).expect("prctl(2) takes any timer slack");
@@ -213,7 +213,7 @@ impl Driver {
         }
     }
 
-    /// Sends what the client has to send, unless it waits for an answer.
+    /// Sends what the client has to send, unless it waits for a response.
     fn pump(&mut self, schedule: &mut Schedule, id: ClientId, now: Instant) {
         while !self.clients[id.0].is_busy() && !self.is_over_budget() {
             let Some(since) = schedule.take(id.0, self.clients[id.0].sent, now) else {

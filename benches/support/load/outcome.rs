@@ -11,13 +11,13 @@ const LATENCY_MAX: Duration = Duration::from_secs(120);
 named! {
     /// How a request failed.
     enum Failure {
-        /// Nobody listened, or the connection could not be made.
+        /// No socket listened, or the connection could not be made.
         Connect = "connect",
-        /// The connection was reset, or broke otherwise, before the answer was whole.
+        /// The connection was reset, or broke otherwise, before the response was whole.
         Reset = "reset",
-        /// The connection ended before the answer was whole.
+        /// The connection ended before the response was whole.
         Eof = "eof",
-        /// No whole answer in time.
+        /// No whole response in time.
         Silent = "silent",
         /// A status other than 200, or no HTTP/1.1.
         Status = "status",
@@ -85,15 +85,15 @@ pub(crate) enum End {
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Right answers.
+    /// Right responses.
     pub(crate) answered: u64,
     pub(crate) failures: Failures,
     pub(crate) end: End,
-    /// From the first request to the last answer.
+    /// From the first request to the last response.
     pub(crate) elapsed: Duration,
-    /// The length of the last answer, head and body: who sends more does more.
-    pub(crate) answer_bytes: usize,
-    /// In nanoseconds, of right answers and, at what they had waited by then, of silent requests.
+    /// The length of the last response, head and body. A server that sends more does more.
+    pub(crate) response_bytes: usize,
+    /// In nanoseconds, of right responses and, at what they had waited by then, of silent requests.
     /// From sending in a closed loop, from when it should have been sent in an open one.
     pub(crate) latencies: Histogram<u64>,
     pub(super) last_answer: Instant,
@@ -106,13 +106,13 @@ impl Outcome {
             failures: Failures::default(),
             end: End::Regular,
             elapsed: Duration::ZERO,
-            answer_bytes: 0,
+            response_bytes: 0,
             latencies: empty_histogram(),
             last_answer: Instant::now(),
         }
     }
 
-    /// Right answers in a second.
+    /// Right responses in a second.
     pub(crate) fn per_second(&self) -> f64 {
         self.answered as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
@@ -135,7 +135,7 @@ impl Outcome {
         self.record(self.last_answer - since, 1);
     }
 
-    /// Nobody knows how much longer they would have taken: without them the slowest would be left
+    /// It is unknown how much longer they would have taken. Without them the slowest would be left
     /// out of the latencies.
     pub(super) fn silent(&mut self, since: Instant, requests: u64) {
         self.failures.add(Failure::Silent, requests);

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// against one that is gone.
 const BUDGET: u64 = 1000;
 
-/// One kind of request, and what its answer must be.
+/// One kind of request, and what its response must be.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(super) request: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct Ask {
     pub(super) afterwards: Afterwards,
 }
 
-/// What the body of an answer with status 200 must be.
+/// What the body of a response with status 200 must be.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
     Bytes(Arc<[u8]>),
@@ -29,16 +29,16 @@ pub(crate) enum Expected {
     Told,
 }
 
-/// What becomes of a connection when the answer is there.
+/// What becomes of a connection when the response is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Afterwards {
     Keep,
-    /// The server closes it, and the answer is there when it has.
+    /// The server closes it, and the response is there when it has.
     ServerCloses,
 }
 
 impl Ask {
-    /// `GET path`, kept alive, whose answer may be anything until [`expecting`](Self::expecting)
+    /// `GET path`, kept alive, whose response may be anything until [`expecting`](Self::expecting)
     /// says more.
     pub(crate) fn get(path: &str) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share(pub(crate) usize);
 
-/// How many requests a connection sends at once, in one write, before it waits for their answers.
+/// How many requests a connection sends at once, in one write, before it waits for their responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pipeline(pub(crate) usize);
 
@@ -90,7 +90,7 @@ pub(crate) struct Plan {
     pub(super) seldom: Option<(Share, Ask)>,
     pub(super) pipeline: Pipeline,
     pub(super) tls: Option<Tls>,
-    /// How long a run waits for answers when nothing is to be sent any more, or nothing comes.
+    /// How long a run waits for responses when nothing is to be sent any more, or nothing comes.
     pub(crate) patience: Duration,
     /// More failures than this end a run.
     pub(crate) budget: u64,
@@ -134,7 +134,7 @@ impl Plan {
 pub(crate) enum Extent {
     /// Until so many requests have been sent and answered.
     Requests(u64),
-    /// Sends for so long and waits for the answers.
+    /// Sends for so long and waits for the responses.
     For(Duration),
 }
 

@@ -6,7 +6,7 @@ use super::plan::{Extent, Rate};
 
 /// When requests are sent.
 pub(super) enum Schedule {
-    /// As soon as the client has its last answer.
+    /// As soon as the client has its last response.
     Closed { left: u64, until: Option<Instant> },
     /// At constant intervals, to one client after the other.
     Open(Arrivals),

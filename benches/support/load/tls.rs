@@ -20,7 +20,7 @@ use super::outcome::Failure;
 /// The name that a server's certificate has to be for.
 const SERVER: &str = "localhost";
 
-/// Whom clients believe, and how their handshakes must be.
+/// Which certificates clients trust, and how their handshakes must be.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     config: ClientConfig,
@@ -54,7 +54,7 @@ impl Tls {
         Self { config, handshakes }
     }
 
-    /// Of one client, which shares its tickets with nobody.
+    /// Of one client, which does not share its tickets.
     pub(super) fn sessions(&self) -> Sessions {
         let mut config = self.config.clone();
         config.resumption = match self.handshakes {
@@ -113,7 +113,7 @@ impl Secure {
         self.flush()
     }
 
-    /// Asked when an answer begins. The tickets come before it, so the next handshake has one even
+    /// Asked when a response begins. The tickets come before it, so the next handshake has one even
     /// if this connection is given up for its own.
     pub(super) fn judge(&self) -> Result<(), Failure> {
         match (self.due, self.session.handshake_kind()) {
@@ -131,8 +131,8 @@ impl Secure {
         Ok(())
     }
 
-    /// After the server's last word (`close_notify`): the end of the connection. Who closes after
-    /// the word alone may be the first to do so, and would keep the port in TIME_WAIT.
+    /// After the server's `close_notify`: the end of the connection. A client that closes after the
+    /// `close_notify` alone may be the first to do so, and would keep the port in TIME_WAIT.
     fn end(&mut self) -> io::Result<usize> {
         match self.socket.read(&mut [0])? {
             0 => Ok(0),
@@ -155,7 +155,7 @@ impl Read for Secure {
             match self.session.process_new_packets() {
                 Ok(_) => self.flush()?,
                 Err(error) => {
-                    // The server is told why, if it listens; that we have failed stands.
+                    // Sends the alert. The failure is the same without it.
                     let _ = self.flush();
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }

@@ -168,12 +168,12 @@ async fn accept(listener: Socket, wire: impl Wire, app: impl Respond) -> Infalli
         let (stream, _) = listener.accept().await.expect("accept(2)");
         let (wire, app) = (wire.clone(), app.clone());
         tokio::spawn(async move {
-            // Of a handshake that fails the client tells.
+            // The client counts handshakes that fail.
             let Ok(stream) = wire.open(stream).await else {
                 return;
             };
             let service = service_fn(|request| app.respond(request));
-            // Off by default, and worth a factor of four to whoever is asked for sixteen at once.
+            // Off by default, and worth a factor of four if sixteen requests come at once.
             // prefork has it on; left off here, a switch would be taken for the model.
             let connection = http1::Builder::new()
                 .pipeline_flush(true)

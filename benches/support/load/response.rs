@@ -1,4 +1,4 @@
-//! An answer on its way in: framed by its Content-Length and checked where it lies.
+//! A response on its way in: framed by its Content-Length and checked where it lies.
 
 use super::outcome::Failure;
 use super::plan::Expected;
@@ -12,14 +12,14 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 /// How much of a body that may be anything is kept.
 const TOLD_MAX: usize = 64;
 
-/// What has come of one answer.
-pub(crate) struct Answer {
+/// What has come of one response.
+pub(crate) struct Response {
     /// The head so far, if it comes in parts.
     head: [u8; HEAD_MAX],
     filled: usize,
     stage: Stage,
     told: [u8; TOLD_MAX],
-    /// The whole answer's length so far.
+    /// The whole response's length so far.
     bytes: usize,
 }
 
@@ -46,13 +46,13 @@ pub(crate) enum Fate {
 
 /// What some bytes were.
 pub(crate) enum Fed {
-    /// All of them, and the answer goes on.
+    /// All of them, and the response goes on.
     Partial,
-    /// So many of them, and the answer is whole.
+    /// So many of them, and the response is whole.
     Complete { used: usize, fate: Fate },
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn new() -> Self {
         Self {
             head: [0; HEAD_MAX],
@@ -70,7 +70,7 @@ impl Answer {
         self.bytes = 0;
     }
 
-    /// The length of the last whole answer, head and body.
+    /// The length of the last whole response, head and body.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -79,7 +79,7 @@ impl Answer {
         matches!(self.stage, Stage::Complete { .. })
     }
 
-    /// The beginning of the whole answer's body, if that might be anything.
+    /// The beginning of the whole response's body, if that might be anything.
     pub(super) fn told(&self) -> Option<&[u8]> {
         match self.stage {
             Stage::Head | Stage::Body { .. } => None,
@@ -105,7 +105,7 @@ impl Answer {
             self.stage = Stage::Body { at: 0, frame };
         }
         let Stage::Body { at, frame } = &mut self.stage else {
-            unreachable!("a whole answer is cleared before the next");
+            unreachable!("a whole response is cleared before the next");
         };
         let rest = &bytes[used..];
         let part = &rest[..rest.len().min(frame.length - *at)];
@@ -161,7 +161,7 @@ fn frame(head: &[u8]) -> Result<Frame, Failure> {
     let mut length = None;
     let mut fate = Fate::Kept;
     for line in head.split(|&byte| byte == b'\n') {
-        // Most lines are others, and this runs for each answer.
+        // Most lines are others, and this runs for each response.
         if !matches!(line.first(), Some(b'c' | b'C')) {
             continue;
         }
