@@ -18,16 +18,16 @@ use hyper::service::service_fn;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::{Address, Peer};
-use crate::http::{Closed, ConnectionInfo, Front, Http, Request, Server, Socket, reply};
-use crate::row::Row;
+use crate::http::{Closed, ConnectionInfo, Endpoint, Http, Request, Server, Socket, reply};
+use crate::stats::WorkerStats;
 
 /// This crate's server of HTTP, without a worker around it.
-pub struct InMemory(Front<Client>);
+pub struct InMemory(Endpoint<Client>);
 
 impl InMemory {
     /// Every response has this body. Called in a runtime, as the server's clock is in it.
     pub fn responding(body: &'static str) -> Self {
-        let server = Server::new(Http::new(), Row::own());
+        let server = Server::new(Http::new(), WorkerStats::own());
         let respond = move |request: Request| async move {
             let (head, _unread) = request.into_parts();
             // As a program that uses the crate would write it.
@@ -35,7 +35,7 @@ impl InMemory {
                 .header(CONTENT_TYPE, HeaderValue::from_static("text/plain"))
                 .body(Full::new(Bytes::from_static(body.as_bytes())))
         };
-        Self(server.front(service_fn(respond)))
+        Self(server.endpoint(service_fn(respond)))
     }
 
     /// Serves one connection to its end.

@@ -19,7 +19,7 @@
 //! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
 //!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`).
 //! 10. At the end the server sends what is left, and discards what the client still sends, so that
-//!    the client can read its last response (`conn/lingering_close.rs`).
+//!     the client can read its last response (`conn/lingering_close.rs`).
 //!
 //! A room may use the rooms on floors below it; `tests/tidy.rs` enforces that, and that no files
 //! import each other in a circle.
@@ -67,6 +67,8 @@ pub(crate) use no_tls::{Acceptor, Tls};
 pub use options::Http2;
 pub use options::refused::Refused;
 pub use options::{DateHeader, Http, KeepAlive};
+#[cfg(feature = "bench-internals")]
+pub(crate) use server::Endpoint;
 pub(crate) use server::Server;
 #[cfg(feature = "tls")]
 pub(crate) use tls::acceptor::Acceptor;

@@ -13,8 +13,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::lines::{Line, Lines};
@@ -106,7 +106,7 @@ impl Sheet {
         Self {
             question: question.to_owned(),
             about,
-            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            date: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             rows,
         }
     }
