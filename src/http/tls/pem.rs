@@ -113,7 +113,7 @@ impl Pem {
             Some(Ok(key)) => Ok(key),
             Some(Err(error)) => Err(format!("{self} is not well-formed PEM: {error}")),
             None if self.has_text("BEGIN CERTIFICATE") => Err(format!(
-                "{self} has a certificate and no key; are the two swapped?"
+                "{self} holds a certificate and no key; are the two swapped?"
             )),
             None => Err(self.lacks("private key", "-----BEGIN PRIVATE KEY-----", "pkey")),
         }
@@ -152,7 +152,7 @@ impl Pem {
                  converts it"
             );
         }
-        format!("{self} has no {what}; it must have a section `{head}`")
+        format!("{self} holds no {what}; it must have a section `{head}`")
     }
 }
 

@@ -95,7 +95,7 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
     let der = KeyPair::generate().expect("random").serialize_der();
     let broken = files.certificate.replace("MII", "M!!");
     for (name, bytes, text) in [
-        ("empty", "", "has no certificate; it must have a section"),
+        ("empty", "", "holds no certificate; it must have a section"),
         (
             "swapped",
             &files.key,
@@ -145,7 +145,7 @@ fn the_error_for_a_bad_key_names_the_file_and_a_remedy() {
                   AES-256-CBC,AA\n\nAAAA\n-----END RSA PRIVATE KEY-----\n";
     let hollow = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (name, bytes, text) in [
-        ("empty", "", "has no private key; it must have a section"),
+        ("empty", "", "holds no private key; it must have a section"),
         (
             "swapped",
             &files.certificate,
