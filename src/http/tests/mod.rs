@@ -147,8 +147,8 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        let target = Rc::clone(target);
-        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(target);
+        let heir = Rc::clone(heir);
+        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(heir);
         Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 

@@ -40,7 +40,7 @@ fn no_handler_outlives_its_connection() {
     run(async {
         let (host, begun, ended) = endless().await;
         let mut client = Http2Client::connect(&host).await;
-        let _answers = [client.ask("/").await, client.ask("/").await];
+        let _responses = [client.ask("/").await, client.ask("/").await];
         reaches(&begun, 2).await;
         assert_eq!(host.server.cut(), 1);
         host.emptied().await;
