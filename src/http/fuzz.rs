@@ -110,7 +110,7 @@ fn options() -> Http {
 
 /// Serves one connection to its end, and returns the bytes that the server has sent.
 fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
-    let server = Server::new(options, Row::own());
+    let server = Server::new(options, WorkerStats::own());
     let endpoint = server.endpoint(service_fn(respond));
     let (wire, responses) = Wire::new(bytes, pieces);
 

@@ -140,7 +140,7 @@ fn the_client_sends_a_body_that_the_handler_polls_once() {
 fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
     run(async {
         let mut client = send_head(hello).await;
-        client.expect(HELLO_ANSWER).await;
+        client.expect(HELLO_RESPONSE).await;
     });
 }
 

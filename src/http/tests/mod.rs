@@ -147,8 +147,8 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        let heir = Rc::clone(heir);
-        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(heir);
+        let target = Rc::clone(target);
+        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(target);
         Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 

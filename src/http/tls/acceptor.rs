@@ -31,7 +31,7 @@ impl Tls {
     }
 
     /// Reads all files and makes the acceptor. `http` decides which protocols the server offers,
-    /// `keys` returns the current keys of tickets, and handshakes are counted in `row`.
+    /// `keys` returns the current keys of tickets, and handshakes are counted in `stats`.
     pub(crate) fn acceptor(
         &self,
         http: &Http,

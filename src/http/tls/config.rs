@@ -83,14 +83,18 @@ impl Tls {
     }
 
     /// The certificate: a PEM file with the server's own certificate first, then those of the chain
-    /// to a CA that clients trust, as CAs deliver it (`fullchain.pem`). Default: none.
+    /// to a CA that clients trust, as CAs deliver it (`fullchain.pem`).
+    ///
+    /// Default: none.
     #[must_use]
     pub fn certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.certificate = Some(Source::File(path.into()));
         self
     }
 
-    /// The certificate from memory, as [`certificate_file`](Self::certificate_file). Default: none.
+    /// The certificate from memory, as [`certificate_file`](Self::certificate_file).
+    ///
+    /// Default: none.
     #[must_use]
     pub fn certificate_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.certificate = Some(Source::memory(pem.as_ref()));
@@ -99,6 +103,7 @@ impl Tls {
 
     /// The certificate's private key: a PEM file with an RSA, ECDSA (P-256, P-384) or Ed25519 key,
     /// not encrypted. The log has a warning if every user can read or write the file.
+    ///
     /// Default: none.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -106,7 +111,9 @@ impl Tls {
         self
     }
 
-    /// The private key from memory, as [`key_file`](Self::key_file). Default: none.
+    /// The private key from memory, as [`key_file`](Self::key_file).
+    ///
+    /// Default: none.
     #[must_use]
     pub fn key_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.key = Some(Source::memory(pem.as_ref()));
@@ -114,15 +121,18 @@ impl Tls {
     }
 
     /// Requests a client certificate that is signed by one of the CAs in this PEM file. See
-    /// [`client_auth`](Self::client_auth). Default: none, and the server requests no certificate.
+    /// [`client_auth`](Self::client_auth).
+    ///
+    /// Default: none, and the server requests no certificate.
     #[must_use]
     pub fn client_ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.client_ca = Some(Source::File(path.into()));
         self
     }
 
-    /// The client CAs from memory, as [`client_ca_file`](Self::client_ca_file). Default: none, and
-    /// the server requests no certificate.
+    /// The client CAs from memory, as [`client_ca_file`](Self::client_ca_file).
+    ///
+    /// Default: none, and the server requests no certificate.
     #[must_use]
     pub fn client_ca_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.client_ca = Some(Source::memory(pem.as_ref()));
@@ -140,7 +150,9 @@ impl Tls {
     /// How long a client may resume its session by a ticket (RFC 5077, RFC 8446 2.2). The master
     /// replaces the key of tickets at this interval, and accepts tickets of the previous key for as
     /// long again. From 1 s to 7 days, which is the most that TLS 1.3 allows. A value outside is
-    /// set to the nearest limit. Default: 12 h.
+    /// set to the nearest limit.
+    ///
+    /// Default: 12 h.
     #[must_use]
     pub fn ticket_lifetime(mut self, lifetime: Duration) -> Self {
         let (shortest, longest) = TICKET_LIFETIMES;
@@ -156,7 +168,7 @@ impl Tls {
     /// Uses these contents, from [`read_files`](Self::read_files) in the master, instead of the
     /// files. The master may read files that a worker may not, and a file may have changed since.
     pub(crate) fn use_files(&mut self, files: &[u8]) {
-        let Ok(files) = Files::take(&mut Reader::new(files)) else {
+        let Ok(files) = codec::from_bytes::<Files>(files) else {
             // A master of another version has another encoding. Then this process reads the files.
             return;
         };

@@ -83,7 +83,7 @@ impl<I: Socket> Secure<I> {
     fn reject(&self, wire: Wire<I>, why: io::Error) -> State<I> {
         // Not counted without a byte: a load balancer connects to check that the server listens.
         if wire.first_byte != FirstByte::NotReceived {
-            self.row.add(Count::TlsHandshakeFailures, 1);
+            self.stats.add(Count::TlsHandshakeFailures, 1);
         }
         State::Rejecting(Rejecting {
             io: wire.io,

@@ -34,7 +34,7 @@ fn few_bytes_are_buffered_for_a_client_without_a_window() {
             client.next(HEADERS).await;
         }
         client.settled().await;
-        let buffered = || host.server.registry.kept();
+        let buffered = || host.server.registry.buffered();
         assert!(buffered() < 256 * 1024, "{} bytes", buffered());
         assert!(asked.load(Relaxed) <= 3, "{asked:?}");
         for _ in 0..10 {

@@ -149,8 +149,8 @@ fn a_slow_request_does_not_delay_others_and_all_are_counted() {
         assert_eq!(stats.gauge(Gauge::Requests), 1);
         go.notify_one();
         assert_eq!(whole(held).await.expect("a response").1, "hello");
-        assert_eq!(row.gauge(Gauge::Requests), 0);
-        assert_eq!(row.totals().responses, [0, 2, 0, 0, 1]);
+        assert_eq!(stats.gauge(Gauge::Requests), 0);
+        assert_eq!(stats.totals().responses, [0, 2, 0, 0, 1]);
         assert_eq!(host.server.connections(), 1);
     });
 }

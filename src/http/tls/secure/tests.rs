@@ -316,7 +316,7 @@ async fn a_request_in_a_partial_record_gets_a_response_in_a_drain() {
         Ok::<_, io::Error>(http::Response::new(body))
     });
     let http = Http::new().linger(Duration::ZERO);
-    let server = crate::http::Server::new(http, Row::own());
+    let server = crate::http::Server::new(http, WorkerStats::own());
     let endpoint = server.endpoint(service);
     let serving = async { tokio::join!(endpoint.serve(one), endpoint.serve(other)) };
     let ask = async {
@@ -372,7 +372,7 @@ async fn a_response_before_one_that_fails_is_complete() {
         };
         Ok::<_, io::Error>(http::Response::new(StreamBody::new(Once(Some(piece)))))
     });
-    let server = crate::http::Server::new(Http::new(), Row::own());
+    let server = crate::http::Server::new(Http::new(), WorkerStats::own());
     let serving = server.endpoint(service).serve(secure);
     let ask = async {
         let request = |path| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");

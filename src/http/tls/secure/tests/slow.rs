@@ -97,7 +97,7 @@ async fn serve(
         let pieces = pieces.take().expect("one request");
         async { Ok::<_, io::Error>(http::Response::new(Pieces(pieces))) }
     });
-    let server = Server::new(http, Row::own());
+    let server = Server::new(http, WorkerStats::own());
     let serving = server.endpoint(service).serve(secure);
     let take = async {
         let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
