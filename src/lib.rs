@@ -54,16 +54,15 @@
 //!
 //! # Where to begin
 //!
-//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] answers with our HTTP/1
-//!   server, and HTTP/2 with the feature `http2`, for which [`Http`] has the limits and timeouts,
-//!   and with the feature `tls` `Tls` the certificate; [`Prefork::run`] gives [`Incoming`]
-//!   connections to any other server that takes tokio streams (axum's with the feature `axum`).
+//! - [`Prefork`] has every setting with its default. [`Prefork::serve`] serves HTTP/1, and HTTP/2
+//!   with the feature `http2`; [`Http`] has the limits and timeouts, and with the feature `tls`
+//!   `Tls` has the certificate. [`Prefork::run`] gives [`Incoming`] connections to any other server
+//!   that takes tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
-//! - [`Hooks`] hear what happens, [`Notice`] is what they hear, [`Totals`] is what was done when
-//!   all is over.
-//! - [`Error`] says why a server could not start or had to end, and with which exit code to leave.
-//!   [`EXIT_MISCONFIGURED`] is a worker's way to say that spawning it again cannot help.
+//! - [`Hooks`] are called with a [`Notice`] for each event; [`Totals`] has the server's counts.
+//! - [`Error`] says why a server could not start or had to end, and has the exit code for it. A
+//!   worker that exits with [`EXIT_MISCONFIGURED`] is not spawned again.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
 //! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,
@@ -74,20 +73,20 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | slot | a seat for a worker, with one listener per address for the life of the server |
-//! | generation | a round of workers, from 1; each reload and each upgrade begins one |
+//! | slot | a place for a worker, with one listener per address for the life of the server |
+//! | generation | all workers between two reloads or upgrades, counted from 1 |
 //! | ready | the worker has asked for its first connection |
-//! | drain | take on no work, finish what is open, leave |
-//! | hand over | give an open connection in which nothing is going on to the slot's next worker |
-//! | inbox | a pair of sockets of a slot, by which connections are handed over |
+//! | drain | accept nothing more, finish what is open, exit |
+//! | hand over | give an idle open connection to the slot's next worker |
+//! | inbox | a pair of sockets of a slot, through which connections are handed over |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | upgrade | become the binary that is now on disk, in the same process, and reload |
 //! | canary | an upgrade's first worker, which must serve before the master becomes its binary |
-//! | recycle | replace one worker that has served its share, the new one ready first |
-//! | hung | its event loop stands still while work waits |
+//! | recycle | replace one worker that has reached its limit; the new one is ready first |
+//! | hung | a worker whose event loop stands still while work waits |
 //! | adopt | accept from the listeners of a slot whose own worker does not serve |
 //! | crash limit | more crashes than this within a time end the server |
-//! | notice | something happened, and is told |
+//! | notice | a value that describes an event of the server |
 //!
 //! # The house
 //!
@@ -95,10 +94,10 @@
 //! unless drawn; `tests/tidy.rs` enforces that.
 //!
 //! ```text
-//! floor 6  bin/prefork-server   the binary; it has the public face and nothing else
-//! floor 5  prefork              the builder: finds out which process this is, opens the right door
+//! floor 6  bin/prefork-server   the binary; it uses the public API and nothing else
+//! floor 5  prefork              the builder: finds out which process this is, starts its part
 //! floor 4  master | worker      the loop that supervises | the life of a worker
-//! floor 3  http                 HTTP on one stream after the other
+//! floor 3  http                 HTTP on accepted sockets; `http/mod.rs` draws its own floors
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
 //! floor 0  address config error handle hooks id named policy | codec drain pool proxy |
@@ -111,6 +110,29 @@
 //! scoreboard, with a page for each worker. `keyring` has the keys of TLS session tickets;
 //! `protocol` has the page in which all workers see them.
 //!
+//! Names that are used in more than one file:
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `ConnectionTask` | serves one connection to its end |
+//! | `ConnState` | what a connection is doing, and since when it has not moved |
+//! | `Registry`, `Member` | all connections of a worker, and one connection's entry |
+//! | `ActiveSet`, `EvictionScore` | connections that are served, and which of them rests next |
+//! | `LingeringClose` | sends the last bytes, then discards what the client still sends |
+//! | `HandoverTarget` | another server that takes an idle connection |
+//! | `Endpoint` | a service that serves one kind of stream |
+//! | `Shared` | what the connections of an endpoint, or of HTTP/1, have in common |
+//! | `Buffers`, `FreeList` | buffers that connections take and give back |
+//! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
+//! | `DropNotice` | marks in the state that a stream was dropped |
+//! | `ResponseSource` | whether the handler or the server made a response |
+//! | `Prefix`, `Origin` | what comes before HTTP on a connection, and where it comes from |
+//! | `ControlTask` | receives the master's messages in a worker and applies them |
+//! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
+//! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
+//! | `WorkerStats` | what one worker counts |
+//! | `App`, `MaybeReady` | in the binary: the services, and a response that may be there at once |
+//!
 //! What must stay true:
 //!
 //! - `supervisor` is pure: events and the time go in, actions come out. It knows no clock, no pid,
@@ -121,28 +143,29 @@
 //!   Totals never fall. A worker can write its own page alone. What the master knows it does not
 //!   read back from shared memory, and it clamps what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
-//!   `protocol/state.rs`: the canary says what it reads before the master execs. After the exec
-//!   nothing is an error that the server can do without.
+//!   `protocol/state.rs`. The canary reports which versions it reads before the master execs. After
+//!   the exec nothing is an error that the server can do without.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
-//! - `unsafe` is in `sys` alone, each with its argument.
+//! - `unsafe` is in `sys` alone, each block with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
-//! - The master takes no descriptors from workers, and the last close of what they have sent is not
-//!   in the master: `sys::discard` says why.
-//! - Private keys and ticket keys are the master's to read and to make; workers are given them.
-//! - Every descriptor is close-on-exec; the few that a worker inherits are put in place between
+//! - The master takes no descriptors from workers. The last close of a descriptor that a worker
+//!   sent is not in the master: `sys::discard` says why.
+//! - The master reads private keys and makes ticket keys; it gives them to the workers.
+//! - Every descriptor is close-on-exec. The few that a worker inherits are put in place between
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
 //!   that cross into a master's next image. A process is a worker only if the master that started
 //!   it made its channel.
-//! - No listener is closed while the server serves. Both ends of each inbox are the master's until
-//!   all is over, so that no connection in it is lost with a worker.
-//! - Who hands connections over reads none of them, and who cannot be rid of one serves it.
-//! - There is one place that spawns, for the first worker, every later one and the canary. What a
-//!   service manager has told the master is kept from all of them.
+//! - No listener is closed while the server serves. The master keeps both ends of each inbox until
+//!   the server ends, so that no connection in it is lost with a worker.
+//! - A worker does not read a connection while it hands the connection over, and serves it again if
+//!   the hand-over fails.
+//! - One function spawns: the first worker, every later one and the canary. None of them gets what
+//!   a service manager has told the master.
 //!
 //! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
 //! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
-//! channel), `http/connection.rs` (the life of a connection), `master/upgrade.rs` (how one image
-//! leaves and the next goes on).
+//! channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how one image leaves
+//! and the next goes on). The [design page](guide::design) says where things are decided.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");

@@ -30,6 +30,9 @@ const BODY_MAX: u64 = 48;
 const TARGET_MAX: usize = 32;
 const REQUESTS_MAX: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
+/// Has hyper serve the rest of the connection too, also plain requests.
+const NOT_PLAIN: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+
 /// hyper's responses to a head with too many fields, and to an invalid head. The version is that of
 /// the request before.
 const REFUSALS: [&str; 4] = [
@@ -45,14 +48,13 @@ fn connections() {
     fuzz::check("http-connections", |bytes| {
         let whole = play(bytes, Pieces::Whole, options());
         assert_responses(&whole, bytes);
-        let by_hyper = Http {
-            by_hyper: true,
-            ..options()
-        };
-        assert_eq!(text(&play(bytes, Pieces::Whole, by_hyper)), text(&whole));
         if has_preface(bytes) {
             return;
         }
+        let one_more = options().max_connection_requests(REQUESTS_MAX.saturating_add(1));
+        let by_hyper = play(&[NOT_PLAIN, bytes].concat(), Pieces::Whole, one_more);
+        let first = play(NOT_PLAIN, Pieces::Whole, options());
+        assert_eq!(text(&by_hyper), text(&[first, whole.clone()].concat()));
         let seed = bytes.iter().fold(1, |seed: u64, &byte| {
             (seed ^ u64::from(byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         });

@@ -35,9 +35,6 @@ pub struct Http {
     pub(crate) http2: Http2,
     #[cfg(feature = "http2")]
     pub(crate) max_concurrent_streams: u32,
-    /// A test can make hyper serve plain requests too.
-    #[cfg(test)]
-    pub(crate) by_hyper: bool,
 }
 
 /// Whether a connection may carry more than one request.
@@ -99,8 +96,6 @@ impl Default for Http {
             http2: Http2::Enabled,
             #[cfg(feature = "http2")]
             max_concurrent_streams: 128,
-            #[cfg(test)]
-            by_hyper: false,
         }
     }
 }
@@ -161,15 +156,6 @@ impl Http {
 }
 
 impl Http {
-    /// Whether plain requests are served without hyper.
-    pub(crate) fn serves_directly(&self) -> bool {
-        #[cfg(test)]
-        if self.by_hyper {
-            return false;
-        }
-        self.keep_alive == KeepAlive::Enabled
-    }
-
     /// Whether HTTP/2 is served, and so may be offered in a TLS handshake.
     pub(crate) fn speaks_http2(&self) -> bool {
         #[cfg(feature = "http2")]

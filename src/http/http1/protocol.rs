@@ -15,6 +15,7 @@ use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::direct::{Direct as DirectConnection, Outcome};
 use crate::http::http1::resumed::Resumed;
 use crate::http::http1::shared::Shared;
+use crate::http::options::KeepAlive;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
 
@@ -44,7 +45,7 @@ impl<S> Http1<S> {
             registry: Rc::clone(&self.registry),
             state: Arc::clone(state),
         };
-        if !self.registry.http.serves_directly() {
+        if self.registry.http.keep_alive == KeepAlive::Disabled {
             let service = Resumed::new(guarded, None);
             return Box::new(Http1Connection::by_hyper(&self.shared, stream, service));
         }
