@@ -23,7 +23,7 @@ use tokio::task::yield_now;
 use self::wire::{Pieces, Wire};
 use super::{BodyError, DateHeader, Http, Request, Server};
 use crate::fuzz;
-use crate::stats::WorkerStats;
+use crate::stats::{Count, WorkerStats};
 
 /// Small limits, so that short inputs exceed them.
 const BODY_MAX: u64 = 48;
@@ -127,7 +127,7 @@ fn play(bytes: &[u8], pieces: Pieces, options: Http) -> Vec<u8> {
         rounds = rounds.checked_sub(1).expect("it ends");
     }
     assert_eq!(server.connections(), 0);
-    assert_eq!(server.counts().panics, 0);
+    assert_eq!(server.count(Count::Panics), 0);
     responses.take()
 }
 

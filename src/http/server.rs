@@ -10,9 +10,8 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::task::ConnectionTask;
 use crate::http::exchange::service::Handler;
 use crate::http::options::Http;
-use crate::http::registry::counters::Counts;
 use crate::http::registry::list::Registry;
-use crate::stats::WorkerStats;
+use crate::stats::{Count, WorkerStats};
 
 /// Serves any number of connections on its thread. Clones are the same server.
 #[derive(Clone)]
@@ -134,8 +133,8 @@ impl Server {
         self.registry.served()
     }
 
-    /// The counters so far.
-    pub(crate) fn counts(&self) -> Counts {
-        self.registry.counters.get()
+    /// One of the counters so far.
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        self.registry.counters.stats().count(count)
     }
 }

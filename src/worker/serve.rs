@@ -1,5 +1,6 @@
 //! HTTP on the connections of a worker, until its drain.
 
+use crate::stats::Count;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Serving {
         let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {
             let counted = server.clone();
-            let answered = move || counted.counts().requests;
+            let answered = move || counted.count(Count::Requests);
             spawn_local(recycle::by_requests(worker.clone(), max, answered));
         }
         let connections = Connections {
@@ -94,7 +95,7 @@ struct Tally(Server);
 impl Drop for Tally {
     fn drop(&mut self) {
         self.0.cut();
-        tracing::debug!("served: {:?}", self.0.counts());
+        tracing::debug!(requests = self.0.count(Count::Requests), "worker served");
     }
 }
 

@@ -6,31 +6,6 @@ use crate::http::registry::timeouts::Deadline;
 use crate::http::registry::wheel::Tick;
 use crate::stats::{Count, Stopwatch, Timing, WorkerStats};
 
-/// The counters so far; they only grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Requests whose head was complete and well-formed.
-    pub(crate) requests: u64,
-    /// Panics of handlers and of response bodies.
-    pub(crate) panics: u64,
-    /// Responses whose body failed midway, so that the connection was aborted.
-    pub(crate) broken_responses: u64,
-    /// Heads that were not complete in time, and connections on which nothing came.
-    pub(crate) header_timeouts: u64,
-    /// Request bodies that the client stopped sending.
-    pub(crate) body_timeouts: u64,
-    /// Clients that stopped reading their responses.
-    pub(crate) write_timeouts: u64,
-    /// Connections closed because they were idle for too long.
-    pub(crate) idle_timeouts: u64,
-    /// Connections that were still open at the end of the time for the drain.
-    pub(crate) cut: u64,
-    /// Connections that were ended for their age, or for the number of their requests.
-    pub(crate) spent: u64,
-    /// Upgraded connections that a drain has ended after their grace.
-    pub(crate) upgrades_cut: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct Counters {
     stats: WorkerStats,
@@ -47,22 +22,6 @@ impl Counters {
 
     pub(crate) fn stats(&self) -> WorkerStats {
         self.stats.clone()
-    }
-
-    pub(crate) fn get(&self) -> Counts {
-        let count = |count| self.stats.count(count);
-        Counts {
-            requests: count(Count::Requests),
-            panics: count(Count::Panics),
-            broken_responses: count(Count::BrokenResponses),
-            header_timeouts: count(Count::HeaderTimeouts),
-            body_timeouts: count(Count::BodyTimeouts),
-            write_timeouts: count(Count::WriteTimeouts),
-            idle_timeouts: count(Count::IdleTimeouts),
-            cut: count(Count::Cut),
-            spent: count(Count::Spent),
-            upgrades_cut: count(Count::UpgradesCut),
-        }
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Timeouts: clients that are too slow, and clients that are not.
 
 use super::*;
+use crate::stats::Count;
 
 const TIMED_OUT: &str =
     "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -13,7 +14,7 @@ fn a_head_that_is_not_complete_in_time_gets_408() {
         client.send("GET / HTTP/1.1\r\nho").await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().header_timeouts, 1);
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
         drop(client);
         host.emptied().await;
     });
@@ -44,7 +45,7 @@ fn bytes_now_and_then_do_not_extend_the_header_timeout() {
         let mut client = host.connect().await;
         let mut ticks = tokio::time::interval(SHORT / 10);
         client.send("GET / HTTP/1.1\r\n").await;
-        while host.server.counts().header_timeouts == 0 {
+        while host.server.count(Count::HeaderTimeouts) == 0 {
             ticks.tick().await;
             // The write fails once the server has closed.
             let _ = client.stream.write_all(b"a: b\r\n").await;
@@ -58,7 +59,7 @@ fn a_connection_on_which_nothing_comes_is_closed_without_a_response() {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().header_timeouts, 1);
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
         host.emptied().await;
     });
 }
@@ -71,7 +72,7 @@ fn an_idle_connection_is_closed_without_a_response() {
         client.send(HELLO).await;
         client.expect(HELLO_RESPONSE).await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().idle_timeouts, 1);
+        assert_eq!(host.server.count(Count::IdleTimeouts), 1);
         host.emptied().await;
     });
 }
@@ -98,7 +99,7 @@ fn a_body_that_stops_coming_gets_408() {
             .await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().body_timeouts, 1);
+        assert_eq!(host.server.count(Count::BodyTimeouts), 1);
         drop(client);
         host.emptied().await;
     });
@@ -156,7 +157,7 @@ fn a_connection_whose_client_does_not_read_is_closed() {
         client.send(HELLO).await;
         client.expect("HTTP/1.1 200 OK\r\n").await;
         host.emptied().await;
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
         assert!(client.rest().await.len() < 32 * 1024 * 1024);
     });
 }
@@ -184,7 +185,7 @@ fn a_client_that_reads_slowly_gets_the_whole_response() {
                 .expect("the response continues");
         }
         client.expect_end().await;
-        assert_eq!(host.server.counts().write_timeouts, 0);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 0);
     });
 }
 

@@ -8,6 +8,7 @@ use http_body_util::StreamBody;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::stats::Count;
 
 /// Sends a message when it is dropped.
 struct Guard(Option<oneshot::Sender<()>>);
@@ -110,7 +111,7 @@ fn a_client_that_has_stopped_sending_gets_its_response_from_a_handler_that_waits
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.stream.shutdown().await.expect("it is connected");
-        while host.server.counts().requests == 0 {
+        while host.server.count(Count::Requests) == 0 {
             tokio::task::yield_now().await;
         }
         go.send(()).expect("the handler waits");

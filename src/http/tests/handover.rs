@@ -10,6 +10,7 @@ use super::protocol::{UPGRADE, UPGRADED, upgrade_to_echo};
 use super::*;
 use crate::http::conn::handover::HandoverFuture;
 use crate::http::registry::mode::HANDOVERS_MAX;
+use crate::stats::Count;
 
 /// Another server, which takes connections over and records the bytes that were read ahead.
 struct Successor {
@@ -107,7 +108,7 @@ fn idle_connections_and_new_ones_are_handed_over_at_once() {
             request(&mut client).await;
         }
         host.emptied().await;
-        assert_eq!(successor.server.counts().requests, 3);
+        assert_eq!(successor.server.count(Count::Requests), 3);
         assert!(successor.read_ahead.borrow().iter().all(Bytes::is_empty));
     });
 }
@@ -125,7 +126,7 @@ fn connections_at_rest_are_handed_over() {
         host.server.hand_over();
         host.emptied().await;
         request(&mut client).await;
-        assert_eq!(successor.server.counts().requests, 1);
+        assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
 
@@ -177,7 +178,7 @@ fn as_many_busy_connections_are_shared_as_asked_for() {
         }
         assert_eq!(successor.count(), 2);
         assert_eq!(host.server.connections(), 2);
-        let requests = host.server.counts().requests + successor.server.counts().requests;
+        let requests = host.server.count(Count::Requests) + successor.server.count(Count::Requests);
         assert_eq!(requests, 12);
     });
 }
@@ -192,12 +193,12 @@ fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later
         request(&mut client).await;
         request(&mut client).await;
         assert_eq!(successor.asked.get(), 1, "once");
-        assert_eq!(host.server.counts().requests, 2);
+        assert_eq!(host.server.count(Count::Requests), 2);
         successor.change(Reply::Takes);
         host.server.hand_over();
         host.emptied().await;
         request(&mut client).await;
-        assert_eq!(successor.server.counts().requests, 1);
+        assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
 
@@ -230,7 +231,7 @@ fn a_busy_connection_is_handed_over_after_its_response() {
         }
         host.emptied().await;
         request(&mut client).await;
-        assert_eq!(successor.server.counts().requests, 1);
+        assert_eq!(successor.server.count(Count::Requests), 1);
     });
 }
 
@@ -253,7 +254,7 @@ fn a_connection_with_an_incomplete_head_is_handed_over_after_its_response() {
         slow.send(&HELLO[10..]).await;
         slow.expect(HELLO_RESPONSE).await;
         host.emptied().await;
-        assert_eq!(host.server.counts().requests, 3);
+        assert_eq!(host.server.count(Count::Requests), 3);
         request(&mut slow).await;
     });
 }
@@ -370,7 +371,7 @@ fn a_request_that_comes_during_a_hand_over_waits() {
         // Idle connections are closed by now, after their linger time.
         lingering.expect_end().await;
         assert_eq!(host.server.connections(), 2);
-        assert_eq!(host.server.counts().requests, 2);
+        assert_eq!(host.server.count(Count::Requests), 2);
         // With a drain there is no other server to go to.
         host.server.drain();
         successor.change(Reply::Refuses);
@@ -401,7 +402,7 @@ fn connections_that_wait_for_their_hand_over_are_served() {
             client.send(HELLO).await;
         }
         let answered = 200 + 200 - HANDOVERS_MAX as u64;
-        while host.server.counts().requests < answered {
+        while host.server.count(Count::Requests) < answered {
             yield_now().await;
         }
         successor.change(Reply::Takes);
@@ -409,8 +410,11 @@ fn connections_that_wait_for_their_hand_over_are_served() {
         for client in &mut clients {
             client.expect(HELLO_RESPONSE).await;
         }
-        assert_eq!(host.server.counts().requests, answered);
-        assert_eq!(successor.server.counts().requests, HANDOVERS_MAX as u64);
+        assert_eq!(host.server.count(Count::Requests), answered);
+        assert_eq!(
+            successor.server.count(Count::Requests),
+            HANDOVERS_MAX as u64
+        );
         assert_eq!((successor.asked.get(), successor.count()), (200, 200));
     });
 }

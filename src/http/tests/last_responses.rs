@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::stats::Count;
 
 #[test]
 fn the_response_to_the_last_allowed_request_ends_the_connection() {
@@ -23,7 +24,7 @@ fn the_response_to_the_last_allowed_request_ends_the_connection() {
             client.expect_end().await;
         }
         host.emptied().await;
-        assert_eq!(host.server.counts().spent, 2);
+        assert_eq!(host.server.count(Count::Spent), 2);
     });
 }
 
@@ -37,7 +38,7 @@ fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
         let mut client = host.connect().await;
         client.send(HELLO).await;
         client.expect(HELLO_RESPONSE).await;
-        while host.server.counts().spent == 0 {
+        while host.server.count(Count::Spent) == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(host.server.connections(), 1, "an old connection stays open");
@@ -45,6 +46,6 @@ fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
         client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
         host.emptied().await;
-        assert_eq!(host.server.counts().spent, 1, "counted once");
+        assert_eq!(host.server.count(Count::Spent), 1, "counted once");
     });
 }

@@ -26,7 +26,7 @@ fn a_head_over_the_limit_gets_431() {
             client.expect(HEAD_TOO_LARGE).await;
             client.expect_end().await;
         }
-        assert_eq!(host.server.counts().requests, 1);
+        assert_eq!(host.server.count(Count::Requests), 1);
     });
 }
 

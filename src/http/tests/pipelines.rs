@@ -4,6 +4,7 @@ use tokio::sync::Notify;
 
 use super::pieces::Pieces;
 use super::*;
+use crate::stats::Count;
 
 #[test]
 fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
@@ -13,7 +14,7 @@ fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
         client.send(HELLO.repeat(16)).await;
         client.expect(&HELLO_RESPONSE.repeat(16)).await;
         assert_eq!(host.sends.load(Relaxed), 1);
-        assert_eq!(host.server.counts().requests, 16);
+        assert_eq!(host.server.count(Count::Requests), 16);
     });
 }
 
@@ -118,7 +119,7 @@ fn responses_before_a_connection_close_are_sent() {
         client.expect(HELLO_RESPONSE).await;
         client.expect(HELLO_LAST_RESPONSE).await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().requests, 2);
+        assert_eq!(host.server.count(Count::Requests), 2);
     });
 }
 

@@ -8,6 +8,7 @@ use hyper::rt::{Read, ReadBuf, Write};
 use tokio::task::yield_now;
 
 use super::*;
+use crate::stats::Count;
 
 #[test]
 fn a_connection_is_kept_alive() {
@@ -19,7 +20,7 @@ fn a_connection_is_kept_alive() {
             client.expect(HELLO_RESPONSE).await;
         }
         assert_eq!(host.server.connections(), 1);
-        assert_eq!(host.server.counts().requests, 3);
+        assert_eq!(host.server.count(Count::Requests), 3);
         assert_eq!(host.sends.load(Relaxed), 3, "one send per response");
         drop(client);
         host.emptied().await;

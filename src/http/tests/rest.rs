@@ -3,6 +3,7 @@
 use tokio::task::yield_now;
 
 use super::*;
+use crate::stats::Count;
 
 /// Waits until this many connections are served, and the others rest.
 async fn wait_until_served(host: &Host, count: usize) {
@@ -60,7 +61,7 @@ fn not_more_connections_are_served_than_the_limit() {
                 assert!(host.server.served() <= 3, "round {round}");
             }
         }
-        assert_eq!(host.server.counts().requests, 60);
+        assert_eq!(host.server.count(Count::Requests), 60);
     });
 }
 
@@ -128,7 +129,7 @@ fn a_connection_at_rest_has_the_idle_timeout() {
         client.expect_end().await;
         other.expect_end().await;
         host.emptied().await;
-        assert_eq!(host.server.counts().idle_timeouts, 2);
+        assert_eq!(host.server.count(Count::IdleTimeouts), 2);
     });
 }
 
@@ -183,6 +184,6 @@ fn the_unread_rest_of_a_body_is_no_request_after_a_rest() {
         active.expect(&long_answer()).await;
         resting.expect(HELLO_RESPONSE).await;
         active.expect_end().await;
-        assert_eq!(host.server.counts().requests, 4);
+        assert_eq!(host.server.count(Count::Requests), 4);
     });
 }

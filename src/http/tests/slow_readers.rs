@@ -56,7 +56,7 @@ fn little_is_buffered_for_a_client_that_does_not_read() {
         client.send("/ HTTP/1.1\r\nhost: test\r\n\r\n").await;
         client.expect("HTTP/1.1 200 OK\r\n").await;
         host.emptied().await;
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
         let out = host.server.registry.counters.stats().count(Count::BytesOut);
         let made = asked.load(Relaxed) * CHUNK;
         let buffered = made - usize::try_from(out).expect("a small number").min(made);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::http::tests::slow_readers::{CHUNK, chunks};
+use crate::stats::Count;
 
 impl Client {
     /// Waits until the server has read all that was sent, and has processed it.
@@ -118,7 +119,7 @@ fn a_response_for_which_others_wait_is_reset() {
             }
         }
         assert!(resets > 0, "streams that others wait for");
-        assert!(host.server.counts().write_timeouts > 0);
+        assert!(host.server.count(Count::WriteTimeouts) > 0);
     });
 }
 
@@ -138,7 +139,7 @@ fn a_stream_that_takes_single_bytes_is_reset() {
                 break;
             }
         }
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
         client.send(get(3)).await;
         client.next(HEADERS).await;
     });

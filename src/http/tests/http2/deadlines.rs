@@ -3,6 +3,7 @@
 use tokio::sync::Notify;
 
 use super::*;
+use crate::stats::Count;
 
 #[test]
 fn a_body_that_stops_coming_gets_a_408_and_the_connection_stays() {
@@ -20,7 +21,7 @@ fn a_body_that_stops_coming_gets_a_408_and_the_connection_stays() {
             assert_eq!(whole(response).await.expect("a response").0, 408);
         }
         client.hello().await;
-        assert_eq!(host.server.counts().body_timeouts, 2);
+        assert_eq!(host.server.count(Count::BodyTimeouts), 2);
     });
 }
 
@@ -32,14 +33,14 @@ fn a_body_that_comes_slowly_is_read_to_its_end() {
         let (_slow, _slow_body) = client.post("/").await;
         let (response, mut body) = client.post("/").await;
         let mut ticks = tokio::time::interval(SHORT / 6);
-        while host.server.counts().body_timeouts == 0 {
+        while host.server.count(Count::BodyTimeouts) == 0 {
             ticks.tick().await;
             body.send_data(".".into(), false).expect("open");
         }
         body.send_data(".".into(), true).expect("open");
         let (status, _) = whole(response).await.expect("a response");
         assert_eq!(status, 200);
-        assert_eq!(host.server.counts().body_timeouts, 1);
+        assert_eq!(host.server.count(Count::BodyTimeouts), 1);
     });
 }
 
@@ -65,7 +66,7 @@ fn a_response_without_a_window_is_reset() {
         let mut body = response.into_body();
         let error = body.data().await.expect("an end").expect_err("a reset");
         assert_eq!(error.reason(), Some(h2::Reason::CANCEL));
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
         let empty = whole(client.ask("/empty").await).await;
         assert_eq!(empty.expect("a response").0, 200, "the connection is open");
     });
@@ -84,7 +85,7 @@ fn a_last_piece_without_a_window_ends_the_connection() {
         assert_eq!(client.goaway().await, 0);
         while client.frame().await.is_some() {}
         host.emptied().await;
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
 }
 
@@ -103,7 +104,7 @@ fn a_client_that_opens_its_window_slowly_meets_no_timeout() {
                 .await;
             assert_eq!(client.next(DATA).await.payload.len(), 2048);
         }
-        assert_eq!(host.server.counts().write_timeouts, 0);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 0);
     });
 }
 
@@ -118,7 +119,7 @@ fn a_client_that_reads_no_bytes_counts_as_one_write_timeout() {
         client.send([window, get(1), get(3)].concat()).await;
         client.next(DATA).await;
         host.emptied().await;
-        assert_eq!(host.server.counts().write_timeouts, 1);
+        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
     });
 }
 
@@ -134,7 +135,7 @@ fn an_idle_connection_gets_a_goaway_and_is_closed() {
             .expect("no panic")
             .expect("a GOAWAY");
         host.emptied().await;
-        assert_eq!(host.server.counts().idle_timeouts, 1);
+        assert_eq!(host.server.count(Count::IdleTimeouts), 1);
     });
 }
 
@@ -144,7 +145,7 @@ fn pings_do_not_delay_the_idle_timeout() {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = raw(&host, b"").await;
         let mut ticks = tokio::time::interval(SHORT / 6);
-        while host.server.counts().idle_timeouts == 0 {
+        while host.server.count(Count::IdleTimeouts) == 0 {
             ticks.tick().await;
             let _ = client.stream.write_all(&frame(PING, 0, 0, &[0; 8])).await;
         }
@@ -161,8 +162,8 @@ fn the_connection_of_a_client_that_ignores_the_goaway_ends() {
         assert_eq!(client.goaway().await, 0);
         while client.frame().await.is_some() {}
         host.emptied().await;
-        assert_eq!(host.server.counts().idle_timeouts, 1);
-        assert_eq!(host.server.counts().header_timeouts, 0);
+        assert_eq!(host.server.count(Count::IdleTimeouts), 1);
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 0);
     });
 }
 
@@ -173,13 +174,13 @@ fn a_preface_that_does_not_end_meets_the_header_timeout() {
         let mut client = host.connect().await;
         client.send(&PREFACE[..20]).await;
         client.expect_end().await;
-        assert_eq!(host.server.counts().header_timeouts, 1);
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
 
         let http = options().header_timeout(SHORT);
         let host = Host::start_agreed(Version::Http2, http, service_fn(hello)).await;
         let mut client = host.connect().await;
         while client.frame().await.is_some() {}
-        assert_eq!(host.server.counts().header_timeouts, 1);
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
         host.emptied().await;
     });
 }

@@ -76,7 +76,7 @@ fn with_alpn_the_server_sends_its_settings_first() {
         let mut client = host.connect().await;
         client.send(HELLO).await;
         assert_eq!(
-            host.server.counts().requests,
+            host.server.count(Count::Requests),
             1,
             "an HTTP/1 request is not served"
         );
@@ -167,7 +167,7 @@ fn a_panic_affects_only_its_request() {
         let (failed, _body) = client.post("/panic").await;
         assert_eq!(whole(failed).await.expect("a response").0, 500);
         client.hello().await;
-        assert_eq!(host.server.counts().panics, 1);
+        assert_eq!(host.server.count(Count::Panics), 1);
     });
 }
 

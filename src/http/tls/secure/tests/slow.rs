@@ -7,6 +7,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::http::{Request, Server};
+use crate::stats::Count;
 
 /// Capacity of the pipe between server and client, in bytes.
 const PIPE: usize = 8 * 1024;
@@ -113,7 +114,7 @@ async fn serve(
         }
     };
     timeout(CEILING, ended).await.expect("it ends");
-    server.counts().write_timeouts
+    server.count(Count::WriteTimeouts)
 }
 
 /// A response of `size` bytes in one piece. The client reads up to `PIPE` bytes every half write
