@@ -149,7 +149,7 @@ fn the_error_for_a_bad_key_names_the_file_and_a_remedy() {
         (
             "swapped",
             &files.certificate,
-            "has a certificate and no key; are the two swapped?",
+            "holds a certificate and no key; are the two swapped?",
         ),
         ("encrypted", encrypted, "is encrypted"),
         ("legacy", legacy, "is encrypted"),
@@ -188,7 +188,7 @@ fn the_error_for_a_bad_client_ca_names_the_file_and_a_remedy() {
     let files = Files::new();
     let path = files.file("ca", "nothing");
     let why = refused(&files.good().client_ca_file(&path));
-    let named = format!("the client CA file {} has no certificate", path.display());
+    let named = format!("the client CA file {} holds no certificate", path.display());
     assert!(why.contains(&named), "{why}");
     let hollow = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let why = refused(&files.good().client_ca_pem(hollow));
