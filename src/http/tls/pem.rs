@@ -95,7 +95,7 @@ impl Pem {
         }
         Err(match self.has_key() {
             true if self.kind == Kind::Certificate => {
-                format!("{self} has a key and no certificate; are the two swapped?")
+                format!("{self} holds a key and no certificate; are the two swapped?")
             }
             _ => self.lacks("certificate", "-----BEGIN CERTIFICATE-----", "x509"),
         })
