@@ -7,8 +7,14 @@ use nix::sys::signal::Signal;
 use crate::client::{Client, get};
 use crate::support::{Server, until};
 
+tests! {
+    what_the_server_refuses_is_logged,
+    what_was_not_parsed_is_null,
+    a_reopened_log_is_told,
+}
+
 /// What no handler has seen is logged with what is known of it.
-pub(crate) fn what_the_server_refuses_is_logged() {
+fn what_the_server_refuses_is_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let path = log.to_str().expect("text");
@@ -76,7 +82,7 @@ pub(crate) fn what_the_server_refuses_is_logged() {
 }
 
 /// In JSON what is not known is `null`.
-pub(crate) fn what_was_not_parsed_is_null() {
+fn what_was_not_parsed_is_null() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let path = log.to_str().expect("text");
@@ -95,7 +101,7 @@ pub(crate) fn what_was_not_parsed_is_null() {
 }
 
 /// The new file is there when the worker has heard of it, and the log says that it was asked.
-pub(crate) fn a_reopened_log_is_told() {
+fn a_reopened_log_is_told() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let mut server = Server::start(&["--access-log", log.to_str().expect("text")]);

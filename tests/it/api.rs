@@ -8,7 +8,16 @@ use prefork_server::{Prefork, Request, Response, Stop, service_fn};
 use crate::client::get;
 use crate::support::{CEILING, Server, pid_of};
 
-pub(crate) fn a_server_in_this_process_serves_and_stops() {
+tests! {
+    a_server_in_this_process_serves_and_stops,
+    nobody_waits_for_a_server_that_cannot_start,
+    hooks_hear_the_life_of_a_server,
+    a_hook_that_refuses_ends_the_server,
+    a_handle_works_in_master_and_worker,
+    an_axum_router_runs_and_drains,
+}
+
+fn a_server_in_this_process_serves_and_stops() {
     let mut server = Prefork::bind("127.0.0.1:0").in_process();
     let handle = server.handle().expect("a socket pair");
     let other = handle.clone();
@@ -34,7 +43,7 @@ pub(crate) fn a_server_in_this_process_serves_and_stops() {
     assert_eq!(handle.wait_serving(), None, "it has ended");
 }
 
-pub(crate) fn nobody_waits_for_a_server_that_cannot_start() {
+fn nobody_waits_for_a_server_that_cannot_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound");
     let mut server = Prefork::bind(address).in_process();
@@ -51,7 +60,7 @@ async fn nothing(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::default())
 }
 
-pub(crate) fn hooks_hear_the_life_of_a_server() {
+fn hooks_hear_the_life_of_a_server() {
     let mut server = Server::start_app("hooks");
     let mut hook =
         |name: &str| server.wait_for("hook", |told| told["hook"] == name)["more"].clone();
@@ -68,7 +77,7 @@ pub(crate) fn hooks_hear_the_life_of_a_server() {
     assert_eq!(told["more"], "drained");
 }
 
-pub(crate) fn a_hook_that_refuses_ends_the_server() {
+fn a_hook_that_refuses_ends_the_server() {
     let ended = Server::start_app("refuses").end();
     assert_eq!(ended.code, Some(1), "{}", ended.log);
     assert!(
@@ -78,7 +87,7 @@ pub(crate) fn a_hook_that_refuses_ends_the_server() {
     );
 }
 
-pub(crate) fn a_handle_works_in_master_and_worker() {
+fn a_handle_works_in_master_and_worker() {
     let mut server = Server::start_app("handle");
     let address = server.address();
     assert_eq!(get(address, "/reload").body, "asked");
@@ -89,7 +98,7 @@ pub(crate) fn a_handle_works_in_master_and_worker() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn an_axum_router_runs_and_drains() {
+fn an_axum_router_runs_and_drains() {
     let mut server = Server::start_app("axum");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

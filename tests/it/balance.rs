@@ -7,6 +7,10 @@ use nix::sys::signal::Signal;
 use crate::client::Client;
 use crate::support::{CEILING, Server};
 
+tests! {
+    busy_connections_of_one_worker_are_shared,
+}
+
 /// As it happens when few connections come: all that are left are of one worker.
 fn of_one_worker(address: SocketAddr, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
@@ -30,7 +34,7 @@ fn spread(clients: &mut [Client]) -> [usize; 2] {
     spread
 }
 
-pub(crate) fn busy_connections_of_one_worker_are_shared() {
+fn busy_connections_of_one_worker_are_shared() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
     let idle = of_one_worker(address, 3);

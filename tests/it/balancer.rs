@@ -8,6 +8,13 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::client::Client;
 use crate::support::{CEILING, Server};
 
+tests! {
+    its_word_is_taken_for_who_the_client_is,
+    its_word_goes_with_a_connection_that_is_handed_over,
+    without_a_header_it_is_hung_up_on,
+    others_are_not_believed,
+}
+
 const LINE: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
 const NAMED: &str = "Tcp(192.0.2.7:56324)";
 
@@ -17,7 +24,7 @@ fn binary() -> Vec<u8> {
     header
 }
 
-pub(crate) fn its_word_is_taken_for_who_the_client_is() {
+fn its_word_is_taken_for_who_the_client_is() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     for header in [LINE.as_bytes(), &binary()] {
@@ -36,7 +43,7 @@ pub(crate) fn its_word_is_taken_for_who_the_client_is() {
     );
 }
 
-pub(crate) fn its_word_goes_with_a_connection_that_is_handed_over() {
+fn its_word_goes_with_a_connection_that_is_handed_over() {
     let mut server = Server::start_app("balanced");
     let mut client = Client::connect(server.address());
     client.send(LINE);
@@ -48,7 +55,7 @@ pub(crate) fn its_word_goes_with_a_connection_that_is_handed_over() {
     }
 }
 
-pub(crate) fn without_a_header_it_is_hung_up_on() {
+fn without_a_header_it_is_hung_up_on() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     for bytes in [
@@ -65,7 +72,7 @@ pub(crate) fn without_a_header_it_is_hung_up_on() {
     assert_eq!(client.get("/").body, NAMED, "others are served");
 }
 
-pub(crate) fn others_are_not_believed() {
+fn others_are_not_believed() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);

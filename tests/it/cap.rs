@@ -11,6 +11,11 @@ use crate::apps;
 use crate::client::Client;
 use crate::support::{Server, until};
 
+tests! {
+    the_longest_idle_connection_makes_room_for_a_new_one,
+    a_client_has_as_many_connections_as_it_may,
+}
+
 /// Three connections, and none is ended for another.
 pub(crate) fn patient() -> Result<(), Error> {
     let http = Http::new().linger(Duration::from_secs(3600));
@@ -25,7 +30,7 @@ pub(crate) fn patient() -> Result<(), Error> {
     })
 }
 
-pub(crate) fn the_longest_idle_connection_makes_room_for_a_new_one() {
+fn the_longest_idle_connection_makes_room_for_a_new_one() {
     let mut server = Server::start(&["--workers", "1", "--echo", "--max-connections", "3"]);
     let address = server.address();
     let mut busy = Client::connect(address);
@@ -43,7 +48,7 @@ pub(crate) fn the_longest_idle_connection_makes_room_for_a_new_one() {
     assert_eq!(busy.answer().body, "hello");
 }
 
-pub(crate) fn a_client_has_as_many_connections_as_it_may() {
+fn a_client_has_as_many_connections_as_it_may() {
     let limit = ["--max-connections-per-client", "2"];
     let arguments = [&["--workers", "1", "--respond", "hi"][..], &limit].concat();
     let mut server = Server::start(&arguments);

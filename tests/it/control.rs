@@ -4,7 +4,12 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::support::{Server, pid_of};
 
-pub(crate) fn a_drain_is_heard_though_the_channel_was_full() {
+tests! {
+    a_drain_is_heard_though_the_channel_was_full,
+    a_hook_that_panics_in_a_worker_does_not_deafen_it,
+}
+
+fn a_drain_is_heard_though_the_channel_was_full() {
     let mut server = Server::start_app("hooks");
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
@@ -25,7 +30,7 @@ pub(crate) fn a_drain_is_heard_though_the_channel_was_full() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn a_hook_that_panics_in_a_worker_does_not_deafen_it() {
+fn a_hook_that_panics_in_a_worker_does_not_deafen_it() {
     let mut server = Server::start_app("panicking_hook");
     server.address();
     server.signal(Signal::SIGUSR1);

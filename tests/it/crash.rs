@@ -17,7 +17,19 @@ use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
-pub(crate) fn queued_connections_survive_the_crash_of_their_worker() {
+tests! {
+    queued_connections_survive_the_crash_of_their_worker,
+    only_requests_in_progress_fail_when_a_worker_is_killed,
+    a_worker_that_always_dies_ends_the_server_with_the_reason,
+    an_app_that_never_becomes_ready_ends_the_server_at_once,
+    a_worker_that_leaves_unasked_is_replaced_and_is_no_crash,
+    respawns_leave_nothing_behind,
+    a_panic_ends_the_worker_whatever_its_threads_do,
+    a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
+    a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either,
+}
+
+fn queued_connections_survive_the_crash_of_their_worker() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -37,7 +49,7 @@ pub(crate) fn queued_connections_survive_the_crash_of_their_worker() {
     }
 }
 
-pub(crate) fn only_requests_in_progress_fail_when_a_worker_is_killed() {
+fn only_requests_in_progress_fail_when_a_worker_is_killed() {
     let mut server = Server::start(&[
         "--workers",
         "3",
@@ -79,7 +91,7 @@ pub(crate) fn only_requests_in_progress_fail_when_a_worker_is_killed() {
     );
 }
 
-pub(crate) fn a_worker_that_always_dies_ends_the_server_with_the_reason() {
+fn a_worker_that_always_dies_ends_the_server_with_the_reason() {
     let ended = Server::start_app("crashes").end();
     assert_eq!(ended.code, Some(4), "{}", ended.log);
     assert!(ended.log.contains("the disk is on fire"), "{}", ended.log);
@@ -91,7 +103,7 @@ pub(crate) fn a_worker_that_always_dies_ends_the_server_with_the_reason() {
     );
 }
 
-pub(crate) fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
+fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
     let ended = Server::start_app("never_ready").end();
     assert_eq!(ended.code, Some(3), "{}", ended.log);
     assert!(
@@ -107,7 +119,7 @@ pub(crate) fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
     );
 }
 
-pub(crate) fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
+fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
     let mut server = Server::start_app("leaves");
     let address = server.address();
     // More often than the crash limit would allow, were they crashes.
@@ -117,7 +129,7 @@ pub(crate) fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn respawns_leave_nothing_behind() {
+fn respawns_leave_nothing_behind() {
     let mut server = Server::start_app("untiring");
     let mut workers: Vec<_> = (0..2)
         .map(|_| pid_of(&server.wait("worker_ready")))
@@ -144,7 +156,7 @@ pub(crate) fn respawns_leave_nothing_behind() {
     );
 }
 
-pub(crate) fn a_panic_ends_the_worker_whatever_its_threads_do() {
+fn a_panic_ends_the_worker_whatever_its_threads_do() {
     let mut server = Server::start_app("panics");
     let address = server.address();
     let _client = Client::connect(address);
@@ -154,7 +166,7 @@ pub(crate) fn a_panic_ends_the_worker_whatever_its_threads_do() {
 
 /// What wakes a handler is the handler's own code, and is called by the task that drives the
 /// deadlines of all connections. A worker without that task would time nobody out.
-pub(crate) fn a_panic_in_the_task_that_drives_deadlines_ends_the_worker() {
+fn a_panic_in_the_task_that_drives_deadlines_ends_the_worker() {
     let mut server = Server::start_app("rude_waker");
     let address = server.address();
     let mut client = Client::connect(address);
@@ -188,7 +200,7 @@ pub(crate) fn rude_waker() -> Result<(), Error> {
     })
 }
 
-pub(crate) fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
+fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
     let mut server = Server::start_app("glances");
     let leave = |server: &mut Server| {
         server.wait("worker_ready");

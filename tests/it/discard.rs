@@ -18,10 +18,14 @@ use crate::support::{CEILING, until};
 #[path = "../../src/sys/discard.rs"]
 mod sys;
 
+tests! {
+    what_waits_in_a_socket_is_closed_without_waiting_for_it,
+}
+
 /// Far longer than the test waits.
 const LINGER: Duration = Duration::from_secs(600);
 
-pub(crate) fn what_waits_in_a_socket_is_closed_without_waiting_for_it() {
+fn what_waits_in_a_socket_is_closed_without_waiting_for_it() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut stream = TcpStream::connect(address).expect("it listens");

@@ -18,7 +18,21 @@ use crate::apps;
 use crate::client::Client;
 use crate::support::{Server, binary, pid_of};
 
-pub(crate) fn term_answers_what_is_open() {
+tests! {
+    term_answers_what_is_open,
+    a_worker_that_is_told_to_leave_is_followed_at_once,
+    an_idle_connection_gets_one_more_answer,
+    a_client_that_never_reads_is_cut_at_the_deadline,
+    what_a_killed_worker_had_open_is_told,
+    two_signals_at_once_are_one_ask,
+    a_full_access_log_does_not_hold_up_the_end,
+    times_without_end_are_fine,
+    a_second_signal_stops_at_once,
+    a_drain_waits_for_descriptors_to_accept_what_is_queued,
+    a_full_worker_leaves_its_queue_to_its_successor,
+}
+
+fn term_answers_what_is_open() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "500ms"]);
     let address = server.address();
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(address)).collect();
@@ -40,7 +54,7 @@ pub(crate) fn term_answers_what_is_open() {
     assert!(exits.clone().count() == 2 && exits.into_iter().all(|exit| exit["cut"] == 0));
 }
 
-pub(crate) fn an_idle_connection_gets_one_more_answer() {
+fn an_idle_connection_gets_one_more_answer() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -60,7 +74,7 @@ pub(crate) fn an_idle_connection_gets_one_more_answer() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn a_worker_that_is_told_to_leave_is_followed_at_once() {
+fn a_worker_that_is_told_to_leave_is_followed_at_once() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "500ms"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -73,7 +87,7 @@ pub(crate) fn a_worker_that_is_told_to_leave_is_followed_at_once() {
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
 }
 
-pub(crate) fn a_client_that_never_reads_is_cut_at_the_deadline() {
+fn a_client_that_never_reads_is_cut_at_the_deadline() {
     let mut server = Server::start(&[
         "--workers",
         "1",
@@ -102,7 +116,7 @@ pub(crate) fn a_client_that_never_reads_is_cut_at_the_deadline() {
 }
 
 /// It is stopped, so it hears neither its drain nor its deadline.
-pub(crate) fn what_a_killed_worker_had_open_is_told() {
+fn what_a_killed_worker_had_open_is_told() {
     let mut server = Server::start(&[
         "--workers",
         "1",
@@ -128,7 +142,7 @@ pub(crate) fn what_a_killed_worker_had_open_is_told() {
 }
 
 /// Nobody reads the pipe that the log goes to, and there is no room in it.
-pub(crate) fn a_full_access_log_does_not_hold_up_the_end() {
+fn a_full_access_log_does_not_hold_up_the_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("log");
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new path");
@@ -168,7 +182,7 @@ pub(crate) fn a_full_access_log_does_not_hold_up_the_end() {
     );
 }
 
-pub(crate) fn a_second_signal_stops_at_once() {
+fn a_second_signal_stops_at_once() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "1h"]);
     let address = server.address();
     let mut client = Client::connect(address);
@@ -182,7 +196,7 @@ pub(crate) fn a_second_signal_stops_at_once() {
     assert!(client.try_answer().is_err());
 }
 
-pub(crate) fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
+fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
     let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
                   --delay 100ms --max-connections 100 --announce-fd 1";
     let binary = binary();
@@ -200,7 +214,7 @@ pub(crate) fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
     assert!(ended.log.contains("accepting rests"), "{}", ended.log);
 }
 
-pub(crate) fn a_full_worker_leaves_its_queue_to_its_successor() {
+fn a_full_worker_leaves_its_queue_to_its_successor() {
     let mut server = Server::start(&[
         "--workers",
         "1",
@@ -242,7 +256,7 @@ pub(crate) fn a_full_worker_leaves_its_queue_to_its_successor() {
 }
 
 /// timeout(1) signals the process and its group; both signals are there before the first is read.
-pub(crate) fn two_signals_at_once_are_one_ask() {
+fn two_signals_at_once_are_one_ask() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "300ms"]);
     let address = server.address();
     let mut client = Client::connect(address);
@@ -258,7 +272,7 @@ pub(crate) fn two_signals_at_once_are_one_ask() {
 }
 
 /// A limit without end is one that is never reached; it ends no process.
-pub(crate) fn times_without_end_are_fine() {
+fn times_without_end_are_fine() {
     let mut server = Server::start_app("endless");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

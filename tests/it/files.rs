@@ -12,6 +12,12 @@ use tempfile::TempDir;
 use crate::client::{Client, get};
 use crate::support::{BINARY, Server, descriptors, until};
 
+tests! {
+    slow_clients_of_one_file_hold_one_descriptor_of_it,
+    more_files_than_a_worker_may_have_open_are_503,
+    head_of_a_directory_has_the_fields_of_get,
+}
+
 /// More than the buffers of two sockets take.
 const LARGE: usize = 8 << 20;
 
@@ -45,7 +51,7 @@ fn slow(address: SocketAddr, path: &str) -> Client {
     client
 }
 
-pub(crate) fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
+fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
     let dir = directory(1, LARGE);
     let mut server = serve(&dir, 256);
     let address = server.address();
@@ -60,7 +66,7 @@ pub(crate) fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
     assert!(held <= clients.len() + 4, "{held} descriptors");
 }
 
-pub(crate) fn more_files_than_a_worker_may_have_open_are_503() {
+fn more_files_than_a_worker_may_have_open_are_503() {
     let dir = directory(20, LARGE);
     let mut server = serve(&dir, 256);
     let address = server.address();
@@ -75,7 +81,7 @@ pub(crate) fn more_files_than_a_worker_may_have_open_are_503() {
     until(|| get(address, "/16").head.starts_with("HTTP/1.1 200 "));
 }
 
-pub(crate) fn head_of_a_directory_has_the_fields_of_get() {
+fn head_of_a_directory_has_the_fields_of_get() {
     let dir = directory(0, 0);
     let mut server = serve(&dir, 256);
     let address = server.address();

@@ -14,6 +14,25 @@ use crate::client::Client;
 use crate::support::{BINARY, CEILING, Server, binary, descriptors, pid_of, until};
 use crate::upgrade::Installed;
 
+tests! {
+    reloads_close_no_connection,
+    twenty_reloads_leave_nothing_behind,
+    a_request_that_has_begun_is_answered_before_its_connection_moves,
+    an_upgrade_takes_the_connections_along,
+    a_canary_gives_its_connections_back,
+    fewer_slots_keep_every_connection,
+    a_worker_that_is_told_to_leave_hands_its_connections_over,
+    recycling_closes_no_connection,
+    what_waits_in_an_inbox_outlives_sender_and_receiver,
+    a_full_worker_takes_over_as_others_leave,
+    nothing_is_taken_over_without_a_descriptor_for_it,
+    a_server_of_others_takes_what_comes,
+    a_thousand_connections_move_at_once,
+    connections_to_a_unix_address_move_too,
+    the_end_of_the_server_hands_nothing_over,
+    a_server_may_end_in_the_middle,
+}
+
 /// Answers a request and stays open.
 fn ask(client: &mut Client) -> u32 {
     let answer = client.get("/");
@@ -65,7 +84,7 @@ fn settled(server: &Server, count: usize) -> BTreeSet<u32> {
     workers.map(|pid| pid.as_raw().unsigned_abs()).collect()
 }
 
-pub(crate) fn reloads_close_no_connection() {
+fn reloads_close_no_connection() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
     let before = descriptors(server.pid);
@@ -112,7 +131,7 @@ pub(crate) fn reloads_close_no_connection() {
     assert_eq!(ended.notices.iter().find(cut), None);
 }
 
-pub(crate) fn twenty_reloads_leave_nothing_behind() {
+fn twenty_reloads_leave_nothing_behind() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let of_worker = |server: &Server| descriptors(server.workers()[0]);
@@ -127,7 +146,7 @@ pub(crate) fn twenty_reloads_leave_nothing_behind() {
     until(|| (descriptors(server.pid), of_worker(&server)) == before);
 }
 
-pub(crate) fn a_request_that_has_begun_is_answered_before_its_connection_moves() {
+fn a_request_that_has_begun_is_answered_before_its_connection_moves() {
     let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
     let mut server = Server::start(&[&arguments[..], &["--delay", "500ms"]].concat());
     let address = server.address();
@@ -160,7 +179,7 @@ pub(crate) fn a_request_that_has_begun_is_answered_before_its_connection_moves()
     }
 }
 
-pub(crate) fn an_upgrade_takes_the_connections_along() {
+fn an_upgrade_takes_the_connections_along() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let address = server.address();
@@ -186,7 +205,7 @@ pub(crate) fn an_upgrade_takes_the_connections_along() {
 }
 
 /// It becomes ready, and then its file is gone.
-pub(crate) fn a_canary_gives_its_connections_back() {
+fn a_canary_gives_its_connections_back() {
     let (installed, mut server) = Installed::app("fickle");
     let address = server.address();
     let before = server.workers();
@@ -219,7 +238,7 @@ pub(crate) fn a_canary_gives_its_connections_back() {
     clients.iter_mut().for_each(hello);
 }
 
-pub(crate) fn fewer_slots_keep_every_connection() {
+fn fewer_slots_keep_every_connection() {
     let mut server = Server::start(&["--workers", "3", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = Vec::new();
@@ -235,7 +254,7 @@ pub(crate) fn fewer_slots_keep_every_connection() {
     assert_eq!(pids(&mut clients), last);
 }
 
-pub(crate) fn a_worker_that_is_told_to_leave_hands_its_connections_over() {
+fn a_worker_that_is_told_to_leave_hands_its_connections_over() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 20);
@@ -248,7 +267,7 @@ pub(crate) fn a_worker_that_is_told_to_leave_hands_its_connections_over() {
     }
 }
 
-pub(crate) fn recycling_closes_no_connection() {
+fn recycling_closes_no_connection() {
     let arguments = ["--max-requests", "40", "--respond", "hi", "--worker-header"];
     let mut server = Server::start(&arguments);
     let address = server.address();
@@ -270,7 +289,7 @@ pub(crate) fn recycling_closes_no_connection() {
 
 /// They wait in the inbox, where the worker that had them has left and the one that would take them
 /// is full; and it dies.
-pub(crate) fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
+fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
     let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -314,7 +333,7 @@ fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
     })
 }
 
-pub(crate) fn a_full_worker_takes_over_as_others_leave() {
+fn a_full_worker_takes_over_as_others_leave() {
     let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -326,7 +345,7 @@ pub(crate) fn a_full_worker_takes_over_as_others_leave() {
 }
 
 /// The kernel would throw a connection away that is taken without a number for it.
-pub(crate) fn nothing_is_taken_over_without_a_descriptor_for_it() {
+fn nothing_is_taken_over_without_a_descriptor_for_it() {
     let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
                   --worker-header --max-connections 100 --announce-fd 1";
     let mut command = Command::new("sh");
@@ -344,7 +363,7 @@ pub(crate) fn nothing_is_taken_over_without_a_descriptor_for_it() {
 }
 
 /// More than an inbox holds.
-pub(crate) fn a_thousand_connections_move_at_once() {
+fn a_thousand_connections_move_at_once() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 1000);
@@ -357,7 +376,7 @@ pub(crate) fn a_thousand_connections_move_at_once() {
 }
 
 /// The next program serves with axum.
-pub(crate) fn a_server_of_others_takes_what_comes() {
+fn a_server_of_others_takes_what_comes() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
     let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
@@ -376,7 +395,7 @@ pub(crate) fn a_server_of_others_takes_what_comes() {
     }
 }
 
-pub(crate) fn connections_to_a_unix_address_move_too() {
+fn connections_to_a_unix_address_move_too() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("app.sock");
     let listen = format!("unix:{}", path.display());
@@ -412,7 +431,7 @@ fn ask_unix(stream: &mut UnixStream) {
     assert!(!answer.contains("connection: close"), "{answer}");
 }
 
-pub(crate) fn the_end_of_the_server_hands_nothing_over() {
+fn the_end_of_the_server_hands_nothing_over() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 10);
@@ -436,7 +455,7 @@ pub(crate) fn the_end_of_the_server_hands_nothing_over() {
 }
 
 /// The end comes while connections are on their way.
-pub(crate) fn a_server_may_end_in_the_middle() {
+fn a_server_may_end_in_the_middle() {
     let mut server = Server::start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 200);

@@ -29,6 +29,13 @@ use crate::client::Client;
 use crate::privileges;
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
+tests! {
+    the_master_serves_on_whatever_a_worker_tries,
+    so_it_does_where_descriptors_reach_it,
+    a_signal_does_not_wait_for_all_that_a_worker_says,
+    what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up,
+}
+
 /// How the path begins that asks for it, and what the worker does with the rest of the path.
 type Try = (&'static str, fn(&str, &Worker));
 
@@ -202,12 +209,12 @@ fn inherited(field: usize) -> RawFd {
     number.parse().expect("a number")
 }
 
-pub(crate) fn the_master_serves_on_whatever_a_worker_tries() {
+fn the_master_serves_on_whatever_a_worker_tries() {
     tries(|_| {});
 }
 
 /// Before Linux 6.16 the kernel passes descriptors on to the master.
-pub(crate) fn so_it_does_where_descriptors_reach_it() {
+fn so_it_does_where_descriptors_reach_it() {
     let python = Command::new("python3").arg("--version").output();
     if !geteuid().is_root() || python.is_err() {
         eprintln!("not tested: it needs root and python3");
@@ -235,7 +242,7 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
 }
 
 /// The master hears a signal before all that a worker has said.
-pub(crate) fn a_signal_does_not_wait_for_all_that_a_worker_says() {
+fn a_signal_does_not_wait_for_all_that_a_worker_says() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
     let mut client = Client::connect(address);
@@ -253,7 +260,7 @@ pub(crate) fn a_signal_does_not_wait_for_all_that_a_worker_says() {
     assert!(heard <= 8 && said > 100, "{heard} of {said}");
 }
 
-pub(crate) fn what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up() {
+fn what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");

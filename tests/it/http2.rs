@@ -13,9 +13,13 @@ use tokio::task::JoinSet;
 
 use crate::support::{Server, until};
 
+tests! {
+    a_reload_loses_no_request,
+}
+
 /// Clients that ask for more as long as they are not told to go, and come again then. What was
 /// asked is answered, whichever worker leaves.
-pub(crate) fn a_reload_loses_no_request() {
+fn a_reload_loses_no_request() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "1ms"]);
     let address = server.address();
     let done = Arc::new(AtomicBool::new(false));

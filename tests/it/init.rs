@@ -17,7 +17,23 @@ use tempfile::TempDir;
 use crate::client::{Client, get};
 use crate::support::{CEILING, Server, binary, proc_file, until};
 
-pub(crate) fn a_service_manager_hears_the_life_of_a_server() {
+tests! {
+    a_service_manager_hears_the_life_of_a_server,
+    a_watchdog_hears_only_the_master_it_was_set_for,
+    a_manager_in_the_abstract_namespace_is_heard_too,
+    an_inherited_listener_is_served_with_what_waits_in_its_queue,
+    an_inherited_unix_listener_keeps_its_file,
+    listeners_of_another_process_are_ignored,
+    what_is_no_listener_is_refused_by_its_number,
+    descriptors_that_were_not_handed_in_are_not_taken,
+    listeners_that_the_manager_keeps_come_back_with_their_queues,
+    a_kept_listener_of_an_address_that_is_not_wanted_is_given_up,
+    workers_run_as_the_user_they_are_given,
+    a_program_that_the_user_may_not_execute_is_named,
+    root_is_not_taken_for_a_workers_user_unless_it_is_named,
+}
+
+fn a_service_manager_hears_the_life_of_a_server() {
     let manager = Manager::new();
     let mut server =
         Server::spawn(respond(&["--workers", "2"]).env("NOTIFY_SOCKET", manager.path()));
@@ -50,7 +66,7 @@ pub(crate) fn a_service_manager_hears_the_life_of_a_server() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn a_watchdog_hears_only_the_master_it_was_set_for() {
+fn a_watchdog_hears_only_the_master_it_was_set_for() {
     let manager = Manager::new();
     let mut command = respond(&[]);
     command
@@ -77,7 +93,7 @@ pub(crate) fn a_watchdog_hears_only_the_master_it_was_set_for() {
     assert!(!said.contains("WATCHDOG"), "{said}");
 }
 
-pub(crate) fn a_manager_in_the_abstract_namespace_is_heard_too() {
+fn a_manager_in_the_abstract_namespace_is_heard_too() {
     let name = format!("prefork-server-test-{}", std::process::id());
     let address = net::SocketAddr::from_abstract_name(&name).expect("a short name");
     let socket = UnixDatagram::bind_addr(&address).expect("a new name");
@@ -90,7 +106,7 @@ pub(crate) fn a_manager_in_the_abstract_namespace_is_heard_too() {
     assert!(bytes[..len].starts_with(b"READY=1\n"));
 }
 
-pub(crate) fn an_inherited_listener_is_served_with_what_waits_in_its_queue() {
+fn an_inherited_listener_is_served_with_what_waits_in_its_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut early: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
@@ -125,7 +141,7 @@ pub(crate) fn an_inherited_listener_is_served_with_what_waits_in_its_queue() {
     Client::connect(address);
 }
 
-pub(crate) fn an_inherited_unix_listener_keeps_its_file() {
+fn an_inherited_unix_listener_keeps_its_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("app.sock");
     let listener = net::UnixListener::bind(&path).expect("a new path");
@@ -137,7 +153,7 @@ pub(crate) fn an_inherited_unix_listener_keeps_its_file() {
     assert!(path.exists(), "the file is the manager's");
 }
 
-pub(crate) fn listeners_of_another_process_are_ignored() {
+fn listeners_of_another_process_are_ignored() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut command = activated(&respond(&[]), "1", "app.socket");
@@ -147,7 +163,7 @@ pub(crate) fn listeners_of_another_process_are_ignored() {
     assert!(!environment.contains("LISTEN_"), "{environment}");
 }
 
-pub(crate) fn what_is_no_listener_is_refused_by_its_number() {
+fn what_is_no_listener_is_refused_by_its_number() {
     let bound = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -169,7 +185,7 @@ pub(crate) fn what_is_no_listener_is_refused_by_its_number() {
     }
 }
 
-pub(crate) fn descriptors_that_were_not_handed_in_are_not_taken() {
+fn descriptors_that_were_not_handed_in_are_not_taken() {
     // One is not open; a hundred are some of the server's own among others.
     for count in ["1", "100"] {
         let server = respond(&[]);
@@ -190,7 +206,7 @@ pub(crate) fn descriptors_that_were_not_handed_in_are_not_taken() {
     }
 }
 
-pub(crate) fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
+fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     let manager = Manager::new();
     let mut command = respond(&["--workers", "2"]);
     command
@@ -236,7 +252,7 @@ pub(crate) fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     }
 }
 
-pub(crate) fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
+fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
     let manager = Manager::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -255,7 +271,7 @@ pub(crate) fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
 }
 
 /// Only root can try it; anybody else is told so by the server.
-pub(crate) fn workers_run_as_the_user_they_are_given() {
+fn workers_run_as_the_user_they_are_given() {
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
         let mut command = respond(&["--user", "root"]);
@@ -296,7 +312,7 @@ pub(crate) fn workers_run_as_the_user_they_are_given() {
     assert_eq!(app.end().code, Some(0));
 }
 
-pub(crate) fn a_program_that_the_user_may_not_execute_is_named() {
+fn a_program_that_the_user_may_not_execute_is_named() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -319,7 +335,7 @@ pub(crate) fn a_program_that_the_user_may_not_execute_is_named() {
     assert!(said.contains(&named), "{said}");
 }
 
-pub(crate) fn root_is_not_taken_for_a_workers_user_unless_it_is_named() {
+fn root_is_not_taken_for_a_workers_user_unless_it_is_named() {
     // Nobody can reach this one from elsewhere.
     let mut server = Server::spawn(respond(&[]).env_remove("PREFORK_USER"));
     server.address();

@@ -10,7 +10,21 @@ use nix::sys::signal::{Signal, kill};
 use crate::client::{Client, get, get_unix};
 use crate::support::{Server, binary, until};
 
-pub(crate) fn every_slot_answers() {
+tests! {
+    every_slot_answers,
+    a_unix_address_is_served_and_its_file_removed,
+    several_addresses_and_shared_listeners,
+    the_pid_file_lives_as_long_as_the_master,
+    a_reload_replaces_every_worker_and_refuses_nobody,
+    a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
+    an_abandoned_reload_tells_its_own_reason_and_respawns_nobody,
+    slots_come_and_go_by_signal,
+    logs_are_reopened_in_every_process,
+    an_echo_of_a_body_beyond_the_limit_is_413,
+    notices_go_to_any_descriptor,
+}
+
+fn every_slot_answers() {
     let mut server = Server::start(&["--workers", "4", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let slots: BTreeSet<_> = (0..200).map(|_| get(address, "/").worker("slot")).collect();
@@ -22,7 +36,7 @@ pub(crate) fn every_slot_answers() {
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
 
-pub(crate) fn a_unix_address_is_served_and_its_file_removed() {
+fn a_unix_address_is_served_and_its_file_removed() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("app.sock");
     let listen = format!("unix:{}", path.display());
@@ -36,7 +50,7 @@ pub(crate) fn a_unix_address_is_served_and_its_file_removed() {
     assert!(!path.exists(), "the socket file is left");
 }
 
-pub(crate) fn several_addresses_and_shared_listeners() {
+fn several_addresses_and_shared_listeners() {
     let mut server = Server::start(&[
         "--listen",
         "127.0.0.1:0",
@@ -61,7 +75,7 @@ pub(crate) fn several_addresses_and_shared_listeners() {
     assert_eq!(ended.count("adopted") + ended.count("released"), 0);
 }
 
-pub(crate) fn the_pid_file_lives_as_long_as_the_master() {
+fn the_pid_file_lives_as_long_as_the_master() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("pid");
     let text = path.to_str().expect("text");
@@ -74,7 +88,7 @@ pub(crate) fn the_pid_file_lives_as_long_as_the_master() {
     assert!(!path.exists());
 }
 
-pub(crate) fn a_reload_replaces_every_worker_and_refuses_nobody() {
+fn a_reload_replaces_every_worker_and_refuses_nobody() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
     let over = Arc::new(AtomicBool::new(false));
@@ -98,7 +112,7 @@ pub(crate) fn a_reload_replaces_every_worker_and_refuses_nobody() {
     assert!(load.join().expect("nobody was refused") > 0);
 }
 
-pub(crate) fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
+fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
     let parent = tempfile::tempdir().expect("a directory");
     let files = parent.path().join("site");
     std::fs::create_dir(&files).expect("a directory");
@@ -138,7 +152,7 @@ pub(crate) fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says
 }
 
 /// The reason is that of the reload, not of a worker that happened to die before.
-pub(crate) fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
+fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
     let mut server = Server::start_app("sour");
     server.address();
     kill(server.workers()[0], Signal::SIGKILL).expect("it lives");
@@ -159,7 +173,7 @@ pub(crate) fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
     server.wait("reload_finished");
 }
 
-pub(crate) fn slots_come_and_go_by_signal() {
+fn slots_come_and_go_by_signal() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -179,7 +193,7 @@ pub(crate) fn slots_come_and_go_by_signal() {
     assert_eq!(client.get("/").body, "hi", "the last slot stays");
 }
 
-pub(crate) fn logs_are_reopened_in_every_process() {
+fn logs_are_reopened_in_every_process() {
     let mut server = Server::start_app("hooks");
     server.address();
     server.signal(Signal::SIGUSR1);
@@ -193,7 +207,7 @@ pub(crate) fn logs_are_reopened_in_every_process() {
 }
 
 /// A worker has the master's command line, but none of its descriptors.
-pub(crate) fn notices_go_to_any_descriptor() {
+fn notices_go_to_any_descriptor() {
     let binary = binary();
     let script = "exec \"$0\" --listen 127.0.0.1:0 --workers 1 --announce-fd 9 9>&1 >/dev/null";
     let mut server = Server::spawn(
@@ -207,7 +221,7 @@ pub(crate) fn notices_go_to_any_descriptor() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn an_echo_of_a_body_beyond_the_limit_is_413() {
+fn an_echo_of_a_body_beyond_the_limit_is_413() {
     let mut server = Server::start(&["--echo", "--max-body-size", "10", "--workers", "1"]);
     let mut client = Client::connect(server.address());
     client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n0123456789");

@@ -12,6 +12,11 @@ use nix::sys::signal::{Signal, kill};
 use crate::client::get;
 use crate::support::{Server, binary, pid_of};
 
+tests! {
+    a_master_works_on_when_the_reader_of_its_log_has_left,
+    a_master_works_on_when_the_reader_of_its_log_does_not_read,
+}
+
 fn command() -> Command {
     let mut command = binary();
     command
@@ -53,7 +58,7 @@ fn fill(pipe: &PipeWriter) -> usize {
     }
 }
 
-pub(crate) fn a_master_works_on_when_the_reader_of_its_log_has_left() {
+fn a_master_works_on_when_the_reader_of_its_log_has_left() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     let mut server = Server::spawn_with_log(&mut command(), writer);
@@ -62,7 +67,7 @@ pub(crate) fn a_master_works_on_when_the_reader_of_its_log_has_left() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn a_master_works_on_when_the_reader_of_its_log_does_not_read() {
+fn a_master_works_on_when_the_reader_of_its_log_does_not_read() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let filled = fill(&writer);
     let mut server = Server::spawn_with_log(&mut command(), writer);

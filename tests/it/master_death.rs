@@ -5,7 +5,13 @@ use nix::sys::signal::Signal;
 use crate::client::{Client, get};
 use crate::support::Server;
 
-pub(crate) fn workers_finish_and_leave_when_the_master_is_killed() {
+tests! {
+    workers_finish_and_leave_when_the_master_is_killed,
+    a_worker_that_hears_nothing_does_not_outlive_its_master,
+    a_program_that_a_worker_starts_is_nobodys_worker,
+}
+
+fn workers_finish_and_leave_when_the_master_is_killed() {
     let mut server = Server::start_app("hooks");
     let hooked = server.address();
     assert_eq!(get(hooked, "/").body, "hello");
@@ -35,7 +41,7 @@ pub(crate) fn workers_finish_and_leave_when_the_master_is_killed() {
     server.end();
 }
 
-pub(crate) fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
+fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
     let mut server = Server::start_app("blocks");
     let address = server.address();
     let mut clients = [Client::connect(address), Client::connect(address)];
@@ -45,7 +51,7 @@ pub(crate) fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
     server.end();
 }
 
-pub(crate) fn a_program_that_a_worker_starts_is_nobodys_worker() {
+fn a_program_that_a_worker_starts_is_nobodys_worker() {
     let mut server = Server::start_app("starts_programs");
     let address = server.address();
     assert_eq!(get(address, "/").body, "Master");

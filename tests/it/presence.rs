@@ -12,6 +12,10 @@ use crate::apps;
 use crate::client::Client;
 use crate::support::{Server, descriptors, pid_of, until};
 
+tests! {
+    nothing_is_left_of_a_silent_answer_whose_client_has_left,
+}
+
 /// Answers one word, and no more.
 pub(crate) fn app() -> Result<(), Error> {
     apps::server().workers(1).serve(async |_worker| {
@@ -39,7 +43,7 @@ impl Body for Words {
     }
 }
 
-pub(crate) fn nothing_is_left_of_a_silent_answer_whose_client_has_left() {
+fn nothing_is_left_of_a_silent_answer_whose_client_has_left() {
     const CLIENTS: usize = 20;
     let mut server = Server::start_app("silent");
     let worker = pid_of(&server.wait("worker_ready"));

@@ -13,7 +13,14 @@ use crate::apps;
 use crate::client::get;
 use crate::support::{Server, pid_of};
 
-pub(crate) fn workers_are_replaced_by_requests_and_refuse_nobody() {
+tests! {
+    workers_are_replaced_by_requests_and_refuse_nobody,
+    workers_are_replaced_by_age_one_after_the_other,
+    workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly,
+    replacements_that_cannot_start_end_no_server_that_serves,
+}
+
+fn workers_are_replaced_by_requests_and_refuse_nobody() {
     let mut server = Server::start(&["--max-requests", "50", "--respond", "hi"]);
     let address = server.address();
     let stop = AtomicBool::new(false);
@@ -34,7 +41,7 @@ pub(crate) fn workers_are_replaced_by_requests_and_refuse_nobody() {
     expect_ready_before_draining(&ended.notices);
 }
 
-pub(crate) fn replacements_that_cannot_start_end_no_server_that_serves() {
+fn replacements_that_cannot_start_end_no_server_that_serves() {
     let dir = tempfile::tempdir().expect("a directory");
     let logs = dir.path().join("logs");
     fs::create_dir(&logs).expect("a new name");
@@ -66,7 +73,7 @@ pub(crate) fn replacements_that_cannot_start_end_no_server_that_serves() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn workers_are_replaced_by_age_one_after_the_other() {
+fn workers_are_replaced_by_age_one_after_the_other() {
     let mut server = Server::start(&["--max-worker-age", "300ms", "--respond", "hi"]);
     for _ in 0..4 {
         server.wait("worker_draining");
@@ -86,7 +93,7 @@ pub(crate) fn workers_are_replaced_by_age_one_after_the_other() {
     expect_ready_before_draining(&ended.notices);
 }
 
-pub(crate) fn workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
+fn workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
     let mut server = Server::start_app("restless");
     let address = server.address();
     for most in [100, 200, 400] {

@@ -11,6 +11,13 @@ use crate::apps;
 use crate::client::Client;
 use crate::support::{Server, pid_of};
 
+tests! {
+    clients_are_answered_while_a_new_slots_worker_starts,
+    clients_are_answered_after_a_slot_came_and_went_at_once,
+    clients_are_answered_while_a_new_slots_worker_crashes_again_and_again,
+    the_last_worker_that_serves_is_retired_when_another_is_ready,
+}
+
 /// Connects 80 clients at once. With two listeners each gets about 40 of them.
 fn all_are_answered(address: SocketAddr) {
     let mut clients: Vec<_> = (0..80).map(|_| Client::connect(address)).collect();
@@ -20,7 +27,7 @@ fn all_are_answered(address: SocketAddr) {
     }
 }
 
-pub(crate) fn clients_are_answered_while_a_new_slots_worker_starts() {
+fn clients_are_answered_while_a_new_slots_worker_starts() {
     let mut server = Server::start_app("slow_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -32,7 +39,7 @@ pub(crate) fn clients_are_answered_while_a_new_slots_worker_starts() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn clients_are_answered_after_a_slot_came_and_went_at_once() {
+fn clients_are_answered_after_a_slot_came_and_went_at_once() {
     let mut server = Server::start_app("slow_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -45,7 +52,7 @@ pub(crate) fn clients_are_answered_after_a_slot_came_and_went_at_once() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_again() {
+fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_again() {
     let mut server = Server::start_app("crashing_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -55,7 +62,7 @@ pub(crate) fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_ag
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn the_last_worker_that_serves_is_retired_when_another_is_ready() {
+fn the_last_worker_that_serves_is_retired_when_another_is_ready() {
     let mut server = Server::start_app("long_pauses");
     let mut first = pid_of(&server.wait_for("worker_spawned", |spawned| spawned["slot"] == 0));
     let address = server.address();

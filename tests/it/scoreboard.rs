@@ -5,7 +5,11 @@ use nix::sys::signal::{Signal, kill};
 use crate::client::{Client, get};
 use crate::support::{Server, pid_of};
 
-pub(crate) fn totals_outlive_crash_and_reload() {
+tests! {
+    totals_outlive_crash_and_reload,
+}
+
+fn totals_outlive_crash_and_reload() {
     let mut server = Server::start(&["--respond", "hi", "--workers", "1"]);
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

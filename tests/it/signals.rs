@@ -7,7 +7,14 @@ use nix::sys::signal::{Signal, kill};
 use crate::apps;
 use crate::support::{Server, pid_of};
 
-pub(crate) fn a_program_with_threads_hears_them_all() {
+tests! {
+    a_program_with_threads_hears_them_all,
+    a_starter_that_ignored_the_end_of_processes_does_no_harm,
+    a_worker_that_dies_of_a_real_time_signal_is_replaced,
+    one_that_comes_at_the_very_end_does_not_change_the_outcome,
+}
+
+fn a_program_with_threads_hears_them_all() {
     let mut server = Server::start_app("threads");
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
@@ -22,7 +29,7 @@ pub(crate) fn a_program_with_threads_hears_them_all() {
 
 /// Who ignores `SIGCHLD` hands that on to what it starts (execve(2)), and the kernel then buries
 /// the dead without a word.
-pub(crate) fn a_starter_that_ignored_the_end_of_processes_does_no_harm() {
+fn a_starter_that_ignored_the_end_of_processes_does_no_harm() {
     let mut command = Command::new("env");
     command
         .arg("--ignore-signal=CHLD")
@@ -38,7 +45,7 @@ pub(crate) fn a_starter_that_ignored_the_end_of_processes_does_no_harm() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
+fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
     let mut server = Server::start_app("hello");
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
@@ -52,7 +59,7 @@ pub(crate) fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
     server.wait("worker_ready");
 }
 
-pub(crate) fn one_that_comes_at_the_very_end_does_not_change_the_outcome() {
+fn one_that_comes_at_the_very_end_does_not_change_the_outcome() {
     let mut server = Server::start_app("late_signal");
     server.address();
     server.signal(Signal::SIGTERM);

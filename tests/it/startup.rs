@@ -10,7 +10,18 @@ use crate::apps;
 use crate::support::{Server, as_pid_1, binary, proc_file, until};
 use crate::upgrade::Installed;
 
-pub(crate) fn bad_settings_exit_2_and_name_the_flag() {
+tests! {
+    bad_settings_exit_2_and_name_the_flag,
+    a_taken_port_exits_5_though_it_could_be_shared,
+    notices_go_to_any_descriptor_that_the_master_has,
+    a_worker_inherits_nothing_else,
+    workers_are_scheduled_as_their_master,
+    what_is_started_before_the_server_inherits_nothing_of_it,
+    workers_have_no_huge_pages,
+    a_master_as_pid_1_reaps_strangers,
+}
+
+fn bad_settings_exit_2_and_name_the_flag() {
     let too_many = ["--listen", "127.0.0.1:0"].repeat(253);
     for (arguments, named) in [
         (&["--workers", "none"][..], "--workers"),
@@ -47,7 +58,7 @@ fn policy(pid: Pid) -> i32 {
         .expect("a number")
 }
 
-pub(crate) fn workers_are_scheduled_as_their_master() {
+fn workers_are_scheduled_as_their_master() {
     let mut server = Server::start(&["--respond", "hi"]);
     server.address();
     let master = policy(server.pid);
@@ -56,7 +67,7 @@ pub(crate) fn workers_are_scheduled_as_their_master() {
     }
 }
 
-pub(crate) fn workers_have_no_huge_pages() {
+fn workers_have_no_huge_pages() {
     let mut server = Server::start(&["--respond", "hi"]);
     server.address();
     for worker in server.workers() {
@@ -65,7 +76,7 @@ pub(crate) fn workers_have_no_huge_pages() {
     }
 }
 
-pub(crate) fn a_taken_port_exits_5_though_it_could_be_shared() {
+fn a_taken_port_exits_5_though_it_could_be_shared() {
     let mut server = Server::start(&["--respond", "hi"]);
     let address = server.address().to_string();
     let output = binary()
@@ -77,7 +88,7 @@ pub(crate) fn a_taken_port_exits_5_though_it_could_be_shared() {
     assert!(said.contains(&address), "{said}");
 }
 
-pub(crate) fn notices_go_to_any_descriptor_that_the_master_has() {
+fn notices_go_to_any_descriptor_that_the_master_has() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$@\" 9>&1 >/dev/null", "sh"]);
     let server = binary();
@@ -95,7 +106,7 @@ pub(crate) fn notices_go_to_any_descriptor_that_the_master_has() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn a_worker_inherits_nothing_else() {
+fn a_worker_inherits_nothing_else() {
     let mut server = Server::start_app("leaks");
     server.address();
     let open = |pid| -> Vec<String> {
@@ -124,7 +135,7 @@ pub(crate) fn a_worker_inherits_nothing_else() {
     }
 }
 
-pub(crate) fn what_is_started_before_the_server_inherits_nothing_of_it() {
+fn what_is_started_before_the_server_inherits_nothing_of_it() {
     let (_installed, mut server) = Installed::app("starts_early");
     // The master and two workers; then a canary, the master's next image and another worker.
     let roles = |server: &mut Server| {
@@ -152,7 +163,7 @@ pub(crate) fn what_is_started_before_the_server_inherits_nothing_of_it() {
 }
 
 /// Needs user namespaces, or to be root.
-pub(crate) fn a_master_as_pid_1_reaps_strangers() {
+fn a_master_as_pid_1_reaps_strangers() {
     let mut command = as_pid_1();
     command
         .arg(std::env::current_exe().expect("a path"))

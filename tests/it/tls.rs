@@ -19,6 +19,25 @@ use crate::https::{Authority, Browser, Visit};
 use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
+tests! {
+    https_is_served_by_the_certificate_that_is_given,
+    a_server_in_this_process_speaks_tls,
+    sessions_resume_on_every_worker_whatever_becomes_of_them,
+    sessions_resume_across_a_rotation_of_keys,
+    an_upgrade_may_bring_tls_and_take_it_away,
+    ticket_keys_are_in_no_core_and_workers_can_only_read_them,
+    bad_files_are_refused_before_anything_is_bound,
+    a_reload_with_bad_files_touches_no_worker_and_says_why,
+    a_respawned_worker_does_not_mind_files_that_are_being_replaced,
+    a_key_that_only_the_master_may_read_is_enough,
+    a_reload_brings_the_renewed_certificate,
+    who_speaks_http_to_a_tls_port_is_told_so,
+    clients_show_their_certificates,
+    who_was_let_in_by_another_ca_shows_a_certificate_again,
+    a_handshake_that_takes_too_long_is_closed,
+    tls_is_refused_where_the_app_has_to_speak_it,
+}
+
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 /// As many visits as leave no one of four workers out: it would be once in 25 000 times.
@@ -65,7 +84,7 @@ fn regulars(authority: &Authority, address: SocketAddr) -> [Browser; 2] {
     })
 }
 
-pub(crate) fn https_is_served_by_the_certificate_that_is_given() {
+fn https_is_served_by_the_certificate_that_is_given() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi", "--listen", "127.0.0.1:0"]);
     let address = server.address();
@@ -88,7 +107,7 @@ pub(crate) fn https_is_served_by_the_certificate_that_is_given() {
     );
 }
 
-pub(crate) fn a_server_in_this_process_speaks_tls() {
+fn a_server_in_this_process_speaks_tls() {
     let authority = Authority::new();
     let tls = Tls::new()
         .certificate_file(authority.path("cert.pem"))
@@ -117,7 +136,7 @@ pub(crate) fn a_server_in_this_process_speaks_tls() {
     assert!(second.is_resumed());
 }
 
-pub(crate) fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
+fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
     let flags = authority.flags();
@@ -149,7 +168,7 @@ pub(crate) fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
     assert_eq!(server.end().code, Some(0));
 }
 
-pub(crate) fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
+fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi"]);
     server.address();
@@ -170,7 +189,7 @@ pub(crate) fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
 }
 
 /// The canary of such an upgrade was started without keys in common with others.
-pub(crate) fn an_upgrade_may_bring_tls_and_take_it_away() {
+fn an_upgrade_may_bring_tls_and_take_it_away() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi"]);
@@ -196,7 +215,7 @@ pub(crate) fn an_upgrade_may_bring_tls_and_take_it_away() {
 
 /// The key is replaced every 3 s here. Tickets that it has sealed just before have to be good just
 /// after, in both versions.
-pub(crate) fn sessions_resume_across_a_rotation_of_keys() {
+fn sessions_resume_across_a_rotation_of_keys() {
     let authority = Authority::new();
     let mut server = app(&authority, "short_tickets");
     let address = server.address();
@@ -226,7 +245,7 @@ pub(crate) fn sessions_resume_across_a_rotation_of_keys() {
     }
 }
 
-pub(crate) fn bad_files_are_refused_before_anything_is_bound() {
+fn bad_files_are_refused_before_anything_is_bound() {
     let (authority, other) = (Authority::new(), Authority::new());
     let path = |name: &str| authority.path(name).display().to_string();
     let (certificate, key) = (path("cert.pem"), path("key.pem"));
@@ -257,7 +276,7 @@ pub(crate) fn bad_files_are_refused_before_anything_is_bound() {
     }
 }
 
-pub(crate) fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
+fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi"]);
     let address = server.address();
@@ -283,7 +302,7 @@ pub(crate) fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
+fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--workers", "1", "--respond", "hi"]);
     let address = server.address();
@@ -296,7 +315,7 @@ pub(crate) fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
     assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
 }
 
-pub(crate) fn a_key_that_only_the_master_may_read_is_enough() {
+fn a_key_that_only_the_master_may_read_is_enough() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -316,7 +335,7 @@ pub(crate) fn a_key_that_only_the_master_may_read_is_enough() {
     }
 }
 
-pub(crate) fn a_reload_brings_the_renewed_certificate() {
+fn a_reload_brings_the_renewed_certificate() {
     let (old, new) = (Authority::new(), Authority::new());
     let mut server = start(&old, &["--respond", "hi"]);
     let address = server.address();
@@ -329,7 +348,7 @@ pub(crate) fn a_reload_brings_the_renewed_certificate() {
     assert_eq!(new.client(&TLS13).visit(address).answer.body, "hi");
 }
 
-pub(crate) fn who_speaks_http_to_a_tls_port_is_told_so() {
+fn who_speaks_http_to_a_tls_port_is_told_so() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi"]);
     let mut client = Client::connect(server.address());
@@ -339,7 +358,7 @@ pub(crate) fn who_speaks_http_to_a_tls_port_is_told_so() {
     client.expect_end();
 }
 
-pub(crate) fn clients_show_their_certificates() {
+fn clients_show_their_certificates() {
     let authority = Authority::new();
     let ca = authority.path("ca.pem").display().to_string();
     for (mode, without) in [(&["--tls-client-auth", "optional"][..], true), (&[], false)] {
@@ -364,7 +383,7 @@ pub(crate) fn clients_show_their_certificates() {
 
 /// Tickets let in without a new look at the certificate, so they must not outlive what it was let
 /// in by.
-pub(crate) fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
+fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = authority.path("ca.pem");
     let mut server = start(
@@ -392,7 +411,7 @@ pub(crate) fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
     }
 }
 
-pub(crate) fn a_handshake_that_takes_too_long_is_closed() {
+fn a_handshake_that_takes_too_long_is_closed() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--header-timeout", "200ms"]);
     let address = server.address();
@@ -404,7 +423,7 @@ pub(crate) fn a_handshake_that_takes_too_long_is_closed() {
     slow.expect_end();
 }
 
-pub(crate) fn tls_is_refused_where_the_app_has_to_speak_it() {
+fn tls_is_refused_where_the_app_has_to_speak_it() {
     let authority = Authority::new();
     let ended = app(&authority, "tls_in_run").end();
     assert_eq!(ended.code, Some(2), "{}", ended.log);

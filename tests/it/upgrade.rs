@@ -17,6 +17,19 @@ use crate::support::{
     BINARY, Server, as_pid_1, descendants, descriptors, pid_of, proc_file, program, until,
 };
 
+tests! {
+    upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind,
+    what_cannot_take_over_changes_nothing_and_says_why,
+    a_canary_that_is_no_good_changes_nothing,
+    files_descriptors_and_open_requests_stay,
+    the_new_binary_brings_its_own_settings,
+    settings_that_a_master_refuses_end_no_server,
+    a_file_that_the_workers_user_may_not_execute_is_named,
+    a_file_that_the_workers_user_may_change_is_refused,
+    a_handle_asks_for_an_upgrade,
+    a_master_as_pid_1_upgrades,
+}
+
 /// A directory with a program in it, which can be replaced while it runs.
 pub(crate) struct Installed {
     dir: TempDir,
@@ -100,7 +113,7 @@ impl Drop for Over<'_> {
     }
 }
 
-pub(crate) fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
+fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let (address, pid) = (server.address(), server.pid);
@@ -154,7 +167,7 @@ pub(crate) fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
 
-pub(crate) fn what_cannot_take_over_changes_nothing_and_says_why() {
+fn what_cannot_take_over_changes_nothing_and_says_why() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&[
         "--workers",
@@ -200,7 +213,7 @@ pub(crate) fn what_cannot_take_over_changes_nothing_and_says_why() {
     assert!(installed.is_run_by(server.pid));
 }
 
-pub(crate) fn a_canary_that_is_no_good_changes_nothing() {
+fn a_canary_that_is_no_good_changes_nothing() {
     let (installed, mut server) = Installed::app("fickle");
     let address = server.address();
     let before = (server.workers(), descriptors(server.pid));
@@ -223,7 +236,7 @@ pub(crate) fn a_canary_that_is_no_good_changes_nothing() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn files_descriptors_and_open_requests_stay() {
+fn files_descriptors_and_open_requests_stay() {
     let installed = Installed::new(BINARY);
     let (pid_file, unix) = (installed.beside("pid"), installed.beside("socket"));
     // The notices go to a descriptor that only the master has.
@@ -258,7 +271,7 @@ pub(crate) fn files_descriptors_and_open_requests_stay() {
     assert!(!pid_file.exists() && !unix.exists());
 }
 
-pub(crate) fn the_new_binary_brings_its_own_settings() {
+fn the_new_binary_brings_its_own_settings() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
     let address = server.address();
@@ -286,7 +299,7 @@ pub(crate) fn the_new_binary_brings_its_own_settings() {
 }
 
 /// What only a master would refuse must not end the one that has become the new image.
-pub(crate) fn settings_that_a_master_refuses_end_no_server() {
+fn settings_that_a_master_refuses_end_no_server() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
     let address = server.address();
@@ -308,7 +321,7 @@ pub(crate) fn settings_that_a_master_refuses_end_no_server() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-pub(crate) fn a_file_that_the_workers_user_may_not_execute_is_named() {
+fn a_file_that_the_workers_user_may_not_execute_is_named() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -326,7 +339,7 @@ pub(crate) fn a_file_that_the_workers_user_may_not_execute_is_named() {
     assert!(said.ends_with(&named), "{said}");
 }
 
-pub(crate) fn a_file_that_the_workers_user_may_change_is_refused() {
+fn a_file_that_the_workers_user_may_change_is_refused() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -349,7 +362,7 @@ pub(crate) fn a_file_that_the_workers_user_may_change_is_refused() {
     server.wait("upgrade_finished");
 }
 
-pub(crate) fn a_handle_asks_for_an_upgrade() {
+fn a_handle_asks_for_an_upgrade() {
     let (installed, mut server) = Installed::app("handle");
     let address = server.address();
     installed.replace(std::env::current_exe().expect("a path"));
@@ -362,7 +375,7 @@ pub(crate) fn a_handle_asks_for_an_upgrade() {
 }
 
 /// Needs user namespaces, or to be root.
-pub(crate) fn a_master_as_pid_1_upgrades() {
+fn a_master_as_pid_1_upgrades() {
     let installed = Installed::new(std::env::current_exe().expect("a path"));
     let mut command = as_pid_1();
     let mut server = Server::spawn(command.arg(installed.path()).env(apps::VARIABLE, "hello"));

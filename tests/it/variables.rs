@@ -4,13 +4,19 @@ use std::process::Command;
 
 use crate::support::{Server, binary};
 
+tests! {
+    a_bad_value_is_told_by_the_name_of_its_source,
+    an_empty_variable_is_not_set,
+    a_variable_that_is_none_is_told_with_what_was_meant,
+}
+
 fn on_a_free_port() -> Command {
     let mut command = binary();
     command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
     command
 }
 
-pub(crate) fn a_bad_value_is_told_by_the_name_of_its_source() {
+fn a_bad_value_is_told_by_the_name_of_its_source() {
     let said = |variable: &str, arguments: &[&str]| {
         let mut command = on_a_free_port();
         command
@@ -35,7 +41,7 @@ pub(crate) fn a_bad_value_is_told_by_the_name_of_its_source() {
     }
 }
 
-pub(crate) fn an_empty_variable_is_not_set() {
+fn an_empty_variable_is_not_set() {
     let mut command = on_a_free_port();
     for name in [
         "PREFORK_DRAIN_TIMEOUT",
@@ -48,7 +54,7 @@ pub(crate) fn an_empty_variable_is_not_set() {
     Server::spawn(&mut command).address();
 }
 
-pub(crate) fn a_variable_that_is_none_is_told_with_what_was_meant() {
+fn a_variable_that_is_none_is_told_with_what_was_meant() {
     let mut command = on_a_free_port();
     command
         .env("PREFORK_DRAIN_TIMEOT", "1s")

@@ -16,6 +16,13 @@ use crate::apps;
 use crate::client::{Client, get};
 use crate::support::{CEILING, Server, descriptors, pid_of, until};
 
+tests! {
+    what_is_said_comes_back_and_nothing_is_left_of_it,
+    an_offer_that_is_not_taken_up_costs_nothing,
+    a_reload_says_goodbye_to_websockets_and_to_nobody_else,
+    who_does_not_hear_the_goodbye_is_cut_after_the_grace,
+}
+
 /// The grace of the app `hasty_websocket`.
 pub(crate) const HASTY: Duration = Duration::from_secs(1);
 
@@ -147,7 +154,7 @@ fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub(crate) fn what_is_said_comes_back_and_nothing_is_left_of_it() {
+fn what_is_said_comes_back_and_nothing_is_left_of_it() {
     let mut server = Server::start_app("websocket");
     let worker = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -172,7 +179,7 @@ pub(crate) fn what_is_said_comes_back_and_nothing_is_left_of_it() {
     assert_eq!(plain.get("/").body, worker.to_string());
 }
 
-pub(crate) fn an_offer_that_is_not_taken_up_costs_nothing() {
+fn an_offer_that_is_not_taken_up_costs_nothing() {
     let mut server = Server::start_app("websocket");
     let mut client = Client::connect(server.address());
     for _ in 0..3 {
@@ -183,7 +190,7 @@ pub(crate) fn an_offer_that_is_not_taken_up_costs_nothing() {
     }
 }
 
-pub(crate) fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
+fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
     let mut server = Server::start_app("websocket");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -217,7 +224,7 @@ pub(crate) fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
     assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 0);
 }
 
-pub(crate) fn who_does_not_hear_the_goodbye_is_cut_after_the_grace() {
+fn who_does_not_hear_the_goodbye_is_cut_after_the_grace() {
     let mut server = Server::start_app("hasty_websocket");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

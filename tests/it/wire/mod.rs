@@ -20,6 +20,20 @@ mod server;
 
 use std::collections::BTreeSet;
 
+tests! {
+    request_line,
+    host,
+    framing,
+    chunked,
+    limits,
+    expect,
+    connection,
+    pipelining,
+    half_close,
+    a_cut_is_real,
+    the_table_has_150_cases_each_with_its_section,
+}
+
 /// What a client sends and hears.
 pub(crate) struct Case {
     name: &'static str,
@@ -113,47 +127,47 @@ const GROUPS: &[Group] = &[
     ("half_close", half_close::cases),
 ];
 
-pub(crate) fn request_line() {
+fn request_line() {
     play::all(request_line::cases());
 }
 
-pub(crate) fn host() {
+fn host() {
     play::all(host::cases());
 }
 
-pub(crate) fn framing() {
+fn framing() {
     play::all(framing::cases());
 }
 
-pub(crate) fn chunked() {
+fn chunked() {
     play::all(chunked::cases());
 }
 
-pub(crate) fn limits() {
+fn limits() {
     play::all(limits::cases());
 }
 
-pub(crate) fn expect() {
+fn expect() {
     play::all(expect::cases());
 }
 
-pub(crate) fn connection() {
+fn connection() {
     play::all(connection::cases());
 }
 
-pub(crate) fn pipelining() {
+fn pipelining() {
     play::all(pipelining::cases());
 }
 
-pub(crate) fn half_close() {
+fn half_close() {
     play::all(half_close::cases());
 }
 
-pub(crate) fn a_cut_is_real() {
+fn a_cut_is_real() {
     play::a_cut_is_real();
 }
 
-pub(crate) fn the_table_has_150_cases_each_with_its_section() {
+fn the_table_has_150_cases_each_with_its_section() {
     let mut names = BTreeSet::new();
     for (group, cases) in GROUPS {
         for case in cases() {
