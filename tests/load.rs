@@ -73,7 +73,7 @@ fn assert_all_fail(outcome: &Outcome, failure: Failure) {
 }
 
 #[test]
-fn right_answers_are_counted_and_timed() {
+fn right_responses_are_counted_and_timed() {
     let address = server(|stream| repeat(stream, HELLO));
     let outcome = ten(address, hello());
     assert_eq!((outcome.answered, outcome.failures.total()), (10, 0));
@@ -83,7 +83,7 @@ fn right_answers_are_counted_and_timed() {
 }
 
 #[test]
-fn pipelined_answers_are_told_apart() {
+fn pipelined_responses_are_told_apart() {
     let address = server(|stream| repeat(stream, HELLO));
     let plan = Plan::new(address, 2, hello()).pipelined(Pipeline(16));
     let outcome = Driver::new(plan).closed(Extent::Requests(320));
@@ -91,7 +91,7 @@ fn pipelined_answers_are_told_apart() {
 }
 
 #[test]
-fn an_answer_in_small_parts_is_one_answer() {
+fn a_response_in_small_parts_is_one_response() {
     let address = server(|mut stream| {
         stream.set_nodelay(true).unwrap();
         while request(&mut stream).is_some() {
@@ -138,7 +138,7 @@ fn closing_waits_for_the_end_of_each_connection() {
 }
 
 #[test]
-fn a_server_that_says_close_is_connected_to_anew() {
+fn a_client_connects_again_after_connection_close() {
     let address = server(|mut stream| {
         request(&mut stream);
         let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
@@ -149,7 +149,7 @@ fn a_server_that_says_close_is_connected_to_anew() {
 }
 
 #[test]
-fn wrong_answers_are_counted_by_kind() {
+fn wrong_responses_are_counted_by_kind() {
     let cases: [(&'static [u8], Failure); 4] = [
         (
             b"HTTP/1.1 500 No\r\nContent-Length: 5\r\n\r\nhello",
@@ -174,14 +174,14 @@ fn wrong_answers_are_counted_by_kind() {
 }
 
 #[test]
-fn more_than_the_answer_is_a_failure() {
+fn bytes_after_the_response_are_a_failure() {
     let more = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!";
     let outcome = ten(server(|stream| repeat(stream, more)), hello());
     assert_eq!(outcome.failures.count(Failure::Length), 10);
 }
 
 #[test]
-fn a_cut_answer_is_no_answer() {
+fn a_cut_response_is_a_failure() {
     let address = server(|mut stream| {
         request(&mut stream);
         stream.write_all(&HELLO[..HELLO.len() - 1]).unwrap();
@@ -190,7 +190,7 @@ fn a_cut_answer_is_no_answer() {
 }
 
 #[test]
-fn nobody_who_listens_ends_the_run_at_its_budget() {
+fn refused_connections_end_the_run_at_its_budget() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut plan = Plan::new(listener.local_addr().unwrap(), 2, hello());
     drop(listener);
@@ -201,7 +201,7 @@ fn nobody_who_listens_ends_the_run_at_its_budget() {
 }
 
 #[test]
-fn a_silent_server_ends_the_run_and_counts() {
+fn a_silent_server_ends_the_run_and_its_requests_count() {
     let address = server(|mut stream| while request(&mut stream).is_some() {});
     let outcome = ten(address, hello());
     assert_eq!(
@@ -241,7 +241,7 @@ fn requests_are_mixed_by_their_share() {
 }
 
 #[test]
-fn each_client_hears_its_own_answer() {
+fn each_client_gets_its_own_response() {
     let address = server(|mut stream| {
         let port = stream.peer_addr().unwrap().port().to_string();
         while request(&mut stream).is_some() {

@@ -8,13 +8,13 @@ use crate::client::{Client, get};
 use crate::support::{Server, until};
 
 tests! {
-    what_the_server_refuses_is_logged,
-    what_was_not_parsed_is_null,
-    a_reopened_log_is_told,
+    requests_that_the_server_refuses_are_logged,
+    fields_that_were_not_parsed_are_null_in_json,
+    reopening_the_access_log_is_logged,
 }
 
 /// What no handler has seen is logged with what is known of it.
-fn what_the_server_refuses_is_logged() {
+fn requests_that_the_server_refuses_are_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let path = log.to_str().expect("text");
@@ -82,7 +82,7 @@ fn what_the_server_refuses_is_logged() {
 }
 
 /// In JSON what is not known is `null`.
-fn what_was_not_parsed_is_null() {
+fn fields_that_were_not_parsed_are_null_in_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let path = log.to_str().expect("text");
@@ -101,7 +101,7 @@ fn what_was_not_parsed_is_null() {
 }
 
 /// The new file is there when the worker has heard of it, and the log says that it was asked.
-fn a_reopened_log_is_told() {
+fn reopening_the_access_log_is_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let mut server = Server::start(&["--access-log", log.to_str().expect("text")]);

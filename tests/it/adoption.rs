@@ -18,9 +18,9 @@ use crate::client::Client;
 use crate::support::{Server, descriptors, pid_of, until};
 
 tests! {
-    a_slot_with_many_addresses_is_attended_at_all_of_them,
-    a_worker_at_its_limit_adopts,
-    a_failed_adoption_is_told_and_another_worker_adopts,
+    a_slot_with_many_addresses_is_adopted_with_all_of_them,
+    a_worker_at_its_descriptor_limit_adopts,
+    a_failed_adoption_is_announced_and_another_worker_adopts,
 }
 
 /// More than fit into a message before, when the rest was lost.
@@ -69,7 +69,7 @@ impl Hooks for FewFiles {
     }
 }
 
-fn a_slot_with_many_addresses_is_attended_at_all_of_them() {
+fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {
     let listen = ["--listen", "127.0.0.1:0"].repeat(ADDRESSES);
     let arguments = [&listen[..], &["--workers", "2", "--respond", "hi"]].concat();
     let mut server = Server::start(&arguments);
@@ -100,7 +100,7 @@ fn a_slot_with_many_addresses_is_attended_at_all_of_them() {
     until(|| descriptors(stays) == with_adopted);
 }
 
-fn a_worker_at_its_limit_adopts() {
+fn a_worker_at_its_descriptor_limit_adopts() {
     let mut server = Server::start_app("few_files");
     let ready = [(); 3].map(|()| server.wait("worker_ready"));
     let address = server.address();
@@ -111,7 +111,7 @@ fn a_worker_at_its_limit_adopts() {
     all_are_answered(address);
 }
 
-fn a_failed_adoption_is_told_and_another_worker_adopts() {
+fn a_failed_adoption_is_announced_and_another_worker_adopts() {
     let mut server = Server::start_app("few_files");
     let ready = [(); 3].map(|()| server.wait("worker_ready"));
     let address = server.address();

@@ -10,8 +10,8 @@ use crate::support::{CEILING, Server, pid_of};
 
 tests! {
     a_server_in_this_process_serves_and_stops,
-    nobody_waits_for_a_server_that_cannot_start,
-    hooks_hear_the_life_of_a_server,
+    waiting_for_a_server_that_cannot_start_ends,
+    hooks_are_called_at_each_step_of_a_server,
     a_hook_that_refuses_ends_the_server,
     a_handle_works_in_master_and_worker,
     an_axum_router_runs_and_drains,
@@ -43,7 +43,7 @@ fn a_server_in_this_process_serves_and_stops() {
     assert_eq!(handle.wait_serving(), None, "it has ended");
 }
 
-fn nobody_waits_for_a_server_that_cannot_start() {
+fn waiting_for_a_server_that_cannot_start_ends() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("it is bound");
     let mut server = Prefork::bind(address).in_process();
@@ -60,7 +60,7 @@ async fn nothing(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::default())
 }
 
-fn hooks_hear_the_life_of_a_server() {
+fn hooks_are_called_at_each_step_of_a_server() {
     let mut server = Server::start_app("hooks");
     let mut hook =
         |name: &str| server.wait_for("hook", |told| told["hook"] == name)["more"].clone();

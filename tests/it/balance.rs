@@ -8,7 +8,7 @@ use crate::client::Client;
 use crate::support::{CEILING, Server};
 
 tests! {
-    busy_connections_of_one_worker_are_shared,
+    busy_connections_of_one_worker_are_spread_over_both,
 }
 
 /// As it happens when few connections come: all that are left are of one worker.
@@ -34,7 +34,7 @@ fn spread(clients: &mut [Client]) -> [usize; 2] {
     spread
 }
 
-fn busy_connections_of_one_worker_are_shared() {
+fn busy_connections_of_one_worker_are_spread_over_both() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
     let idle = of_one_worker(address, 3);

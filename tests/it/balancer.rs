@@ -9,10 +9,10 @@ use crate::client::Client;
 use crate::support::{CEILING, Server};
 
 tests! {
-    its_word_is_taken_for_who_the_client_is,
-    its_word_goes_with_a_connection_that_is_handed_over,
-    without_a_header_it_is_hung_up_on,
-    others_are_not_believed,
+    the_header_names_the_client,
+    a_connection_that_is_handed_over_keeps_the_client_of_its_header,
+    a_connection_of_a_balancer_without_a_header_is_closed,
+    a_header_from_another_address_is_refused,
 }
 
 const LINE: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
@@ -24,7 +24,7 @@ fn binary() -> Vec<u8> {
     header
 }
 
-fn its_word_is_taken_for_who_the_client_is() {
+fn the_header_names_the_client() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     for header in [LINE.as_bytes(), &binary()] {
@@ -43,7 +43,7 @@ fn its_word_is_taken_for_who_the_client_is() {
     );
 }
 
-fn its_word_goes_with_a_connection_that_is_handed_over() {
+fn a_connection_that_is_handed_over_keeps_the_client_of_its_header() {
     let mut server = Server::start_app("balanced");
     let mut client = Client::connect(server.address());
     client.send(LINE);
@@ -55,7 +55,7 @@ fn its_word_goes_with_a_connection_that_is_handed_over() {
     }
 }
 
-fn without_a_header_it_is_hung_up_on() {
+fn a_connection_of_a_balancer_without_a_header_is_closed() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     for bytes in [
@@ -72,7 +72,7 @@ fn without_a_header_it_is_hung_up_on() {
     assert_eq!(client.get("/").body, NAMED, "others are served");
 }
 
-fn others_are_not_believed() {
+fn a_header_from_another_address_is_refused() {
     let mut server = Server::start_app("balanced");
     let address = server.address();
     let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);

@@ -12,8 +12,8 @@ use crate::client::Client;
 use crate::support::{Server, until};
 
 tests! {
-    the_longest_idle_connection_makes_room_for_a_new_one,
-    a_client_has_as_many_connections_as_it_may,
+    the_connection_idle_for_longest_is_closed_for_a_new_one,
+    a_connection_beyond_the_limit_per_client_is_closed,
 }
 
 /// Three connections, and none is ended for another.
@@ -30,7 +30,7 @@ pub(crate) fn patient() -> Result<(), Error> {
     })
 }
 
-fn the_longest_idle_connection_makes_room_for_a_new_one() {
+fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
     let mut server = Server::start(&["--workers", "1", "--echo", "--max-connections", "3"]);
     let address = server.address();
     let mut busy = Client::connect(address);
@@ -48,7 +48,7 @@ fn the_longest_idle_connection_makes_room_for_a_new_one() {
     assert_eq!(busy.answer().body, "hello");
 }
 
-fn a_client_has_as_many_connections_as_it_may() {
+fn a_connection_beyond_the_limit_per_client_is_closed() {
     let limit = ["--max-connections-per-client", "2"];
     let arguments = [&["--workers", "1", "--respond", "hi"][..], &limit].concat();
     let mut server = Server::start(&arguments);

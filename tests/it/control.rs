@@ -5,11 +5,11 @@ use nix::sys::signal::{Signal, kill};
 use crate::support::{Server, pid_of};
 
 tests! {
-    a_drain_is_heard_though_the_channel_was_full,
-    a_hook_that_panics_in_a_worker_does_not_deafen_it,
+    a_drain_arrives_although_the_channel_was_full,
+    a_worker_still_receives_messages_after_a_hook_panicked,
 }
 
-fn a_drain_is_heard_though_the_channel_was_full() {
+fn a_drain_arrives_although_the_channel_was_full() {
     let mut server = Server::start_app("hooks");
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
@@ -30,7 +30,7 @@ fn a_drain_is_heard_though_the_channel_was_full() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_hook_that_panics_in_a_worker_does_not_deafen_it() {
+fn a_worker_still_receives_messages_after_a_hook_panicked() {
     let mut server = Server::start_app("panicking_hook");
     server.address();
     server.signal(Signal::SIGUSR1);

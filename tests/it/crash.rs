@@ -20,13 +20,13 @@ use crate::support::{Server, descriptors, pid_of, proc_file, until};
 tests! {
     queued_connections_survive_the_crash_of_their_worker,
     only_requests_in_progress_fail_when_a_worker_is_killed,
-    a_worker_that_always_dies_ends_the_server_with_the_reason,
+    a_worker_that_always_crashes_ends_the_server_with_the_reason,
     an_app_that_never_becomes_ready_ends_the_server_at_once,
-    a_worker_that_leaves_unasked_is_replaced_and_is_no_crash,
+    a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash,
     respawns_leave_nothing_behind,
-    a_panic_ends_the_worker_whatever_its_threads_do,
+    a_panic_ends_the_worker_although_a_thread_is_busy,
     a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
-    a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either,
+    a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash,
 }
 
 fn queued_connections_survive_the_crash_of_their_worker() {
@@ -91,7 +91,7 @@ fn only_requests_in_progress_fail_when_a_worker_is_killed() {
     );
 }
 
-fn a_worker_that_always_dies_ends_the_server_with_the_reason() {
+fn a_worker_that_always_crashes_ends_the_server_with_the_reason() {
     let ended = Server::start_app("crashes").end();
     assert_eq!(ended.code, Some(4), "{}", ended.log);
     assert!(ended.log.contains("the disk is on fire"), "{}", ended.log);
@@ -119,7 +119,7 @@ fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
     );
 }
 
-fn a_worker_that_leaves_unasked_is_replaced_and_is_no_crash() {
+fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
     let mut server = Server::start_app("leaves");
     let address = server.address();
     // More often than the crash limit would allow, were they crashes.
@@ -156,7 +156,7 @@ fn respawns_leave_nothing_behind() {
     );
 }
 
-fn a_panic_ends_the_worker_whatever_its_threads_do() {
+fn a_panic_ends_the_worker_although_a_thread_is_busy() {
     let mut server = Server::start_app("panics");
     let address = server.address();
     let _client = Client::connect(address);
@@ -200,7 +200,7 @@ pub(crate) fn rude_waker() -> Result<(), Error> {
     })
 }
 
-fn a_worker_that_leaves_as_soon_as_it_accepts_is_no_crash_either() {
+fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
     let mut server = Server::start_app("glances");
     let leave = |server: &mut Server| {
         server.wait("worker_ready");

@@ -19,13 +19,13 @@ use crate::support::{CEILING, until};
 mod sys;
 
 tests! {
-    what_waits_in_a_socket_is_closed_without_waiting_for_it,
+    descriptors_queued_in_a_socket_are_closed_without_waiting,
 }
 
 /// Far longer than the test waits.
 const LINGER: Duration = Duration::from_secs(600);
 
-fn what_waits_in_a_socket_is_closed_without_waiting_for_it() {
+fn descriptors_queued_in_a_socket_are_closed_without_waiting() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut stream = TcpStream::connect(address).expect("it listens");

@@ -19,20 +19,20 @@ use crate::client::Client;
 use crate::support::{Server, binary, pid_of};
 
 tests! {
-    term_answers_what_is_open,
-    a_worker_that_is_told_to_leave_is_followed_at_once,
-    an_idle_connection_gets_one_more_answer,
+    term_finishes_open_requests,
+    a_worker_that_gets_sigterm_is_replaced_at_once,
+    an_idle_connection_gets_one_more_response,
     a_client_that_never_reads_is_cut_at_the_deadline,
-    what_a_killed_worker_had_open_is_told,
-    two_signals_at_once_are_one_ask,
-    a_full_access_log_does_not_hold_up_the_end,
-    times_without_end_are_fine,
+    the_connections_cut_with_a_killed_worker_are_announced,
+    two_drain_signals_at_once_do_not_stop_the_server,
+    a_full_access_log_does_not_delay_the_end,
+    infinite_timeouts_end_no_process,
     a_second_signal_stops_at_once,
-    a_drain_waits_for_descriptors_to_accept_what_is_queued,
-    a_full_worker_leaves_its_queue_to_its_successor,
+    a_drain_accepts_queued_connections_as_descriptors_become_free,
+    a_full_worker_leaves_its_queue_to_the_next_worker,
 }
 
-fn term_answers_what_is_open() {
+fn term_finishes_open_requests() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "500ms"]);
     let address = server.address();
     let mut clients: Vec<_> = (0..50).map(|_| Client::connect(address)).collect();
@@ -54,7 +54,7 @@ fn term_answers_what_is_open() {
     assert!(exits.clone().count() == 2 && exits.into_iter().all(|exit| exit["cut"] == 0));
 }
 
-fn an_idle_connection_gets_one_more_answer() {
+fn an_idle_connection_gets_one_more_response() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -74,7 +74,7 @@ fn an_idle_connection_gets_one_more_answer() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_worker_that_is_told_to_leave_is_followed_at_once() {
+fn a_worker_that_gets_sigterm_is_replaced_at_once() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "500ms"]);
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -116,7 +116,7 @@ fn a_client_that_never_reads_is_cut_at_the_deadline() {
 }
 
 /// It is stopped, so it hears neither its drain nor its deadline.
-fn what_a_killed_worker_had_open_is_told() {
+fn the_connections_cut_with_a_killed_worker_are_announced() {
     let mut server = Server::start(&[
         "--workers",
         "1",
@@ -142,7 +142,7 @@ fn what_a_killed_worker_had_open_is_told() {
 }
 
 /// Nobody reads the pipe that the log goes to, and there is no room in it.
-fn a_full_access_log_does_not_hold_up_the_end() {
+fn a_full_access_log_does_not_delay_the_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("log");
     mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new path");
@@ -196,7 +196,7 @@ fn a_second_signal_stops_at_once() {
     assert!(client.try_answer().is_err());
 }
 
-fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
+fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
     let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
                   --delay 100ms --max-connections 100 --announce-fd 1";
     let binary = binary();
@@ -214,7 +214,7 @@ fn a_drain_waits_for_descriptors_to_accept_what_is_queued() {
     assert!(ended.log.contains("accepting rests"), "{}", ended.log);
 }
 
-fn a_full_worker_leaves_its_queue_to_its_successor() {
+fn a_full_worker_leaves_its_queue_to_the_next_worker() {
     let mut server = Server::start(&[
         "--workers",
         "1",
@@ -256,7 +256,7 @@ fn a_full_worker_leaves_its_queue_to_its_successor() {
 }
 
 /// timeout(1) signals the process and its group; both signals are there before the first is read.
-fn two_signals_at_once_are_one_ask() {
+fn two_drain_signals_at_once_do_not_stop_the_server() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "300ms"]);
     let address = server.address();
     let mut client = Client::connect(address);
@@ -272,7 +272,7 @@ fn two_signals_at_once_are_one_ask() {
 }
 
 /// A limit without end is one that is never reached; it ends no process.
-fn times_without_end_are_fine() {
+fn infinite_timeouts_end_no_process() {
     let mut server = Server::start_app("endless");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

@@ -13,8 +13,8 @@ use crate::client::{Client, get};
 use crate::support::{BINARY, Server, descriptors, until};
 
 tests! {
-    slow_clients_of_one_file_hold_one_descriptor_of_it,
-    more_files_than_a_worker_may_have_open_are_503,
+    slow_clients_of_one_file_share_one_descriptor,
+    a_file_beyond_the_descriptor_limit_gets_503,
     head_of_a_directory_has_the_fields_of_get,
 }
 
@@ -51,7 +51,7 @@ fn slow(address: SocketAddr, path: &str) -> Client {
     client
 }
 
-fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
+fn slow_clients_of_one_file_share_one_descriptor() {
     let dir = directory(1, LARGE);
     let mut server = serve(&dir, 256);
     let address = server.address();
@@ -66,7 +66,7 @@ fn slow_clients_of_one_file_hold_one_descriptor_of_it() {
     assert!(held <= clients.len() + 4, "{held} descriptors");
 }
 
-fn more_files_than_a_worker_may_have_open_are_503() {
+fn a_file_beyond_the_descriptor_limit_gets_503() {
     let dir = directory(20, LARGE);
     let mut server = serve(&dir, 256);
     let address = server.address();

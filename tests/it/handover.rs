@@ -17,20 +17,20 @@ use crate::upgrade::Installed;
 tests! {
     reloads_close_no_connection,
     twenty_reloads_leave_nothing_behind,
-    a_request_that_has_begun_is_answered_before_its_connection_moves,
-    an_upgrade_takes_the_connections_along,
-    a_canary_gives_its_connections_back,
-    fewer_slots_keep_every_connection,
-    a_worker_that_is_told_to_leave_hands_its_connections_over,
+    a_request_that_has_begun_gets_its_response_before_its_connection_moves,
+    an_upgrade_closes_no_connection,
+    a_failed_canary_hands_its_connections_back,
+    removing_slots_closes_no_connection,
+    a_worker_that_gets_a_drain_signal_hands_its_connections_over,
     recycling_closes_no_connection,
-    what_waits_in_an_inbox_outlives_sender_and_receiver,
-    a_full_worker_takes_over_as_others_leave,
-    nothing_is_taken_over_without_a_descriptor_for_it,
-    a_server_of_others_takes_what_comes,
+    connections_in_an_inbox_outlive_sender_and_receiver,
+    a_full_worker_takes_over_connections_as_others_close,
+    no_connection_is_taken_over_without_a_free_descriptor,
+    another_http_server_serves_connections_that_are_handed_over,
     a_thousand_connections_move_at_once,
     connections_to_a_unix_address_move_too,
-    the_end_of_the_server_hands_nothing_over,
-    a_server_may_end_in_the_middle,
+    the_end_of_the_server_hands_no_connection_over,
+    a_server_can_end_while_connections_are_handed_over,
 }
 
 /// Answers a request and stays open.
@@ -146,7 +146,7 @@ fn twenty_reloads_leave_nothing_behind() {
     until(|| (descriptors(server.pid), of_worker(&server)) == before);
 }
 
-fn a_request_that_has_begun_is_answered_before_its_connection_moves() {
+fn a_request_that_has_begun_gets_its_response_before_its_connection_moves() {
     let arguments = ["--workers", "1", "--respond", "hi", "--worker-header"];
     let mut server = Server::start(&[&arguments[..], &["--delay", "500ms"]].concat());
     let address = server.address();
@@ -179,7 +179,7 @@ fn a_request_that_has_begun_is_answered_before_its_connection_moves() {
     }
 }
 
-fn an_upgrade_takes_the_connections_along() {
+fn an_upgrade_closes_no_connection() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let address = server.address();
@@ -205,7 +205,7 @@ fn an_upgrade_takes_the_connections_along() {
 }
 
 /// It becomes ready, and then its file is gone.
-fn a_canary_gives_its_connections_back() {
+fn a_failed_canary_hands_its_connections_back() {
     let (installed, mut server) = Installed::app("fickle");
     let address = server.address();
     let before = server.workers();
@@ -238,7 +238,7 @@ fn a_canary_gives_its_connections_back() {
     clients.iter_mut().for_each(hello);
 }
 
-fn fewer_slots_keep_every_connection() {
+fn removing_slots_closes_no_connection() {
     let mut server = Server::start(&["--workers", "3", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = Vec::new();
@@ -254,7 +254,7 @@ fn fewer_slots_keep_every_connection() {
     assert_eq!(pids(&mut clients), last);
 }
 
-fn a_worker_that_is_told_to_leave_hands_its_connections_over() {
+fn a_worker_that_gets_a_drain_signal_hands_its_connections_over() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 20);
@@ -289,7 +289,7 @@ fn recycling_closes_no_connection() {
 
 /// They wait in the inbox, where the worker that had them has left and the one that would take them
 /// is full; and it dies.
-fn what_waits_in_an_inbox_outlives_sender_and_receiver() {
+fn connections_in_an_inbox_outlive_sender_and_receiver() {
     let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -333,7 +333,7 @@ fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
     })
 }
 
-fn a_full_worker_takes_over_as_others_leave() {
+fn a_full_worker_takes_over_connections_as_others_close() {
     let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -345,7 +345,7 @@ fn a_full_worker_takes_over_as_others_leave() {
 }
 
 /// The kernel would throw a connection away that is taken without a number for it.
-fn nothing_is_taken_over_without_a_descriptor_for_it() {
+fn no_connection_is_taken_over_without_a_free_descriptor() {
     let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
                   --worker-header --max-connections 100 --announce-fd 1";
     let mut command = Command::new("sh");
@@ -376,7 +376,7 @@ fn a_thousand_connections_move_at_once() {
 }
 
 /// The next program serves with axum.
-fn a_server_of_others_takes_what_comes() {
+fn another_http_server_serves_connections_that_are_handed_over() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
     let mut clients: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
@@ -431,7 +431,7 @@ fn ask_unix(stream: &mut UnixStream) {
     assert!(!answer.contains("connection: close"), "{answer}");
 }
 
-fn the_end_of_the_server_hands_nothing_over() {
+fn the_end_of_the_server_hands_no_connection_over() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 10);
@@ -455,7 +455,7 @@ fn the_end_of_the_server_hands_nothing_over() {
 }
 
 /// The end comes while connections are on their way.
-fn a_server_may_end_in_the_middle() {
+fn a_server_can_end_while_connections_are_handed_over() {
     let mut server = Server::start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = connect(address, 200);

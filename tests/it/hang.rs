@@ -7,12 +7,12 @@ use crate::client::{Answer, Client};
 use crate::support::{Server, pid_of, until};
 
 tests! {
-    a_worker_that_stands_still_is_replaced_and_its_queue_answered,
-    a_worker_that_waits_for_others_is_left_alone,
-    an_app_that_does_not_accept_is_left_alone,
-    one_that_stands_still_is_found_by_what_it_has_adopted,
-    one_that_stands_still_is_found_by_what_is_handed_over_to_it,
-    a_stopped_worker_is_left_alone_until_work_waits,
+    a_hung_worker_is_replaced_and_its_queue_served,
+    a_worker_with_slow_responses_does_not_count_as_hung,
+    an_app_that_does_not_accept_does_not_count_as_hung,
+    a_hung_worker_is_found_by_the_queues_that_it_adopted,
+    a_hung_worker_is_found_by_the_connections_in_its_inbox,
+    a_stopped_worker_counts_as_hung_only_when_work_waits,
 }
 
 /// Who answered.
@@ -20,7 +20,7 @@ fn pid_in(answer: &Answer) -> Pid {
     Pid::from_raw(answer.body.parse().expect("the app answers its pid"))
 }
 
-fn a_worker_that_stands_still_is_replaced_and_its_queue_answered() {
+fn a_hung_worker_is_replaced_and_its_queue_served() {
     let mut server = Server::start_app("hangs");
     let address = server.address();
     let mut victim = Client::connect(address);
@@ -41,7 +41,7 @@ fn a_worker_that_stands_still_is_replaced_and_its_queue_answered() {
 }
 
 /// Each answer takes longer than the hang timeout, and all the while the event loop goes round.
-fn a_worker_that_waits_for_others_is_left_alone() {
+fn a_worker_with_slow_responses_does_not_count_as_hung() {
     let mut server = Server::start(&[
         "--respond",
         "hi",
@@ -65,7 +65,7 @@ fn a_worker_that_waits_for_others_is_left_alone() {
 }
 
 /// Its queue fills as that of a worker that hangs does.
-fn an_app_that_does_not_accept_is_left_alone() {
+fn an_app_that_does_not_accept_does_not_count_as_hung() {
     let mut server = Server::start_app("rests");
     let address = server.address();
     let _clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
@@ -75,7 +75,7 @@ fn an_app_that_does_not_accept_is_left_alone() {
 }
 
 /// Most of those who come wait in queues that it has adopted.
-fn one_that_stands_still_is_found_by_what_it_has_adopted() {
+fn a_hung_worker_is_found_by_the_queues_that_it_adopted() {
     let mut server = Server::start(&["--workers", "16", "--hang-timeout", "1s", "--respond", "hi"]);
     let address = server.address();
     for _ in 1..16 {
@@ -92,7 +92,7 @@ fn one_that_stands_still_is_found_by_what_it_has_adopted() {
 }
 
 /// Nobody waits in a queue of its own or one that it has adopted, only in an inbox.
-fn one_that_stands_still_is_found_by_what_is_handed_over_to_it() {
+fn a_hung_worker_is_found_by_the_connections_in_its_inbox() {
     let mut server = Server::start_app("hangs");
     let mut ready = [(); 2].map(|()| server.wait("worker_ready"));
     ready.sort_by_key(|ready| ready["slot"].as_u64());
@@ -115,7 +115,7 @@ fn one_that_stands_still_is_found_by_what_is_handed_over_to_it() {
     }
 }
 
-fn a_stopped_worker_is_left_alone_until_work_waits() {
+fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
     let mut server = Server::start_app("hangs");
     let workers = [(); 2].map(|()| pid_of(&server.wait("worker_ready")));
     let address = server.address();

@@ -30,10 +30,10 @@ use crate::privileges;
 use crate::support::{Server, descriptors, pid_of, proc_file, until};
 
 tests! {
-    the_master_serves_on_whatever_a_worker_tries,
-    so_it_does_where_descriptors_reach_it,
-    a_signal_does_not_wait_for_all_that_a_worker_says,
-    what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up,
+    the_server_keeps_serving_after_every_attack_by_a_worker,
+    the_server_keeps_serving_when_descriptors_reach_the_master,
+    a_signal_does_not_wait_for_the_messages_that_a_worker_has_sent,
+    a_descriptor_left_in_an_inbox_does_not_delay_the_end,
 }
 
 /// How the path begins that asks for it, and what the worker does with the rest of the path.
@@ -209,12 +209,12 @@ fn inherited(field: usize) -> RawFd {
     number.parse().expect("a number")
 }
 
-fn the_master_serves_on_whatever_a_worker_tries() {
+fn the_server_keeps_serving_after_every_attack_by_a_worker() {
     tries(|_| {});
 }
 
 /// Before Linux 6.16 the kernel passes descriptors on to the master.
-fn so_it_does_where_descriptors_reach_it() {
+fn the_server_keeps_serving_when_descriptors_reach_the_master() {
     let python = Command::new("python3").arg("--version").output();
     if !geteuid().is_root() || python.is_err() {
         eprintln!("not tested: it needs root and python3");
@@ -242,7 +242,7 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
 }
 
 /// The master hears a signal before all that a worker has said.
-fn a_signal_does_not_wait_for_all_that_a_worker_says() {
+fn a_signal_does_not_wait_for_the_messages_that_a_worker_has_sent() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
     let mut client = Client::connect(address);
@@ -260,7 +260,7 @@ fn a_signal_does_not_wait_for_all_that_a_worker_says() {
     assert!(heard <= 8 && said > 100, "{heard} of {said}");
 }
 
-fn what_a_worker_leaves_in_an_inbox_does_not_hold_the_end_up() {
+fn a_descriptor_left_in_an_inbox_does_not_delay_the_end() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -18,22 +18,22 @@ use crate::client::{Client, get};
 use crate::support::{CEILING, Server, binary, proc_file, until};
 
 tests! {
-    a_service_manager_hears_the_life_of_a_server,
-    a_watchdog_hears_only_the_master_it_was_set_for,
-    a_manager_in_the_abstract_namespace_is_heard_too,
-    an_inherited_listener_is_served_with_what_waits_in_its_queue,
+    a_service_manager_is_notified_of_each_state_of_a_server,
+    a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it,
+    a_manager_in_the_abstract_namespace_is_notified_too,
+    an_inherited_listener_is_served_with_its_queue,
     an_inherited_unix_listener_keeps_its_file,
     listeners_of_another_process_are_ignored,
-    what_is_no_listener_is_refused_by_its_number,
+    a_descriptor_that_is_no_listener_is_refused_by_its_number,
     descriptors_that_were_not_handed_in_are_not_taken,
     listeners_that_the_manager_keeps_come_back_with_their_queues,
-    a_kept_listener_of_an_address_that_is_not_wanted_is_given_up,
-    workers_run_as_the_user_they_are_given,
+    a_kept_listener_of_an_address_that_is_not_configured_is_closed,
+    workers_run_as_the_configured_user,
     a_program_that_the_user_may_not_execute_is_named,
-    root_is_not_taken_for_a_workers_user_unless_it_is_named,
+    workers_run_as_root_only_if_the_option_names_root,
 }
 
-fn a_service_manager_hears_the_life_of_a_server() {
+fn a_service_manager_is_notified_of_each_state_of_a_server() {
     let manager = Manager::new();
     let mut server =
         Server::spawn(respond(&["--workers", "2"]).env("NOTIFY_SOCKET", manager.path()));
@@ -66,7 +66,7 @@ fn a_service_manager_hears_the_life_of_a_server() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_watchdog_hears_only_the_master_it_was_set_for() {
+fn a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it() {
     let manager = Manager::new();
     let mut command = respond(&[]);
     command
@@ -93,7 +93,7 @@ fn a_watchdog_hears_only_the_master_it_was_set_for() {
     assert!(!said.contains("WATCHDOG"), "{said}");
 }
 
-fn a_manager_in_the_abstract_namespace_is_heard_too() {
+fn a_manager_in_the_abstract_namespace_is_notified_too() {
     let name = format!("prefork-server-test-{}", std::process::id());
     let address = net::SocketAddr::from_abstract_name(&name).expect("a short name");
     let socket = UnixDatagram::bind_addr(&address).expect("a new name");
@@ -106,7 +106,7 @@ fn a_manager_in_the_abstract_namespace_is_heard_too() {
     assert!(bytes[..len].starts_with(b"READY=1\n"));
 }
 
-fn an_inherited_listener_is_served_with_what_waits_in_its_queue() {
+fn an_inherited_listener_is_served_with_its_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut early: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
@@ -163,7 +163,7 @@ fn listeners_of_another_process_are_ignored() {
     assert!(!environment.contains("LISTEN_"), "{environment}");
 }
 
-fn what_is_no_listener_is_refused_by_its_number() {
+fn a_descriptor_that_is_no_listener_is_refused_by_its_number() {
     let bound = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -252,7 +252,7 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     }
 }
 
-fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
+fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
     let manager = Manager::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -271,7 +271,7 @@ fn a_kept_listener_of_an_address_that_is_not_wanted_is_given_up() {
 }
 
 /// Only root can try it; anybody else is told so by the server.
-fn workers_run_as_the_user_they_are_given() {
+fn workers_run_as_the_configured_user() {
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
         let mut command = respond(&["--user", "root"]);
@@ -335,7 +335,7 @@ fn a_program_that_the_user_may_not_execute_is_named() {
     assert!(said.contains(&named), "{said}");
 }
 
-fn root_is_not_taken_for_a_workers_user_unless_it_is_named() {
+fn workers_run_as_root_only_if_the_option_names_root() {
     // Nobody can reach this one from elsewhere.
     let mut server = Server::spawn(respond(&[]).env_remove("PREFORK_USER"));
     server.address();

@@ -11,20 +11,20 @@ use crate::client::{Client, get, get_unix};
 use crate::support::{Server, binary, until};
 
 tests! {
-    every_slot_answers,
+    every_slot_responds,
     a_unix_address_is_served_and_its_file_removed,
-    several_addresses_and_shared_listeners,
-    the_pid_file_lives_as_long_as_the_master,
-    a_reload_replaces_every_worker_and_refuses_nobody,
+    several_addresses_and_shared_listeners_are_served,
+    the_pid_file_exists_as_long_as_the_master,
+    a_reload_replaces_every_worker_and_refuses_no_connection,
     a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why,
-    an_abandoned_reload_tells_its_own_reason_and_respawns_nobody,
-    slots_come_and_go_by_signal,
+    an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker,
+    signals_add_and_remove_slots,
     logs_are_reopened_in_every_process,
     an_echo_of_a_body_beyond_the_limit_is_413,
     notices_go_to_any_descriptor,
 }
 
-fn every_slot_answers() {
+fn every_slot_responds() {
     let mut server = Server::start(&["--workers", "4", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let slots: BTreeSet<_> = (0..200).map(|_| get(address, "/").worker("slot")).collect();
@@ -50,7 +50,7 @@ fn a_unix_address_is_served_and_its_file_removed() {
     assert!(!path.exists(), "the socket file is left");
 }
 
-fn several_addresses_and_shared_listeners() {
+fn several_addresses_and_shared_listeners_are_served() {
     let mut server = Server::start(&[
         "--listen",
         "127.0.0.1:0",
@@ -75,7 +75,7 @@ fn several_addresses_and_shared_listeners() {
     assert_eq!(ended.count("adopted") + ended.count("released"), 0);
 }
 
-fn the_pid_file_lives_as_long_as_the_master() {
+fn the_pid_file_exists_as_long_as_the_master() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("pid");
     let text = path.to_str().expect("text");
@@ -88,7 +88,7 @@ fn the_pid_file_lives_as_long_as_the_master() {
     assert!(!path.exists());
 }
 
-fn a_reload_replaces_every_worker_and_refuses_nobody() {
+fn a_reload_replaces_every_worker_and_refuses_no_connection() {
     let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
     let address = server.address();
     let over = Arc::new(AtomicBool::new(false));
@@ -152,7 +152,7 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
 }
 
 /// The reason is that of the reload, not of a worker that happened to die before.
-fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
+fn an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker() {
     let mut server = Server::start_app("sour");
     server.address();
     kill(server.workers()[0], Signal::SIGKILL).expect("it lives");
@@ -173,7 +173,7 @@ fn an_abandoned_reload_tells_its_own_reason_and_respawns_nobody() {
     server.wait("reload_finished");
 }
 
-fn slots_come_and_go_by_signal() {
+fn signals_add_and_remove_slots() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     server.signal(Signal::SIGTTIN);

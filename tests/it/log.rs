@@ -13,8 +13,8 @@ use crate::client::get;
 use crate::support::{Server, binary, pid_of};
 
 tests! {
-    a_master_works_on_when_the_reader_of_its_log_has_left,
-    a_master_works_on_when_the_reader_of_its_log_does_not_read,
+    the_master_keeps_working_when_the_reader_of_its_log_has_closed,
+    the_master_keeps_working_when_the_reader_of_its_log_does_not_read,
 }
 
 fn command() -> Command {
@@ -58,7 +58,7 @@ fn fill(pipe: &PipeWriter) -> usize {
     }
 }
 
-fn a_master_works_on_when_the_reader_of_its_log_has_left() {
+fn the_master_keeps_working_when_the_reader_of_its_log_has_closed() {
     let (reader, writer) = io::pipe().expect("a pipe");
     drop(reader);
     let mut server = Server::spawn_with_log(&mut command(), writer);
@@ -67,7 +67,7 @@ fn a_master_works_on_when_the_reader_of_its_log_has_left() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_master_works_on_when_the_reader_of_its_log_does_not_read() {
+fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
     let (mut reader, writer) = io::pipe().expect("a pipe");
     let filled = fill(&writer);
     let mut server = Server::spawn_with_log(&mut command(), writer);

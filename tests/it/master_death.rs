@@ -6,12 +6,12 @@ use crate::client::{Client, get};
 use crate::support::Server;
 
 tests! {
-    workers_finish_and_leave_when_the_master_is_killed,
-    a_worker_that_hears_nothing_does_not_outlive_its_master,
-    a_program_that_a_worker_starts_is_nobodys_worker,
+    workers_finish_and_exit_when_the_master_is_killed,
+    a_blocked_worker_does_not_outlive_its_master,
+    a_program_that_a_worker_starts_is_not_a_worker,
 }
 
-fn workers_finish_and_leave_when_the_master_is_killed() {
+fn workers_finish_and_exit_when_the_master_is_killed() {
     let mut server = Server::start_app("hooks");
     let hooked = server.address();
     assert_eq!(get(hooked, "/").body, "hello");
@@ -41,7 +41,7 @@ fn workers_finish_and_leave_when_the_master_is_killed() {
     server.end();
 }
 
-fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
+fn a_blocked_worker_does_not_outlive_its_master() {
     let mut server = Server::start_app("blocks");
     let address = server.address();
     let mut clients = [Client::connect(address), Client::connect(address)];
@@ -51,7 +51,7 @@ fn a_worker_that_hears_nothing_does_not_outlive_its_master() {
     server.end();
 }
 
-fn a_program_that_a_worker_starts_is_nobodys_worker() {
+fn a_program_that_a_worker_starts_is_not_a_worker() {
     let mut server = Server::start_app("starts_programs");
     let address = server.address();
     assert_eq!(get(address, "/").body, "Master");

@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::support::{Server, descriptors, pid_of, until};
 
 tests! {
-    nothing_is_left_of_a_silent_answer_whose_client_has_left,
+    a_silent_response_is_dropped_when_its_client_leaves,
 }
 
 /// Answers one word, and no more.
@@ -43,7 +43,7 @@ impl Body for Words {
     }
 }
 
-fn nothing_is_left_of_a_silent_answer_whose_client_has_left() {
+fn a_silent_response_is_dropped_when_its_client_leaves() {
     const CLIENTS: usize = 20;
     let mut server = Server::start_app("silent");
     let worker = pid_of(&server.wait("worker_ready"));

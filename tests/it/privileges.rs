@@ -19,12 +19,12 @@ use crate::client::{Client, get, get_unix};
 use crate::support::{BINARY, Server, binary, descendants, pid_of, proc_file, until};
 
 tests! {
-    they_may_ask_for_a_reload_and_not_for_the_end,
-    a_listener_that_they_shut_down_listens_again,
-    a_unix_listener_that_they_shut_down_is_replaced,
-    they_have_a_session_of_their_own,
-    they_have_no_terminal_and_their_master_hears_it,
-    their_group_may_connect_to_a_unix_address_and_others_as_the_mode_says,
+    workers_can_reload_and_cannot_stop_the_server,
+    a_listener_that_a_worker_shut_down_listens_again,
+    a_unix_listener_that_a_worker_shut_down_is_replaced,
+    workers_have_a_session_of_their_own,
+    workers_have_no_terminal_and_the_master_gets_its_signals,
+    the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says,
 }
 
 /// A path that the app listens on besides.
@@ -94,7 +94,7 @@ fn start() -> Option<Server> {
     Some(Server::start_app("privileges"))
 }
 
-fn they_may_ask_for_a_reload_and_not_for_the_end() {
+fn workers_can_reload_and_cannot_stop_the_server() {
     let Some(mut server) = start() else { return };
     let address = server.address();
     // One connection, so that one worker asks, and the reload comes last.
@@ -111,7 +111,7 @@ fn they_may_ask_for_a_reload_and_not_for_the_end() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_listener_that_they_shut_down_listens_again() {
+fn a_listener_that_a_worker_shut_down_listens_again() {
     let Some(mut server) = start() else { return };
     let address = server.address();
     for slot in 0..2 {
@@ -132,7 +132,7 @@ fn a_listener_that_they_shut_down_listens_again() {
     assert_eq!(get(address, "/").body, "1", "no worker was replaced");
 }
 
-fn a_unix_listener_that_they_shut_down_is_replaced() {
+fn a_unix_listener_that_a_worker_shut_down_is_replaced() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -155,7 +155,7 @@ fn a_unix_listener_that_they_shut_down_is_replaced() {
     assert!(!path.exists());
 }
 
-fn they_have_no_terminal_and_their_master_hears_it() {
+fn workers_have_no_terminal_and_the_master_gets_its_signals() {
     let (input, mut keyboard) = std::io::pipe().expect("a pipe");
     let server = binary();
     let mut command = Command::new("script");
@@ -190,7 +190,7 @@ fn they_have_no_terminal_and_their_master_hears_it() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn they_have_a_session_of_their_own() {
+fn workers_have_a_session_of_their_own() {
     let Some(mut server) = start() else { return };
     server.address();
     for worker in server.workers() {
@@ -198,7 +198,7 @@ fn they_have_a_session_of_their_own() {
     }
 }
 
-fn their_group_may_connect_to_a_unix_address_and_others_as_the_mode_says() {
+fn the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;

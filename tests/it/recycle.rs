@@ -14,13 +14,13 @@ use crate::client::get;
 use crate::support::{Server, pid_of};
 
 tests! {
-    workers_are_replaced_by_requests_and_refuse_nobody,
+    workers_are_replaced_after_their_requests_and_refuse_no_connection,
     workers_are_replaced_by_age_one_after_the_other,
-    workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly,
-    replacements_that_cannot_start_end_no_server_that_serves,
+    workers_that_ask_for_it_at_once_are_replaced_ever_more_slowly,
+    replacements_that_cannot_start_do_not_end_a_serving_server,
 }
 
-fn workers_are_replaced_by_requests_and_refuse_nobody() {
+fn workers_are_replaced_after_their_requests_and_refuse_no_connection() {
     let mut server = Server::start(&["--max-requests", "50", "--respond", "hi"]);
     let address = server.address();
     let stop = AtomicBool::new(false);
@@ -41,7 +41,7 @@ fn workers_are_replaced_by_requests_and_refuse_nobody() {
     expect_ready_before_draining(&ended.notices);
 }
 
-fn replacements_that_cannot_start_end_no_server_that_serves() {
+fn replacements_that_cannot_start_do_not_end_a_serving_server() {
     let dir = tempfile::tempdir().expect("a directory");
     let logs = dir.path().join("logs");
     fs::create_dir(&logs).expect("a new name");
@@ -93,7 +93,7 @@ fn workers_are_replaced_by_age_one_after_the_other() {
     expect_ready_before_draining(&ended.notices);
 }
 
-fn workers_that_ask_as_soon_as_they_serve_are_replaced_ever_more_slowly() {
+fn workers_that_ask_for_it_at_once_are_replaced_ever_more_slowly() {
     let mut server = Server::start_app("restless");
     let address = server.address();
     for most in [100, 200, 400] {

@@ -12,9 +12,9 @@ use crate::client::Client;
 use crate::support::{Server, pid_of};
 
 tests! {
-    clients_are_answered_while_a_new_slots_worker_starts,
-    clients_are_answered_after_a_slot_came_and_went_at_once,
-    clients_are_answered_while_a_new_slots_worker_crashes_again_and_again,
+    clients_are_served_while_the_worker_of_a_new_slot_starts,
+    clients_are_served_after_a_slot_was_added_and_removed_at_once,
+    clients_are_served_while_the_worker_of_a_new_slot_keeps_crashing,
     the_last_worker_that_serves_is_retired_when_another_is_ready,
 }
 
@@ -27,7 +27,7 @@ fn all_are_answered(address: SocketAddr) {
     }
 }
 
-fn clients_are_answered_while_a_new_slots_worker_starts() {
+fn clients_are_served_while_the_worker_of_a_new_slot_starts() {
     let mut server = Server::start_app("slow_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -39,7 +39,7 @@ fn clients_are_answered_while_a_new_slots_worker_starts() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-fn clients_are_answered_after_a_slot_came_and_went_at_once() {
+fn clients_are_served_after_a_slot_was_added_and_removed_at_once() {
     let mut server = Server::start_app("slow_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);
@@ -52,7 +52,7 @@ fn clients_are_answered_after_a_slot_came_and_went_at_once() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn clients_are_answered_while_a_new_slots_worker_crashes_again_and_again() {
+fn clients_are_served_while_the_worker_of_a_new_slot_keeps_crashing() {
     let mut server = Server::start_app("crashing_slots");
     let address = server.address();
     server.signal(Signal::SIGTTIN);

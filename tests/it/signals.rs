@@ -8,13 +8,13 @@ use crate::apps;
 use crate::support::{Server, pid_of};
 
 tests! {
-    a_program_with_threads_hears_them_all,
-    a_starter_that_ignored_the_end_of_processes_does_no_harm,
+    a_program_with_threads_receives_all_signals,
+    workers_are_reaped_when_the_server_was_started_with_sigchld_ignored,
     a_worker_that_dies_of_a_real_time_signal_is_replaced,
-    one_that_comes_at_the_very_end_does_not_change_the_outcome,
+    a_signal_at_the_very_end_does_not_change_the_outcome,
 }
 
-fn a_program_with_threads_hears_them_all() {
+fn a_program_with_threads_receives_all_signals() {
     let mut server = Server::start_app("threads");
     let pid = pid_of(&server.wait("worker_ready"));
     server.address();
@@ -29,7 +29,7 @@ fn a_program_with_threads_hears_them_all() {
 
 /// Who ignores `SIGCHLD` hands that on to what it starts (execve(2)), and the kernel then buries
 /// the dead without a word.
-fn a_starter_that_ignored_the_end_of_processes_does_no_harm() {
+fn workers_are_reaped_when_the_server_was_started_with_sigchld_ignored() {
     let mut command = Command::new("env");
     command
         .arg("--ignore-signal=CHLD")
@@ -59,7 +59,7 @@ fn a_worker_that_dies_of_a_real_time_signal_is_replaced() {
     server.wait("worker_ready");
 }
 
-fn one_that_comes_at_the_very_end_does_not_change_the_outcome() {
+fn a_signal_at_the_very_end_does_not_change_the_outcome() {
     let mut server = Server::start_app("late_signal");
     server.address();
     server.signal(Signal::SIGTERM);

@@ -12,11 +12,11 @@ use crate::upgrade::Installed;
 
 tests! {
     bad_settings_exit_2_and_name_the_flag,
-    a_taken_port_exits_5_though_it_could_be_shared,
+    a_taken_port_exits_5_although_it_could_be_shared,
     notices_go_to_any_descriptor_that_the_master_has,
-    a_worker_inherits_nothing_else,
-    workers_are_scheduled_as_their_master,
-    what_is_started_before_the_server_inherits_nothing_of_it,
+    a_worker_inherits_only_its_own_descriptors,
+    workers_have_the_scheduling_policy_of_their_master,
+    a_program_started_before_the_server_inherits_nothing_of_it,
     workers_have_no_huge_pages,
     a_master_as_pid_1_reaps_strangers,
 }
@@ -58,7 +58,7 @@ fn policy(pid: Pid) -> i32 {
         .expect("a number")
 }
 
-fn workers_are_scheduled_as_their_master() {
+fn workers_have_the_scheduling_policy_of_their_master() {
     let mut server = Server::start(&["--respond", "hi"]);
     server.address();
     let master = policy(server.pid);
@@ -76,7 +76,7 @@ fn workers_have_no_huge_pages() {
     }
 }
 
-fn a_taken_port_exits_5_though_it_could_be_shared() {
+fn a_taken_port_exits_5_although_it_could_be_shared() {
     let mut server = Server::start(&["--respond", "hi"]);
     let address = server.address().to_string();
     let output = binary()
@@ -106,7 +106,7 @@ fn notices_go_to_any_descriptor_that_the_master_has() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn a_worker_inherits_nothing_else() {
+fn a_worker_inherits_only_its_own_descriptors() {
     let mut server = Server::start_app("leaks");
     server.address();
     let open = |pid| -> Vec<String> {
@@ -135,7 +135,7 @@ fn a_worker_inherits_nothing_else() {
     }
 }
 
-fn what_is_started_before_the_server_inherits_nothing_of_it() {
+fn a_program_started_before_the_server_inherits_nothing_of_it() {
     let (_installed, mut server) = Installed::app("starts_early");
     // The master and two workers; then a canary, the master's next image and another worker.
     let roles = |server: &mut Server| {

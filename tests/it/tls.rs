@@ -20,22 +20,22 @@ use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
 tests! {
-    https_is_served_by_the_certificate_that_is_given,
+    https_is_served_with_the_configured_certificate,
     a_server_in_this_process_speaks_tls,
-    sessions_resume_on_every_worker_whatever_becomes_of_them,
+    sessions_resume_on_every_worker_after_a_crash_a_reload_and_an_upgrade,
     sessions_resume_across_a_rotation_of_keys,
-    an_upgrade_may_bring_tls_and_take_it_away,
+    an_upgrade_can_add_and_remove_tls,
     ticket_keys_are_in_no_core_and_workers_can_only_read_them,
     bad_files_are_refused_before_anything_is_bound,
     a_reload_with_bad_files_touches_no_worker_and_says_why,
-    a_respawned_worker_does_not_mind_files_that_are_being_replaced,
-    a_key_that_only_the_master_may_read_is_enough,
-    a_reload_brings_the_renewed_certificate,
-    who_speaks_http_to_a_tls_port_is_told_so,
-    clients_show_their_certificates,
-    who_was_let_in_by_another_ca_shows_a_certificate_again,
+    a_respawned_worker_serves_while_its_files_are_being_replaced,
+    a_key_that_only_the_master_can_read_is_enough,
+    a_reload_loads_the_renewed_certificate,
+    http_on_a_tls_port_gets_400_with_the_reason,
+    clients_are_accepted_by_their_certificates,
+    a_session_accepted_by_a_replaced_client_ca_does_not_resume,
     a_handshake_that_takes_too_long_is_closed,
-    tls_is_refused_where_the_app_has_to_speak_it,
+    tls_is_refused_when_the_app_serves_the_connections,
 }
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -84,7 +84,7 @@ fn regulars(authority: &Authority, address: SocketAddr) -> [Browser; 2] {
     })
 }
 
-fn https_is_served_by_the_certificate_that_is_given() {
+fn https_is_served_with_the_configured_certificate() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi", "--listen", "127.0.0.1:0"]);
     let address = server.address();
@@ -136,7 +136,7 @@ fn a_server_in_this_process_speaks_tls() {
     assert!(second.is_resumed());
 }
 
-fn sessions_resume_on_every_worker_whatever_becomes_of_them() {
+fn sessions_resume_on_every_worker_after_a_crash_a_reload_and_an_upgrade() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
     let flags = authority.flags();
@@ -189,7 +189,7 @@ fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
 }
 
 /// The canary of such an upgrade was started without keys in common with others.
-fn an_upgrade_may_bring_tls_and_take_it_away() {
+fn an_upgrade_can_add_and_remove_tls() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi"]);
@@ -302,7 +302,7 @@ fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
+fn a_respawned_worker_serves_while_its_files_are_being_replaced() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--workers", "1", "--respond", "hi"]);
     let address = server.address();
@@ -315,7 +315,7 @@ fn a_respawned_worker_does_not_mind_files_that_are_being_replaced() {
     assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
 }
 
-fn a_key_that_only_the_master_may_read_is_enough() {
+fn a_key_that_only_the_master_can_read_is_enough() {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
         return;
@@ -335,7 +335,7 @@ fn a_key_that_only_the_master_may_read_is_enough() {
     }
 }
 
-fn a_reload_brings_the_renewed_certificate() {
+fn a_reload_loads_the_renewed_certificate() {
     let (old, new) = (Authority::new(), Authority::new());
     let mut server = start(&old, &["--respond", "hi"]);
     let address = server.address();
@@ -348,7 +348,7 @@ fn a_reload_brings_the_renewed_certificate() {
     assert_eq!(new.client(&TLS13).visit(address).answer.body, "hi");
 }
 
-fn who_speaks_http_to_a_tls_port_is_told_so() {
+fn http_on_a_tls_port_gets_400_with_the_reason() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi"]);
     let mut client = Client::connect(server.address());
@@ -358,7 +358,7 @@ fn who_speaks_http_to_a_tls_port_is_told_so() {
     client.expect_end();
 }
 
-fn clients_show_their_certificates() {
+fn clients_are_accepted_by_their_certificates() {
     let authority = Authority::new();
     let ca = authority.path("ca.pem").display().to_string();
     for (mode, without) in [(&["--tls-client-auth", "optional"][..], true), (&[], false)] {
@@ -383,7 +383,7 @@ fn clients_show_their_certificates() {
 
 /// Tickets let in without a new look at the certificate, so they must not outlive what it was let
 /// in by.
-fn who_was_let_in_by_another_ca_shows_a_certificate_again() {
+fn a_session_accepted_by_a_replaced_client_ca_does_not_resume() {
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = authority.path("ca.pem");
     let mut server = start(
@@ -423,7 +423,7 @@ fn a_handshake_that_takes_too_long_is_closed() {
     slow.expect_end();
 }
 
-fn tls_is_refused_where_the_app_has_to_speak_it() {
+fn tls_is_refused_when_the_app_serves_the_connections() {
     let authority = Authority::new();
     let ended = app(&authority, "tls_in_run").end();
     assert_eq!(ended.code, Some(2), "{}", ended.log);

@@ -18,15 +18,15 @@ use crate::support::{
 };
 
 tests! {
-    upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind,
-    what_cannot_take_over_changes_nothing_and_says_why,
-    a_canary_that_is_no_good_changes_nothing,
-    files_descriptors_and_open_requests_stay,
-    the_new_binary_brings_its_own_settings,
-    settings_that_a_master_refuses_end_no_server,
+    upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind,
+    a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why,
+    a_canary_that_fails_changes_nothing,
+    an_upgrade_keeps_files_descriptors_and_open_requests,
+    an_upgrade_applies_the_settings_of_the_new_binary,
+    settings_that_a_master_refuses_do_not_end_the_server,
     a_file_that_the_workers_user_may_not_execute_is_named,
     a_file_that_the_workers_user_may_change_is_refused,
-    a_handle_asks_for_an_upgrade,
+    a_handle_upgrades_the_server,
     a_master_as_pid_1_upgrades,
 }
 
@@ -113,7 +113,7 @@ impl Drop for Over<'_> {
     }
 }
 
-fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
+fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let (address, pid) = (server.address(), server.pid);
@@ -167,7 +167,7 @@ fn upgrades_in_a_row_refuse_nobody_and_leave_nothing_behind() {
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
 
-fn what_cannot_take_over_changes_nothing_and_says_why() {
+fn a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&[
         "--workers",
@@ -213,7 +213,7 @@ fn what_cannot_take_over_changes_nothing_and_says_why() {
     assert!(installed.is_run_by(server.pid));
 }
 
-fn a_canary_that_is_no_good_changes_nothing() {
+fn a_canary_that_fails_changes_nothing() {
     let (installed, mut server) = Installed::app("fickle");
     let address = server.address();
     let before = (server.workers(), descriptors(server.pid));
@@ -236,7 +236,7 @@ fn a_canary_that_is_no_good_changes_nothing() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-fn files_descriptors_and_open_requests_stay() {
+fn an_upgrade_keeps_files_descriptors_and_open_requests() {
     let installed = Installed::new(BINARY);
     let (pid_file, unix) = (installed.beside("pid"), installed.beside("socket"));
     // The notices go to a descriptor that only the master has.
@@ -271,7 +271,7 @@ fn files_descriptors_and_open_requests_stay() {
     assert!(!pid_file.exists() && !unix.exists());
 }
 
-fn the_new_binary_brings_its_own_settings() {
+fn an_upgrade_applies_the_settings_of_the_new_binary() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
     let address = server.address();
@@ -299,7 +299,7 @@ fn the_new_binary_brings_its_own_settings() {
 }
 
 /// What only a master would refuse must not end the one that has become the new image.
-fn settings_that_a_master_refuses_end_no_server() {
+fn settings_that_a_master_refuses_do_not_end_the_server() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
     let address = server.address();
@@ -362,7 +362,7 @@ fn a_file_that_the_workers_user_may_change_is_refused() {
     server.wait("upgrade_finished");
 }
 
-fn a_handle_asks_for_an_upgrade() {
+fn a_handle_upgrades_the_server() {
     let (installed, mut server) = Installed::app("handle");
     let address = server.address();
     installed.replace(std::env::current_exe().expect("a path"));

@@ -5,9 +5,9 @@ use std::process::Command;
 use crate::support::{Server, binary};
 
 tests! {
-    a_bad_value_is_told_by_the_name_of_its_source,
-    an_empty_variable_is_not_set,
-    a_variable_that_is_none_is_told_with_what_was_meant,
+    the_error_for_a_bad_value_names_its_source,
+    an_empty_variable_counts_as_unset,
+    an_unknown_variable_is_logged_with_the_nearest_known_name,
 }
 
 fn on_a_free_port() -> Command {
@@ -16,7 +16,7 @@ fn on_a_free_port() -> Command {
     command
 }
 
-fn a_bad_value_is_told_by_the_name_of_its_source() {
+fn the_error_for_a_bad_value_names_its_source() {
     let said = |variable: &str, arguments: &[&str]| {
         let mut command = on_a_free_port();
         command
@@ -41,7 +41,7 @@ fn a_bad_value_is_told_by_the_name_of_its_source() {
     }
 }
 
-fn an_empty_variable_is_not_set() {
+fn an_empty_variable_counts_as_unset() {
     let mut command = on_a_free_port();
     for name in [
         "PREFORK_DRAIN_TIMEOUT",
@@ -54,7 +54,7 @@ fn an_empty_variable_is_not_set() {
     Server::spawn(&mut command).address();
 }
 
-fn a_variable_that_is_none_is_told_with_what_was_meant() {
+fn an_unknown_variable_is_logged_with_the_nearest_known_name() {
     let mut command = on_a_free_port();
     command
         .env("PREFORK_DRAIN_TIMEOT", "1s")

@@ -17,10 +17,10 @@ use crate::client::{Client, get};
 use crate::support::{CEILING, Server, descriptors, pid_of, until};
 
 tests! {
-    what_is_said_comes_back_and_nothing_is_left_of_it,
-    an_offer_that_is_not_taken_up_costs_nothing,
-    a_reload_says_goodbye_to_websockets_and_to_nobody_else,
-    who_does_not_hear_the_goodbye_is_cut_after_the_grace,
+    messages_are_echoed_and_a_closed_connection_leaves_nothing_behind,
+    a_connection_whose_upgrade_is_refused_stays_http,
+    a_reload_sends_going_away_to_websockets_and_to_no_other_connection,
+    a_websocket_client_that_does_not_close_is_cut_after_the_grace,
 }
 
 /// The grace of the app `hasty_websocket`.
@@ -154,7 +154,7 @@ fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn what_is_said_comes_back_and_nothing_is_left_of_it() {
+fn messages_are_echoed_and_a_closed_connection_leaves_nothing_behind() {
     let mut server = Server::start_app("websocket");
     let worker = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -179,7 +179,7 @@ fn what_is_said_comes_back_and_nothing_is_left_of_it() {
     assert_eq!(plain.get("/").body, worker.to_string());
 }
 
-fn an_offer_that_is_not_taken_up_costs_nothing() {
+fn a_connection_whose_upgrade_is_refused_stays_http() {
     let mut server = Server::start_app("websocket");
     let mut client = Client::connect(server.address());
     for _ in 0..3 {
@@ -190,7 +190,7 @@ fn an_offer_that_is_not_taken_up_costs_nothing() {
     }
 }
 
-fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
+fn a_reload_sends_going_away_to_websockets_and_to_no_other_connection() {
     let mut server = Server::start_app("websocket");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -224,7 +224,7 @@ fn a_reload_says_goodbye_to_websockets_and_to_nobody_else() {
     assert_eq!(ended.notices.last().expect("some")["upgrades_cut"], 0);
 }
 
-fn who_does_not_hear_the_goodbye_is_cut_after_the_grace() {
+fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     let mut server = Server::start_app("hasty_websocket");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();

@@ -61,7 +61,7 @@ fn assert_all_right(outcome: &Outcome) {
 }
 
 #[test]
-fn handshakes_are_full_or_resumed_as_they_should() {
+fn handshakes_are_full_or_resumed_as_configured() {
     let certified = certified();
     for handshakes in [Handshakes::Full, Handshakes::Resumed] {
         let tls = Tls::trusting(certified.cert.der().clone(), handshakes);
@@ -79,7 +79,7 @@ fn connections_are_kept_within_tls_too() {
 }
 
 #[test]
-fn a_full_handshake_is_none_that_resumes() {
+fn a_full_handshake_does_not_count_as_resumed() {
     let certified = certified();
     let mut config = config(&certified);
     config.send_tls13_tickets = 0;
@@ -91,7 +91,7 @@ fn a_full_handshake_is_none_that_resumes() {
 }
 
 #[test]
-fn a_handshake_with_a_round_more_is_no_full_one() {
+fn a_handshake_with_one_more_round_trip_does_not_count_as_full() {
     let certified = certified();
     let mut config = config(&certified);
     // Not the group that a client has a share for in its first message.
@@ -108,7 +108,7 @@ fn a_handshake_with_a_round_more_is_no_full_one() {
 }
 
 #[test]
-fn an_end_without_a_last_word_is_a_cut() {
+fn an_end_without_close_notify_is_a_cut() {
     let certified = certified();
     let address = private(config(&certified), |mut stream| {
         if request(&mut stream).is_some() {
@@ -120,14 +120,14 @@ fn an_end_without_a_last_word_is_a_cut() {
 }
 
 #[test]
-fn who_shows_another_certificate_is_not_believed() {
+fn a_server_with_another_certificate_is_refused() {
     let address = private(config(&certified()), once);
     let tls = Tls::trusting(certified().cert.der().clone(), Handshakes::Full);
     assert_all_fail(&ten(address, hello().closing(), tls), Failure::Tls);
 }
 
 #[test]
-fn who_speaks_no_tls_is_not_heard() {
+fn a_server_without_tls_is_refused() {
     let address = server(|mut stream| {
         stream.write_all(HELLO).unwrap();
         // Until the client leaves: to close on what nobody has read is a reset.

@@ -10,7 +10,7 @@ use crate::client::get;
 use crate::support::{CEILING, descriptors, proc_file, until};
 
 tests! {
-    a_connection_without_a_window_holds_little_of_its_files,
+    a_connection_without_a_window_keeps_little_file_data_in_memory,
 }
 
 /// A client of HTTP/2 that grants no window, byte by byte: no library asks like this.
@@ -62,7 +62,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// 128 files of a mebibyte each, asked for by connections that take no byte of them.
-fn a_connection_without_a_window_holds_little_of_its_files() {
+fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     const CONNECTIONS: usize = 8;
     const STREAMS: usize = 128;
     const HEADERS: u8 = 1;

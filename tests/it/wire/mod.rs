@@ -30,7 +30,7 @@ tests! {
     connection,
     pipelining,
     half_close,
-    a_cut_is_real,
+    the_server_has_read_each_piece_before_the_next_is_sent,
     the_table_has_150_cases_each_with_its_section,
 }
 
@@ -163,8 +163,8 @@ fn half_close() {
     play::all(half_close::cases());
 }
 
-fn a_cut_is_real() {
-    play::a_cut_is_real();
+fn the_server_has_read_each_piece_before_the_next_is_sent() {
+    play::the_server_has_read_each_piece_before_the_next_is_sent();
 }
 
 fn the_table_has_150_cases_each_with_its_section() {

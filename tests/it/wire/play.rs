@@ -140,7 +140,7 @@ fn take_all(mut stream: &UnixStream) -> Vec<u8> {
 }
 
 /// What all of this rests on: at the cut the server has seen what was sent, and done it.
-pub(super) fn a_cut_is_real() {
+pub(super) fn the_server_has_read_each_piece_before_the_next_is_sent() {
     let server = Server::start();
     for _ in 0..100 {
         let stream = UnixStream::connect(server.path()).expect("the server accepts");
