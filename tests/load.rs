@@ -47,9 +47,9 @@ fn request(stream: &mut impl Read) -> Option<String> {
 }
 
 /// Answers each request with the same bytes.
-fn repeat(mut stream: impl Read + Write, answer: &[u8]) {
+fn repeat(mut stream: impl Read + Write, response: &[u8]) {
     while request(&mut stream).is_some() {
-        if stream.write_all(answer).is_err() {
+        if stream.write_all(response).is_err() {
             return;
         }
     }
@@ -108,17 +108,18 @@ fn a_response_in_small_parts_is_one_response() {
 #[test]
 fn a_large_body_is_compared_to_its_last_byte() {
     const SIZE: usize = 1 << 20;
-    fn answer(last: u8) -> Vec<u8> {
-        let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n").into_bytes();
-        answer.resize(answer.len() + SIZE, b'x');
-        *answer.last_mut().unwrap() = last;
-        answer
+    fn response(last: u8) -> Vec<u8> {
+        let mut response =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {SIZE}\r\n\r\n").into_bytes();
+        response.resize(response.len() + SIZE, b'x');
+        *response.last_mut().unwrap() = last;
+        response
     }
-    let right = server(|stream| repeat(stream, &answer(b'x')));
+    let right = server(|stream| repeat(stream, &response(b'x')));
     let ask = Ask::get("/").expecting(vec![b'x'; SIZE]);
     let outcome = ten(right, ask.clone());
     assert_eq!((outcome.answered, outcome.failures.total()), (10, 0));
-    let wrong = server(|stream| repeat(stream, &answer(b'y')));
+    let wrong = server(|stream| repeat(stream, &response(b'y')));
     assert_all_fail(&ten(wrong, ask), Failure::Body);
 }
 
@@ -141,8 +142,8 @@ fn closing_waits_for_the_end_of_each_connection() {
 fn a_client_connects_again_after_connection_close() {
     let address = server(|mut stream| {
         request(&mut stream);
-        let answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
-        stream.write_all(answer).unwrap();
+        let response = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+        stream.write_all(response).unwrap();
     });
     let outcome = ten(address, hello());
     assert_eq!((outcome.answered, outcome.failures.total()), (10, 0));
@@ -165,9 +166,9 @@ fn wrong_responses_are_counted_by_kind() {
             Failure::Body,
         ),
     ];
-    for (answer, failure) in cases {
+    for (response, failure) in cases {
         assert_all_fail(
-            &ten(server(move |stream| repeat(stream, answer)), hello()),
+            &ten(server(move |stream| repeat(stream, response)), hello()),
             failure,
         );
     }
@@ -227,8 +228,8 @@ fn requests_are_mixed_by_their_share() {
         while let Some(head) = request(&mut stream) {
             let seldom = head.starts_with("GET /seldom ");
             let body = if seldom { "rare!" } else { "hello" };
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}");
-            stream.write_all(answer.as_bytes()).unwrap();
+            let response = format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{body}");
+            stream.write_all(response.as_bytes()).unwrap();
         }
     });
     // What is told apart by its body fails where it is expected to be the other.
@@ -245,11 +246,11 @@ fn each_client_gets_its_own_response() {
     let address = server(|mut stream| {
         let port = stream.peer_addr().unwrap().port().to_string();
         while request(&mut stream).is_some() {
-            let answer = format!(
+            let response = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{port}",
                 port.len()
             );
-            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(response.as_bytes()).unwrap();
         }
     });
     let mut driver = Driver::new(Plan::new(address, 3, Ask::get("/")));
@@ -263,7 +264,7 @@ fn each_client_gets_its_own_response() {
     assert!(first[0].1 != first[1].1 && first[1].1 != first[2].1);
 }
 
-/// The stall of one connection: a closed loop sees one slow answer, the open loop all that should
+/// The stall of one connection: a closed loop sees one slow response, the open loop all that should
 /// have been sent meanwhile.
 #[test]
 fn the_open_loop_omits_nothing_while_a_server_stalls() {

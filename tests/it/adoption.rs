@@ -90,7 +90,7 @@ fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {
         let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
         clients.iter_mut().for_each(|client| client.ask("/"));
         for client in &mut clients {
-            assert_eq!(client.answer().body, "hi");
+            assert_eq!(client.response().body, "hi");
         }
     }
     server.signal(Signal::SIGTTIN);
@@ -146,7 +146,7 @@ fn all_are_answered(address: SocketAddr) {
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     for client in &mut clients {
-        client.answer();
+        client.response();
     }
 }
 

@@ -27,9 +27,9 @@ fn of_one_worker(address: SocketAddr, count: usize) -> Vec<Client> {
 fn spread(clients: &mut [Client]) -> [usize; 2] {
     let mut spread = [0; 2];
     for client in clients {
-        let answer = client.get("/");
-        assert!(answer.body == "hi", "{}", answer.body);
-        spread[answer.worker("slot") as usize] += 1;
+        let response = client.get("/");
+        assert!(response.body == "hi", "{}", response.body);
+        spread[response.worker("slot") as usize] += 1;
     }
     spread
 }

@@ -78,8 +78,8 @@ fn a_header_from_another_address_is_refused() {
     let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);
     client.send(LINE);
     client.ask("/");
-    let answer = client.answer();
-    assert!(answer.head.starts_with("HTTP/1.1 400 "), "{answer:?}");
+    let response = client.response();
+    assert!(response.head.starts_with("HTTP/1.1 400 "), "{response:?}");
     let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);
     assert!(client.get("/").body.starts_with("Tcp(127.0.0.9:"));
 }

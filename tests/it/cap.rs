@@ -45,7 +45,7 @@ fn the_connection_idle_for_longest_is_closed_for_a_new_one() {
     idle[0].expect_hang_up();
     assert_eq!(idle[1].get("/").body, "");
     busy.send("llo");
-    assert_eq!(busy.answer().body, "hello");
+    assert_eq!(busy.response().body, "hello");
 }
 
 fn a_connection_beyond_the_limit_per_client_is_closed() {

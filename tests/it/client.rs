@@ -10,13 +10,13 @@ use crate::support::CEILING;
 /// One connection.
 pub(crate) struct Client {
     stream: TcpStream,
-    /// Bytes that came after the last answer's end.
+    /// Bytes that came after the last response's end.
     rest: Vec<u8>,
 }
 
-/// An answer: its head as text, and its body.
+/// A response: its head as text, and its body.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -53,7 +53,7 @@ impl Client {
         self.stream.write_all(bytes).expect("the server reads");
     }
 
-    /// Sends pieces whose answer is never read, until neither side's buffers take more.
+    /// Sends pieces whose response is never read, until neither side's buffers take more.
     pub(crate) fn send_until_blocked(&mut self, piece: &[u8]) {
         let pause = std::time::Duration::from_millis(200);
         self.stream
@@ -68,21 +68,21 @@ impl Client {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
     }
 
-    /// Asks and takes the answer.
-    pub(crate) fn get(&mut self, path: &str) -> Answer {
+    /// Asks and takes the response.
+    pub(crate) fn get(&mut self, path: &str) -> Response {
         self.ask(path);
-        self.answer()
+        self.response()
     }
 
-    pub(crate) fn answer(&mut self) -> Answer {
-        self.try_answer().expect("a whole answer")
+    pub(crate) fn response(&mut self) -> Response {
+        self.try_response().expect("a whole response")
     }
 
-    /// The next answer, which must have a length.
-    pub(crate) fn try_answer(&mut self) -> io::Result<Answer> {
+    /// The next response, which must have a length.
+    pub(crate) fn try_response(&mut self) -> io::Result<Response> {
         loop {
-            if let Some(answer) = parse_answer(&mut self.rest) {
-                return Ok(answer);
+            if let Some(response) = parse_response(&mut self.rest) {
+                return Ok(response);
             }
             let mut bytes = [0; 4096];
             match self.stream.read(&mut bytes)? {
@@ -92,13 +92,13 @@ impl Client {
         }
     }
 
-    /// The next answer, which must have no body.
-    pub(crate) fn answer_without_body(&mut self) -> Answer {
+    /// The next response, which must have no body.
+    pub(crate) fn response_without_body(&mut self) -> Response {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.extend(self.take(1));
         }
-        Answer {
+        Response {
             head: String::from_utf8(head).expect("a head is text"),
             body: String::new(),
         }
@@ -136,8 +136,8 @@ impl Client {
     }
 }
 
-/// Takes an answer, which must have a length, out of the bytes, if all of it is there.
-pub(crate) fn parse_answer(bytes: &mut Vec<u8>) -> Option<Answer> {
+/// Takes a response, which must have a length, out of the bytes, if all of it is there.
+pub(crate) fn parse_response(bytes: &mut Vec<u8>) -> Option<Response> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).expect("a head is text");
     let length = head.to_ascii_lowercase();
@@ -149,13 +149,13 @@ pub(crate) fn parse_answer(bytes: &mut Vec<u8>) -> Option<Answer> {
     let whole = end + length.parse::<usize>().expect("a length");
     let body = bytes.get(end..whole)?.to_vec();
     bytes.drain(..whole);
-    Some(Answer {
+    Some(Response {
         head,
         body: String::from_utf8(body).expect("text"),
     })
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(": ")?;
@@ -179,11 +179,11 @@ impl Answer {
 }
 
 /// One request on a connection of its own.
-pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Response {
     Client::connect(address).get(path)
 }
 
-/// One request on a connection of its own to a Unix address; the answer's body.
+/// One request on a connection of its own to a Unix address; the response's body.
 pub(crate) fn get_unix(path: &Path) -> String {
     let mut stream = UnixStream::connect(path).expect("it listens");
     stream
@@ -191,8 +191,8 @@ pub(crate) fn get_unix(path: &Path) -> String {
         .expect("a sane timeout");
     let request = b"GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("it responds");
+    let (_, body) = response.split_once("\r\n\r\n").expect("a head");
     body.to_owned()
 }

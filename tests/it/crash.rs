@@ -43,9 +43,9 @@ fn queued_connections_survive_the_crash_of_their_worker() {
         (pid, &"signal 9".into())
     );
     for client in &mut clients {
-        let answer = client.answer();
-        assert_eq!(answer.body, "hi");
-        assert_ne!(answer.worker("pid"), pid.as_raw().unsigned_abs());
+        let response = client.response();
+        assert_eq!(response.body, "hi");
+        assert_ne!(response.worker("pid"), pid.as_raw().unsigned_abs());
     }
 }
 
@@ -70,8 +70,8 @@ fn only_requests_in_progress_fail_when_a_worker_is_killed() {
                 for _ in 0..300 {
                     let mut client = Client::try_connect(address).expect("nobody is refused");
                     client.ask("/");
-                    match client.try_answer() {
-                        Ok(answer) => assert_eq!(answer.body, "hi"),
+                    match client.try_response() {
+                        Ok(response) => assert_eq!(response.body, "hi"),
                         Err(_) => drop(unanswered.fetch_add(1, Ordering::Relaxed)),
                     }
                 }

@@ -40,9 +40,9 @@ fn term_finishes_open_requests() {
     server.signal(Signal::SIGTERM);
     server.wait("draining");
     for client in &mut clients {
-        let answer = client.answer();
-        assert_eq!(answer.body, "hi");
-        assert_eq!(answer.header("connection"), Some("close"));
+        let response = client.response();
+        assert_eq!(response.body, "hi");
+        assert_eq!(response.header("connection"), Some("close"));
         client.expect_end();
     }
     let ended = server.end();
@@ -68,7 +68,7 @@ fn an_idle_connection_gets_one_more_response() {
     server.wait("worker_draining");
     asking.ask("/");
     kill(pid, Signal::SIGCONT).expect("it lives");
-    assert_eq!(asking.answer().body, "hi");
+    assert_eq!(asking.response().body, "hi");
     asking.expect_end();
     idle.expect_end();
     assert_eq!(server.end().code, Some(0));
@@ -83,7 +83,7 @@ fn a_worker_that_gets_sigterm_is_replaced_at_once() {
     kill(pid, Signal::SIGTERM).expect("it lives");
     // Passing over its end here would leave nothing to wait for below.
     server.wait("worker_ready");
-    assert_eq!(client.answer().body, "hi");
+    assert_eq!(client.response().body, "hi");
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
 }
 
@@ -193,7 +193,7 @@ fn a_second_signal_stops_at_once() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "stopped");
-    assert!(client.try_answer().is_err());
+    assert!(client.try_response().is_err());
 }
 
 fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
@@ -207,7 +207,7 @@ fn a_drain_accepts_queued_connections_as_descriptors_become_free() {
     clients.iter_mut().for_each(|client| client.ask("/"));
     server.signal(Signal::SIGTERM);
     for client in &mut clients {
-        assert_eq!(client.answer().body, "hi");
+        assert_eq!(client.response().body, "hi");
     }
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
@@ -238,7 +238,7 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
                     let mut client = Client::connect(address);
                     client.send("GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
                     // What fails here is told by `cut`.
-                    let _ = client.try_answer();
+                    let _ = client.try_response();
                 }
             });
         }
@@ -265,7 +265,7 @@ fn two_drain_signals_at_once_do_not_stop_the_server() {
     for signal in [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGCONT] {
         server.signal(signal);
     }
-    assert_eq!(client.answer().body, "hi");
+    assert_eq!(client.response().body, "hi");
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");

@@ -59,8 +59,8 @@ fn slow_clients_of_one_file_share_one_descriptor() {
     let clients: Vec<_> = (0..120).map(|_| slow(address, "/0")).collect();
     // Those that take all of it get all of it.
     let mut whole = Client::connect(address);
-    let answer = whole.get("/0");
-    assert_eq!(answer.body.len(), LARGE);
+    let response = whole.get("/0");
+    assert_eq!(response.body.len(), LARGE);
     assert_eq!(get(address, "/small").body, "small");
     let held = descriptors(server.workers()[0]) - before;
     assert!(held <= clients.len() + 4, "{held} descriptors");
@@ -71,9 +71,13 @@ fn a_file_beyond_the_descriptor_limit_gets_503() {
     let mut server = serve(&dir, 256);
     let address = server.address();
     let mut clients: Vec<_> = (0..16).map(|at| slow(address, &format!("/{at}"))).collect();
-    let answer = get(address, "/16");
-    assert!(answer.head.starts_with("HTTP/1.1 503 "), "{}", answer.head);
-    assert_eq!(answer.header("retry-after"), Some("1"));
+    let response = get(address, "/16");
+    assert!(
+        response.head.starts_with("HTTP/1.1 503 "),
+        "{}",
+        response.head
+    );
+    assert_eq!(response.header("retry-after"), Some("1"));
     // What is open already, and what is read at once, is served.
     assert_eq!(get(address, "/0").body.len(), LARGE);
     assert_eq!(get(address, "/small").body, "small");
@@ -93,7 +97,7 @@ fn head_of_a_directory_has_the_fields_of_get() {
         let mut client = Client::connect(address);
         let got = client.get(path);
         client.send(&format!("HEAD {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
-        let head = client.answer_without_body();
+        let head = client.response_without_body();
         assert_eq!(fields(&head.head), fields(&got.head), "{path}");
     }
 }

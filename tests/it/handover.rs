@@ -35,10 +35,10 @@ tests! {
 
 /// Answers a request and stays open.
 fn ask(client: &mut Client) -> u32 {
-    let answer = client.get("/");
-    assert_eq!(answer.body, "hi");
-    assert_eq!(answer.header("connection"), None, "it is to stay open");
-    answer.worker("pid")
+    let response = client.get("/");
+    assert_eq!(response.body, "hi");
+    assert_eq!(response.header("connection"), None, "it is to stay open");
+    response.worker("pid")
 }
 
 fn connect(address: SocketAddr, count: usize) -> Vec<Client> {
@@ -155,10 +155,10 @@ fn a_request_that_has_begun_gets_its_response_before_its_connection_moves() {
     let mut half = Client::connect(address);
     let mut pipelined = Client::connect(address);
     busy.ask("/");
-    // The answer to the first says that the half of the second has been read as well.
+    // The response to the first says that the half of the second has been read as well.
     half.send("GET / HTTP/1.1\r\nHost: test\r\n\r\nGET / HT");
-    assert_eq!(half.answer().worker("pid"), old);
-    busy.answer();
+    assert_eq!(half.response().worker("pid"), old);
+    busy.response();
     busy.ask("/");
     pipelined.ask("/");
     pipelined.ask("/");
@@ -166,14 +166,14 @@ fn a_request_that_has_begun_gets_its_response_before_its_connection_moves() {
     server.wait("worker_draining");
     half.send("TP/1.1\r\nHost: test\r\n\r\n");
     for client in [&mut busy, &mut pipelined] {
-        let answer = client.answer();
-        assert_eq!(answer.header("connection"), None);
-        assert_eq!(answer.worker("pid"), old);
+        let response = client.response();
+        assert_eq!(response.header("connection"), None);
+        assert_eq!(response.worker("pid"), old);
     }
     let new = settled(&server, 1);
     assert!(!new.contains(&old));
-    pipelined.answer();
-    assert_eq!(half.answer().header("connection"), None);
+    pipelined.response();
+    assert_eq!(half.response().header("connection"), None);
     for client in [busy, half, pipelined] {
         assert!(pids(&mut [client]).is_subset(&new));
     }
@@ -211,9 +211,9 @@ fn a_failed_canary_hands_its_connections_back() {
     let before = server.workers();
     std::fs::write(installed.beside("whim"), "vanish").expect("writable");
     let hello = |client: &mut Client| {
-        let answer = client.get("/");
+        let response = client.get("/");
         assert_eq!(
-            (answer.body.as_str(), answer.header("connection")),
+            (response.body.as_str(), response.header("connection")),
             ("hello", None)
         );
     };
@@ -308,8 +308,8 @@ fn connections_in_an_inbox_outlive_sender_and_receiver() {
     let mut lost = 0;
     for client in &mut clients {
         client.ask("/");
-        match client.try_answer() {
-            Ok(answer) => assert_eq!(answer.worker("pid"), third),
+        match client.try_response() {
+            Ok(response) => assert_eq!(response.worker("pid"), third),
             Err(_) => lost += 1,
         }
     }
@@ -319,17 +319,17 @@ fn connections_in_an_inbox_outlive_sender_and_receiver() {
 /// Asks on each connection. Each that is answered is dropped, and makes room for another.
 fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
     std::thread::scope(|scope| {
-        let answers = clients.into_iter().map(|mut client| {
+        let responses = clients.into_iter().map(|mut client| {
             client.ask("/");
             scope.spawn(move || {
-                let answer = client.answer();
-                assert_eq!(answer.header("connection"), None);
-                answer.worker("pid")
+                let response = client.response();
+                assert_eq!(response.header("connection"), None);
+                response.worker("pid")
             })
         });
-        let answers: Vec<_> = answers.collect();
-        let pids = answers.into_iter().map(|answer| answer.join());
-        pids.map(|pid| pid.expect("an answer")).collect()
+        let responses: Vec<_> = responses.collect();
+        let pids = responses.into_iter().map(|response| response.join());
+        pids.map(|pid| pid.expect("a response")).collect()
     })
 }
 
@@ -390,7 +390,7 @@ fn another_http_server_serves_connections_that_are_handed_over() {
     server.wait("reload_finished");
     let workers = settled(&server, 2);
     for client in &mut clients {
-        let pid: u32 = client.get("/").body.parse().expect("it answers its pid");
+        let pid: u32 = client.get("/").body.parse().expect("it sends its pid");
         assert!(workers.contains(&pid), "{pid}");
     }
 }
@@ -422,13 +422,13 @@ fn ask_unix(stream: &mut UnixStream) {
         .expect("a sane timeout");
     let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
     stream.write_all(request).expect("it reads");
-    let (mut answer, mut bytes) = (String::new(), [0; 512]);
-    while !answer.ends_with("\r\n\r\nhi") {
-        let len = stream.read(&mut bytes).expect("it answers");
-        assert!(len > 0, "it is open: {answer:?}");
-        answer.push_str(std::str::from_utf8(&bytes[..len]).expect("text"));
+    let (mut response, mut bytes) = (String::new(), [0; 512]);
+    while !response.ends_with("\r\n\r\nhi") {
+        let len = stream.read(&mut bytes).expect("it responds");
+        assert!(len > 0, "it is open: {response:?}");
+        response.push_str(std::str::from_utf8(&bytes[..len]).expect("text"));
     }
-    assert!(!answer.contains("connection: close"), "{answer}");
+    assert!(!response.contains("connection: close"), "{response}");
 }
 
 fn the_end_of_the_server_hands_no_connection_over() {
@@ -446,7 +446,7 @@ fn the_end_of_the_server_hands_no_connection_over() {
         .for_each(|client| client.ask("/"));
     kill(worker, Signal::SIGCONT).expect("it lives");
     for client in clients.iter_mut().take(5) {
-        let pid = client.answer().worker("pid");
+        let pid = client.response().worker("pid");
         assert_eq!(pid, worker.as_raw().unsigned_abs());
     }
     clients.iter_mut().for_each(Client::expect_end);

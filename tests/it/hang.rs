@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::client::{Answer, Client};
+use crate::client::{Client, Response};
 use crate::support::{Server, pid_of, until};
 
 tests! {
@@ -16,8 +16,8 @@ tests! {
 }
 
 /// Who answered.
-fn pid_in(answer: &Answer) -> Pid {
-    Pid::from_raw(answer.body.parse().expect("the app answers its pid"))
+fn pid_in(response: &Response) -> Pid {
+    Pid::from_raw(response.body.parse().expect("the app sends its pid"))
 }
 
 fn a_hung_worker_is_replaced_and_its_queue_served() {
@@ -27,7 +27,7 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
     let hung = pid_in(&victim.get("/"));
     victim.ask("/hang");
     server.wait("blocked");
-    // Some wait for the other worker, who answers them, and some for the one that hangs.
+    // Some wait for the other worker, which serves them, and some for the one that hangs.
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     assert_eq!(pid_of(&server.wait("worker_hung")), hung);
@@ -35,12 +35,12 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
     let status = exited["status"].as_str().expect("text");
     assert!(status.starts_with("signal 6"), "{status}");
     for client in &mut clients {
-        assert_ne!(pid_in(&client.answer()), hung);
+        assert_ne!(pid_in(&client.response()), hung);
     }
     server.wait("worker_ready");
 }
 
-/// Each answer takes longer than the hang timeout, and all the while the event loop goes round.
+/// Each response takes longer than the hang timeout, and all the while the event loop goes round.
 fn a_worker_with_slow_responses_does_not_count_as_hung() {
     let mut server = Server::start(&[
         "--respond",
@@ -56,7 +56,7 @@ fn a_worker_with_slow_responses_does_not_count_as_hung() {
     let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     for client in &mut clients {
-        assert_eq!(client.answer().body, "hi");
+        assert_eq!(client.response().body, "hi");
     }
     server.signal(Signal::SIGTERM);
     let ended = server.end();
@@ -88,7 +88,7 @@ fn a_hung_worker_is_found_by_the_queues_that_it_adopted() {
     let mut client = Client::connect(address);
     client.ask("/");
     assert_eq!(pid_of(&server.wait("worker_hung")), only);
-    assert_eq!(client.answer().body, "hi");
+    assert_eq!(client.response().body, "hi");
 }
 
 /// Nobody waits in a queue of its own or one that it has adopted, only in an inbox.
@@ -136,6 +136,6 @@ fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == idle);
     assert_eq!(exited["status"], "signal 9");
     for client in &mut clients {
-        assert_ne!(pid_in(&client.answer()), idle);
+        assert_ne!(pid_in(&client.response()), idle);
     }
 }

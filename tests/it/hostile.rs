@@ -51,7 +51,7 @@ const TRIES: &[Try] = &[
 /// What is left for the master to close.
 const AT_THE_END: Try = ("/inbox/", |address, _| leave_in_the_inbox(address));
 
-/// Fills the channel once, and answers with how many messages.
+/// Fills the channel once, and responds with how many messages.
 const FILL: &str = "/fill";
 
 /// What a master may grow by. A flood that it took in without a bound made it grow by megabytes a
@@ -290,8 +290,8 @@ fn tries(before_each: impl Fn(Pid)) {
         let mut clients: Vec<_> = (0..4).map(|_| Client::connect(address)).collect();
         clients.iter_mut().for_each(|client| client.ask(&path));
         for client in &mut clients {
-            // A worker that the master has killed answers nothing.
-            let _ = client.try_answer();
+            // A worker that the master has killed sends no response.
+            let _ = client.try_response();
         }
         reload(&mut server);
         // A listener that was shut down again listens again after a second.

@@ -23,22 +23,22 @@ fn a_reload_loses_no_request() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "1ms"]);
     let address = server.address();
     let done = Arc::new(AtomicBool::new(false));
-    let answers = Arc::new(AtomicUsize::new(0));
+    let responses = Arc::new(AtomicUsize::new(0));
     let connections = Arc::new(AtomicUsize::new(0));
     let clients = {
-        let (done, answers) = (Arc::clone(&done), Arc::clone(&answers));
+        let (done, responses) = (Arc::clone(&done), Arc::clone(&responses));
         let connections = Arc::clone(&connections);
         std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let mut clients = JoinSet::new();
                 for _ in 0..4 {
-                    let (done, answers) = (Arc::clone(&done), Arc::clone(&answers));
+                    let (done, responses) = (Arc::clone(&done), Arc::clone(&responses));
                     let connections = Arc::clone(&connections);
                     clients.spawn(async move {
                         while !done.load(Ordering::Relaxed) {
                             connections.fetch_add(1, Ordering::Relaxed);
-                            ask_until_told_to_go(address, &done, &answers).await;
+                            ask_until_told_to_go(address, &done, &responses).await;
                         }
                     });
                 }
@@ -46,18 +46,18 @@ fn a_reload_loses_no_request() {
             });
         })
     };
-    let more = |answers: &AtomicUsize| {
-        let wanted = answers.load(Ordering::Relaxed) + 100;
-        until(|| answers.load(Ordering::Relaxed) >= wanted);
+    let more = |responses: &AtomicUsize| {
+        let wanted = responses.load(Ordering::Relaxed) + 100;
+        until(|| responses.load(Ordering::Relaxed) >= wanted);
     };
     for reloads in 1..=2 {
-        more(&answers);
+        more(&responses);
         server.signal(Signal::SIGHUP);
         server.wait("reload_finished");
         // Each client was told to go, and has come again.
         until(|| connections.load(Ordering::Relaxed) >= 4 + 4 * reloads);
     }
-    more(&answers);
+    more(&responses);
     done.store(true, Ordering::Relaxed);
     clients.join().expect("every request is answered");
     server.signal(Signal::SIGTERM);
@@ -68,7 +68,7 @@ fn a_reload_loses_no_request() {
 }
 
 /// Eight requests at a time.
-async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, answers: &AtomicUsize) {
+async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, responses: &AtomicUsize) {
     let stream = TcpStream::connect(address)
         .await
         .expect("the server accepts");
@@ -87,32 +87,32 @@ async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, answers: &
             break;
         }
         let count = asked.join_all().await.into_iter().sum::<usize>();
-        answers.fetch_add(count, Ordering::Relaxed);
+        responses.fetch_add(count, Ordering::Relaxed);
     }
     drop(requests);
     connection.await.expect("no panic").expect("an orderly end");
 }
 
-/// How many answers there were: none if the connection was told to go in the last moment. What
+/// How many responses there were: none if the connection was told to go in the last moment. What
 /// this client has yet to send then follows its PONG, so that the final GOAWAY does not count it
 /// in: RFC 9113, section 6.8, lets it ask again elsewhere. A request that the server took and did
-/// not answer would fail by another error.
+/// not respond to would fail by another error.
 async fn ask(mut requests: SendRequest<Bytes>) -> usize {
     let request = http::Request::get("http://test/").body(());
     let sent = requests.send_request(request.expect("a request"), true);
-    let Ok((answer, _)) = sent else {
+    let Ok((response, _)) = sent else {
         return 0;
     };
-    let answer = match answer.await {
-        Ok(answer) => answer,
+    let response = match response.await {
+        Ok(response) => response,
         Err(error) if error.is_go_away() && error.is_remote() => {
             assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR));
             return 0;
         }
         Err(error) => panic!("what was asked is answered: {error}"),
     };
-    assert_eq!(answer.status(), 200);
-    let mut body = answer.into_body();
+    assert_eq!(response.status(), 200);
+    let mut body = response.into_body();
     assert_eq!(body.data().await.expect("a body").expect("whole"), "hi");
     1
 }

@@ -17,7 +17,7 @@ use rustls::{
 };
 use tempfile::TempDir;
 
-use crate::client::{Answer, parse_answer};
+use crate::client::{Response, parse_response};
 use crate::support::CEILING;
 
 /// A CA, and the files of a server that it has signed.
@@ -119,7 +119,7 @@ pub(crate) struct Browser {
 /// What a client saw on one connection.
 pub(crate) struct Visit {
     pub(crate) handshake: HandshakeKind,
-    pub(crate) answer: Answer,
+    pub(crate) response: Response,
     /// All that the server has sent, as it was on the wire.
     pub(crate) wire: Vec<u8>,
 }
@@ -152,11 +152,11 @@ impl Browser {
         let mut session = session.expect("the settings are good");
         let mut private = rustls::Stream::new(&mut session, &mut wire);
         private.write_all(b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
-        let mut answer = Vec::new();
-        private.read_to_end(&mut answer)?;
+        let mut response = Vec::new();
+        private.read_to_end(&mut response)?;
         Ok(Visit {
             handshake: session.handshake_kind().expect("it is done"),
-            answer: parse_answer(&mut answer).expect("a whole answer"),
+            response: parse_response(&mut response).expect("a whole response"),
             wire: wire.bytes,
         })
     }

@@ -120,7 +120,7 @@ fn an_inherited_listener_is_served_with_its_queue() {
     let mut server = Server::spawn_with_input(&mut command, input(copy(&listener)));
     assert_eq!(server.address(), address);
     for client in &mut early {
-        assert_eq!(client.answer().body, "hi");
+        assert_eq!(client.response().body, "hi");
     }
     for pid in server.workers() {
         let environment = proc_file(pid, "environ").expect("it lives");
@@ -245,7 +245,7 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     assert_eq!(server.wait("resized")["workers"], 1);
     assert_eq!(server.address(), address, "the port that was chosen once");
     // Slot 2 has no worker any more: slot 0 accepts for it.
-    assert_eq!(client.answer().body, "hi");
+    assert_eq!(client.response().body, "hi");
     until(|| server.workers().len() == 1);
     for _ in 0..50 {
         assert_eq!(get(address, "/").worker("slot"), 0);

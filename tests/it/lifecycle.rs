@@ -94,12 +94,12 @@ fn a_reload_replaces_every_worker_and_refuses_no_connection() {
     let over = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&over);
     let load = std::thread::spawn(move || {
-        let mut answers = 0;
+        let mut responses = 0;
         while !ends.load(Ordering::Relaxed) {
             assert_eq!(get(address, "/").body, "hi");
-            answers += 1;
+            responses += 1;
         }
-        answers
+        responses
     });
     for generation in 2..5 {
         server.signal(Signal::SIGHUP);
@@ -125,16 +125,16 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let load = scope.spawn(|| {
-            let mut answers = 0;
+            let mut responses = 0;
             while !over.load(Ordering::Relaxed) {
-                let answer = get(address, "/");
+                let response = get(address, "/");
                 assert_eq!(
-                    (answer.body.as_str(), answer.worker("generation")),
+                    (response.body.as_str(), response.worker("generation")),
                     ("hi", 1)
                 );
-                answers += 1;
+                responses += 1;
             }
-            answers
+            responses
         });
         for generation in 2..5 {
             server.signal(Signal::SIGHUP);
@@ -225,11 +225,15 @@ fn an_echo_of_a_body_beyond_the_limit_is_413() {
     let mut server = Server::start(&["--echo", "--max-body-size", "10", "--workers", "1"]);
     let mut client = Client::connect(server.address());
     client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n0123456789");
-    assert_eq!(client.answer().body, "0123456789");
+    assert_eq!(client.response().body, "0123456789");
     client.send("POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.send("b\r\n0123456789a\r\n0\r\n\r\n");
-    let answer = client.answer();
-    assert!(answer.head.starts_with("HTTP/1.1 413 "), "{}", answer.head);
-    assert_eq!(answer.header("connection"), Some("close"));
+    let response = client.response();
+    assert!(
+        response.head.starts_with("HTTP/1.1 413 "),
+        "{}",
+        response.head
+    );
+    assert_eq!(response.header("connection"), Some("close"));
     client.expect_end();
 }

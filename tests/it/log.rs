@@ -25,7 +25,7 @@ fn command() -> Command {
     command
 }
 
-/// The master answers a signal, replaces a worker and reloads.
+/// The master obeys a signal, replaces a worker and reloads.
 fn works(server: &mut Server) {
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();

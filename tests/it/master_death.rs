@@ -35,7 +35,7 @@ fn workers_finish_and_exit_when_the_master_is_killed() {
     clients.iter_mut().for_each(|client| client.ask("/"));
     server.signal(Signal::SIGKILL);
     for client in &mut clients {
-        assert_eq!(client.answer().body, "hi");
+        assert_eq!(client.response().body, "hi");
     }
     // Its standard output has ended: nobody is left.
     server.end();

@@ -1,4 +1,4 @@
-//! Clients that leave while their answer has nothing to say.
+//! Clients that leave while their response has nothing to say.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -52,7 +52,7 @@ fn a_silent_response_is_dropped_when_its_client_leaves() {
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(address)).collect();
     for client in &mut clients {
         client.ask("/");
-        client.answer_without_body();
+        client.response_without_body();
         assert_eq!(client.take(10), b"5\r\nhello\r\n");
     }
     assert_eq!(descriptors(worker), before + CLIENTS);

@@ -101,7 +101,7 @@ fn workers_can_reload_and_cannot_stop_the_server() {
     let mut client = Client::connect(address);
     for path in ["/stop", "/resize", "/upgrade", "/reload"] {
         client.ask(path);
-        assert_eq!(client.answer().body, "1");
+        assert_eq!(client.response().body, "1");
     }
     server.wait("reload_finished");
     // Those of the first generation have left.
@@ -123,7 +123,7 @@ fn a_listener_that_a_worker_shut_down_listens_again() {
             }
         };
         client.ask("/shutdown");
-        assert_eq!(client.answer().body, "1");
+        assert_eq!(client.response().body, "1");
         // It may hold the other's too, which it has adopted until that was ready.
         let reopened = server.wait_for("listener_reopened", |notice| notice["slot"] == slot);
         assert_eq!(reopened["address"], address.to_string());

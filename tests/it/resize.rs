@@ -23,7 +23,7 @@ fn all_are_answered(address: SocketAddr) {
     let mut clients: Vec<_> = (0..80).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     for client in &mut clients {
-        assert_eq!(client.answer().body, "hello");
+        assert_eq!(client.response().body, "hello");
     }
 }
 

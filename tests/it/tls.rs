@@ -62,8 +62,8 @@ fn reload(server: &mut Server) {
 fn resumed(visits: impl Iterator<Item = Visit>) -> BTreeSet<u32> {
     visits
         .map(|visit| {
-            assert!(visit.is_resumed(), "{:?}", visit.answer);
-            visit.answer.worker("slot")
+            assert!(visit.is_resumed(), "{:?}", visit.response);
+            visit.response.worker("slot")
         })
         .collect()
 }
@@ -90,7 +90,7 @@ fn https_is_served_with_the_configured_certificate() {
     let address = server.address();
     for version in VERSIONS {
         let visit = authority.client(version).visit(address);
-        assert_eq!(visit.answer.body, "hi");
+        assert_eq!(visit.response.body, "hi");
     }
     let stranger = Authority::new().client(&TLS13);
     assert!(
@@ -130,7 +130,7 @@ fn a_server_in_this_process_speaks_tls() {
         .expect("it drains");
     let [first, second] = client.join().expect("the client is served");
     assert_eq!(
-        (first.answer.body.as_str(), first.is_resumed()),
+        (first.response.body.as_str(), first.is_resumed()),
         ("hi", false)
     );
     assert!(second.is_resumed());
@@ -290,7 +290,7 @@ fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
         let file = authority.path("key.pem").display().to_string();
         assert!(why.contains(&file) && why.contains(says), "{why}");
         assert_eq!(server.workers(), workers, "nobody was touched");
-        assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
+        assert_eq!(authority.client(&TLS13).visit(address).response.body, "hi");
     }
     fs::write(authority.path("key.pem"), good).expect("writable");
     server.signal(Signal::SIGHUP);
@@ -312,7 +312,7 @@ fn a_respawned_worker_serves_while_its_files_are_being_replaced() {
     kill(killed, Signal::SIGKILL).expect("it lives");
     server.wait_for("worker_exited", |exited| pid_of(exited) == killed);
     server.wait("worker_ready");
-    assert_eq!(authority.client(&TLS13).visit(address).answer.body, "hi");
+    assert_eq!(authority.client(&TLS13).visit(address).response.body, "hi");
 }
 
 fn a_key_that_only_the_master_can_read_is_enough() {
@@ -328,7 +328,7 @@ fn a_key_that_only_the_master_can_read_is_enough() {
     let address = server.address();
     for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
         let browser = authority.client(&TLS13);
-        assert_eq!(browser.visit(address).answer.body, "hi");
+        assert_eq!(browser.visit(address).response.body, "hi");
         server.signal(signal);
         server.wait("reload_finished");
         assert!(browser.visit(address).is_resumed(), "after {signal}");
@@ -339,22 +339,26 @@ fn a_reload_loads_the_renewed_certificate() {
     let (old, new) = (Authority::new(), Authority::new());
     let mut server = start(&old, &["--respond", "hi"]);
     let address = server.address();
-    assert_eq!(old.client(&TLS13).visit(address).answer.body, "hi");
+    assert_eq!(old.client(&TLS13).visit(address).response.body, "hi");
     for name in ["cert.pem", "key.pem"] {
         fs::copy(new.path(name), old.path(name)).expect("writable");
     }
     reload(&mut server);
     assert!(old.client(&TLS13).try_visit(address).is_err());
-    assert_eq!(new.client(&TLS13).visit(address).answer.body, "hi");
+    assert_eq!(new.client(&TLS13).visit(address).response.body, "hi");
 }
 
 fn http_on_a_tls_port_gets_400_with_the_reason() {
     let authority = Authority::new();
     let mut server = start(&authority, &["--respond", "hi"]);
     let mut client = Client::connect(server.address());
-    let answer = client.get("/");
-    assert!(answer.head.starts_with("HTTP/1.1 400 "), "{}", answer.head);
-    assert!(answer.body.contains("TLS"), "{}", answer.body);
+    let response = client.get("/");
+    assert!(
+        response.head.starts_with("HTTP/1.1 400 "),
+        "{}",
+        response.head
+    );
+    assert!(response.body.contains("TLS"), "{}", response.body);
     client.expect_end();
 }
 
@@ -367,7 +371,7 @@ fn clients_are_accepted_by_their_certificates() {
         let address = server.address();
         for version in VERSIONS {
             let known = authority.client_signed_by(version, &authority);
-            assert_eq!(known.visit(address).answer.body, "hi");
+            assert_eq!(known.visit(address).response.body, "hi");
             assert!(known.visit(address).is_resumed(), "{version:?}");
             let nobody = authority.client(version);
             assert_eq!(

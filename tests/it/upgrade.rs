@@ -96,12 +96,12 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// One request after another, each on a connection of its own, until it is over.
 fn load(address: SocketAddr, over: &AtomicBool) -> usize {
-    let mut answers = 0;
+    let mut responses = 0;
     while !over.load(Ordering::Relaxed) {
         assert_eq!(get(address, "/").body, "hi");
-        answers += 1;
+        responses += 1;
     }
-    answers
+    responses
 }
 
 /// Sets the flag when it goes, however it goes: the load must not outlive a test that fails.
@@ -259,7 +259,7 @@ fn an_upgrade_keeps_files_descriptors_and_open_requests() {
     server.signal(Signal::SIGHUP);
     server.wait("upgrade_finished");
     for client in &mut clients {
-        assert_eq!(client.answer().body, "hi");
+        assert_eq!(client.response().body, "hi");
     }
     server.wait_for("reload_finished", |reload| reload["generation"] == 3);
     assert_eq!(inodes(), before);

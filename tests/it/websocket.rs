@@ -33,11 +33,11 @@ pub(crate) fn app(grace: Duration) -> Result<(), Error> {
         .drain_timeout(CEILING * 3)
         .http(Http::new().upgrade_grace(grace))
         .serve(async |worker: Worker| {
-            Ok(service_fn(move |request| answer(worker.clone(), request)))
+            Ok(service_fn(move |request| response(worker.clone(), request)))
         })
 }
 
-async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+async fn response(worker: Worker, request: Request) -> Result<Response, Infallible> {
     if request.uri().path() != "/ws" {
         return Ok(std::process::id().to_string().into_response());
     }
@@ -100,9 +100,13 @@ impl Talk {
     fn begin(address: SocketAddr) -> Self {
         let mut client = Client::connect(address);
         client.send(&format!("GET /ws HTTP/1.1\r\n{OFFER}"));
-        let answer = client.answer_without_body();
-        assert!(answer.head.starts_with("HTTP/1.1 101 "), "{}", answer.head);
-        assert_eq!(answer.header("sec-websocket-accept"), Some(ACCEPT));
+        let response = client.response_without_body();
+        assert!(
+            response.head.starts_with("HTTP/1.1 101 "),
+            "{}",
+            response.head
+        );
+        assert_eq!(response.header("sec-websocket-accept"), Some(ACCEPT));
         Self(client)
     }
 
@@ -184,7 +188,7 @@ fn a_connection_whose_upgrade_is_refused_stays_http() {
     let mut client = Client::connect(server.address());
     for _ in 0..3 {
         client.send(&format!("GET / HTTP/1.1\r\n{OFFER}"));
-        assert!(client.answer().head.starts_with("HTTP/1.1 200 "));
+        assert!(client.response().head.starts_with("HTTP/1.1 200 "));
         // No handshake, and so refused.
         assert!(client.get("/ws").head.starts_with("HTTP/1.1 4"));
     }
@@ -231,7 +235,7 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     let mut deaf = Talk::begin(address);
     let mut polite = Talk::begin(address);
     let mut stuck = Talk::begin(address);
-    // It talks and does not listen, so that the server's task is held up in its answer.
+    // It talks and does not listen, so that the server's task is held up in its response.
     stuck
         .0
         .send_until_blocked(&frame(Kind::Binary, &[0; 60_000]));

@@ -39,7 +39,7 @@ fn private(config: ServerConfig, serve: fn(Stream)) -> SocketAddr {
     })
 }
 
-/// One answer, and the last word.
+/// One response, and the last word.
 fn once(mut stream: Stream) {
     if request(&mut stream).is_some() {
         stream.write_all(HELLO).unwrap();

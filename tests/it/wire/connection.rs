@@ -1,4 +1,4 @@
-//! How long a connection lasts, and answers without a body.
+//! How long a connection lasts, and responses without a body.
 
 use super::{Case, closed, open};
 

@@ -1,4 +1,4 @@
-//! Clients that have said their last word and wait for the answers (shutdown(2), `SHUT_WR`).
+//! Clients that have said their last word and wait for the responses (shutdown(2), `SHUT_WR`).
 
 use super::{Case, half_closed};
 

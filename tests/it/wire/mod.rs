@@ -2,9 +2,9 @@
 //! what becomes of them, against a server in this process.
 //!
 //! A case is a line in one of the files here: a name, a section, the bytes that a client sends, the
-//! answers, and whether the connection ends with the last of them. The server answers with what its
-//! handler was given, so that a request that nobody was meant to see shows as an answer too many.
-//! How often each case is played, and how the bytes are cut, is in [`play`].
+//! responses, and whether the connection ends with the last of them. The handler sends back what it
+//! was given, so a smuggled request shows as one response too many. [`play`] says how often each
+//! case is played, and how the bytes are cut.
 
 mod chunked;
 mod connection;
@@ -41,7 +41,7 @@ pub(crate) struct Case {
     section: &'static str,
     bytes: Vec<u8>,
     /// A status, and what the handler has seen, if it was asked: see [`server`].
-    answers: Vec<String>,
+    responses: Vec<String>,
     end: End,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Case {
 enum End {
     /// Another request is answered on the same connection, and nothing before it.
     Open,
-    /// The server ends the connection, and answers no other request that follows.
+    /// The server ends the connection, and responds to no other request that follows.
     Closed,
     /// The server ends the connection; what would follow is the rest of the case's last request.
     ClosedInside,
@@ -92,14 +92,17 @@ impl Case {
         name: &'static str,
         section: &'static str,
         bytes: &[u8],
-        answers: &[&str],
+        responses: &[&str],
         end: End,
     ) -> Self {
         Self {
             name,
             section,
             bytes: bytes.to_vec(),
-            answers: answers.iter().map(|&answer| answer.to_owned()).collect(),
+            responses: responses
+                .iter()
+                .map(|&response| response.to_owned())
+                .collect(),
             end,
         }
     }

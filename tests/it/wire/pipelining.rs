@@ -38,8 +38,8 @@ fn chunked(body: &str) -> String {
 
 fn rows() -> Vec<Case> {
     let many = (0..20).map(|n| get(&format!("/{n}"))).collect::<String>();
-    let answers: Vec<String> = (0..20).map(|n| format!("200 GET /{n} h")).collect();
-    let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+    let responses: Vec<String> = (0..20).map(|n| format!("200 GET /{n} h")).collect();
+    let responses: Vec<&str> = responses.iter().map(String::as_str).collect();
     vec![
         open(
             "two",
@@ -47,7 +47,7 @@ fn rows() -> Vec<Case> {
             get("/1") + &get("/2"),
             &["200 GET /1 h", "200 GET /2 h"],
         ),
-        open("twenty", SECTION, many, &answers),
+        open("twenty", SECTION, many, &responses),
         open(
             "a body, then none",
             SECTION,
@@ -124,7 +124,7 @@ fn mixes() -> Vec<Case> {
     ]
 }
 
-/// What ends the connection leaves the answers before it whole, and has none behind it.
+/// What ends the connection leaves the responses before it whole, and has none behind it.
 fn ends(name: &'static str, section: &'static str, middle: &str, last: &str) -> Case {
     let said = ["200 GET /1 h", "200 POST / h [a]", last];
     let bytes = get("/1") + &post("a") + middle + &get("/2");

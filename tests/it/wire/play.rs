@@ -1,10 +1,10 @@
-//! How a case is played: its bytes in one write, then again cut in two at every place (of long
-//! ones, at the line ends and at some others), then byte by byte. The answers must be the same each
-//! time.
+//! How a case is played: its bytes in one write, then again cut in two at every place (a long case
+//! at the line ends and at some other places), then byte by byte. The responses must be the same
+//! each time.
 //!
-//! The cuts are real: the next piece is sent when the server's event loop has gone round and seen
-//! the last one. A connection that is to stay open proves it by one more request; one that is to
-//! end is sent one more request too, which must not be answered.
+//! The server reads each piece before the next one is sent: in between, its event loop runs. Then
+//! one more request is sent. It must get a response if the connection is to stay open, and must get
+//! none if the connection is to end.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::server::Server;
 use super::{Case, End};
 
-/// How long an answer may take, or an end. No case that holds takes any time.
+/// How long a response may take, or an end. No case that holds takes any time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A group with more failures than this has failed for one reason.
@@ -25,7 +25,7 @@ const FAILURES_MAX: usize = 5;
 const CUT_EVERYWHERE: usize = 120;
 
 const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\r\n";
-const LAST_ANSWER: &str = "200 GET /last last";
+const LAST_RESPONSE: &str = "200 GET /last last";
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Plays each case in all ways, and tells which fail.
@@ -46,20 +46,20 @@ pub(super) fn all(cases: Vec<Case>) {
 }
 
 fn play(server: &Server, case: &Case) -> Result<(), String> {
-    let mut expected = case.answers.clone();
+    let mut expected = case.responses.clone();
     if case.end == End::Open {
-        expected.push(LAST_ANSWER.to_owned());
+        expected.push(LAST_RESPONSE.to_owned());
     }
     let attempt = |bytes: &[u8], cuts: &[usize]| {
-        let answers = exchange(server, bytes, cuts, case.end);
-        if answers == expected {
+        let responses = exchange(server, bytes, cuts, case.end);
+        if responses == expected {
             return Ok(());
         }
         let (name, section) = (case.name, case.section);
         let cuts = &cuts[..cuts.len().min(5)];
         Err(format!(
             "{name} (RFC {section}), cut at {cuts:?}:\n  expected {expected:?}\n  \
-             got      {answers:?}"
+             got      {responses:?}"
         ))
     };
     let bytes = &case.bytes;
@@ -120,7 +120,7 @@ fn exchange(server: &Server, bytes: &[u8], cuts: &[usize], end: End) -> Vec<Stri
         End::HalfClosed => drop(stream.shutdown(Shutdown::Write)),
         End::Closed | End::ClosedInside => {}
     }
-    answers(&take_all(&stream))
+    responses(&take_all(&stream))
 }
 
 fn send(mut stream: &UnixStream, bytes: &[u8]) {
@@ -154,21 +154,21 @@ pub(super) fn the_server_has_read_each_piece_before_the_next_is_sent() {
     }
 }
 
-/// Takes a stream of answers apart. Whatever is none is shown as it is.
-fn answers(mut bytes: &[u8]) -> Vec<String> {
-    let mut answers = Vec::new();
+/// Takes a stream of responses apart. Whatever is none is shown as it is.
+fn responses(mut bytes: &[u8]) -> Vec<String> {
+    let mut responses = Vec::new();
     while !bytes.is_empty() {
-        let Some((answer, rest)) = answer(bytes) else {
-            answers.push(format!("no answer: {:?}", String::from_utf8_lossy(bytes)));
+        let Some((response, rest)) = response(bytes) else {
+            responses.push(format!("no response: {:?}", String::from_utf8_lossy(bytes)));
             break;
         };
-        answers.push(answer);
+        responses.push(response);
         bytes = rest;
     }
-    answers
+    responses
 }
 
-fn answer(bytes: &[u8]) -> Option<(String, &[u8])> {
+fn response(bytes: &[u8]) -> Option<(String, &[u8])> {
     let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let status = head.strip_prefix("HTTP/1.")?.get(2..5)?;

@@ -126,7 +126,7 @@ async fn echo(request: Request) -> Result<Response<Said>, BoxError> {
     let said = Full::from(said).map_err(|error| match error {});
     let mut response = Response::new(said.boxed_unsync());
     *response.status_mut() = match (&head.method, head.uri.path()) {
-        // An answer of 2xx would be the end of HTTP.
+        // A response of 2xx would be the end of HTTP.
         (&Method::CONNECT, _) => StatusCode::METHOD_NOT_ALLOWED,
         (_, "/204") => StatusCode::NO_CONTENT,
         (_, "/304") => StatusCode::NOT_MODIFIED,
