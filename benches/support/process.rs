@@ -1,7 +1,7 @@
 //! A server's processes: started in a group of their own, and gone when the bench is.
 //!
 //! Between the bench and the server stands a keeper: this executable in another role, in another
-//! process group. Its standard input is a pipe from the bench. When that ends, be it because the
+//! process group. Its standard input is a pipe from the bench. When that ends, because the
 //! server is dropped, or because the bench panicked or was killed, the keeper kills the group and
 //! reaps it to the last, orphans included.
 

@@ -34,7 +34,7 @@ fn is_unfinished(bytes: &[u8]) -> bool {
     parse(bytes) == Header::Unfinished
 }
 
-/// Whoever is forwarded can be written down in either version, and is read again.
+/// The addresses can be written in either version, and are the same when they are read again.
 fn assert_same_in_both_versions(forwarded: Forwarded) {
     let Forwarded { peer, local } = forwarded;
     let (word, family) = match peer.ip() {

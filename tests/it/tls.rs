@@ -282,7 +282,10 @@ fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
     let address = server.address();
     let workers = server.workers();
     let good = fs::read(authority.path("key.pem")).expect("it is ours");
-    for (bad, says) in [(&b"nonsense"[..], "holds no private key"), (b"", "holds no")] {
+    for (bad, says) in [
+        (&b"nonsense"[..], "holds no private key"),
+        (b"", "holds no"),
+    ] {
         fs::write(authority.path("key.pem"), bad).expect("writable");
         server.signal(Signal::SIGHUP);
         let abandoned = server.wait("reload_abandoned");

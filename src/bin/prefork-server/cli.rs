@@ -218,7 +218,7 @@ pub(crate) struct Processes {
     pub(crate) pid_file: Option<PathBuf>,
 }
 
-/// What is told, and to whom.
+/// Options of the log and of notices.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logs")]
 pub(crate) struct Logs {

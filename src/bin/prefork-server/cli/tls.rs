@@ -7,7 +7,7 @@ use prefork_server::{ClientAuth, Tls};
 
 use super::value;
 
-/// Whether HTTPS is spoken, and to whom.
+/// Options of HTTPS and of client certificates.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct Secure {

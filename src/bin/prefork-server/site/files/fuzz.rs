@@ -94,7 +94,7 @@ fn assert_answer<'a>(
             assert_eq!(length, body.len().to_string());
         }
         304 | 412 => assert!(body.is_empty()),
-        // The query stays as it was sent, be it no ASCII.
+        // The query stays as the client sent it, even if it is not ASCII.
         307 => assert!(response.headers()[LOCATION].as_bytes().starts_with(b"/d/")),
         404 => assert_eq!(body, b"Not Found"),
         416 => assert!(header(response, CONTENT_RANGE).starts_with("bytes */")),
