@@ -1,4 +1,4 @@
-//! The benches' load driver against servers that misbehave: what it must see, and count.
+//! The benches' load driver against servers that misbehave: it must count each failure.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,8 +20,8 @@ use self::support::load::{Ask, Driver, Extent, Failure, Outcome, Pipeline, Plan,
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const STALL: Duration = Duration::from_millis(400);
 
-/// A server that calls `serve` on each connection, in a thread of its own that nobody joins: it
-/// ends with its connection.
+/// A server that calls `serve` on each connection, in a thread of its own. No thread is joined:
+/// each ends with its connection.
 fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -46,7 +46,7 @@ fn request(stream: &mut impl Read) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-/// Answers each request with the same bytes.
+/// Sends the same bytes for each request.
 fn repeat(mut stream: impl Read + Write, response: &[u8]) {
     while request(&mut stream).is_some() {
         if stream.write_all(response).is_err() {
@@ -134,7 +134,7 @@ fn closing_waits_for_the_end_of_each_connection() {
     assert_eq!((outcome.answered, outcome.failures.total()), (10, 0));
     let kept = server(|stream| repeat(stream, HELLO));
     let outcome = ten(kept, hello().closing());
-    assert_eq!(outcome.answered, 0, "nobody closed");
+    assert_eq!(outcome.answered, 0, "the server closed no connection");
     assert_eq!(outcome.failures.count(Failure::Silent), 2);
 }
 
@@ -232,7 +232,7 @@ fn requests_are_mixed_by_their_share() {
             stream.write_all(response.as_bytes()).unwrap();
         }
     });
-    // What is told apart by its body fails where it is expected to be the other.
+    // The seldom response has another body than expected, so each of them counts as a failure.
     let seldom = Ask::get("/seldom").expecting("hello");
     let plan = Plan::new(address, 2, hello()).seldom(Share(100), seldom);
     let outcome = Driver::new(plan).closed(Extent::Requests(2000));
@@ -264,8 +264,8 @@ fn each_client_gets_its_own_response() {
     assert!(first[0].1 != first[1].1 && first[1].1 != first[2].1);
 }
 
-/// The stall of one connection: a closed loop sees one slow response, the open loop all that should
-/// have been sent meanwhile.
+/// One connection stalls. A closed loop sees one slow response. The open loop also counts the
+/// requests that it should have sent meanwhile.
 #[test]
 fn the_open_loop_omits_nothing_while_a_server_stalls() {
     let address = server(|mut stream| {

@@ -1,5 +1,6 @@
-//! What every fuzz target runs by: the recorded inputs, then random ones made from them; or, in a
-//! build for libFuzzer, whatever it comes up with. See the README of the tests.
+//! Runs a fuzz target with its recorded inputs, with random inputs, and with changed copies of the
+//! recorded ones. In a build for libFuzzer it runs the inputs that libFuzzer makes. See the README
+//! of the tests.
 
 use std::fmt;
 use std::fs;
@@ -8,19 +9,19 @@ use std::path::Path;
 
 use bolero::ValueGenerator;
 
-/// How many random inputs a plain test tries, of each of the two kinds.
+/// The number of random inputs in a plain test, and of changed copies.
 const RANDOM: usize = 400;
 
 /// The longest random input of a plain test.
 const LEN_MAX: usize = 512;
 
-/// As many bytes as say what is altered in a recorded input, at the most.
+/// At most this number of bytes decides how a recorded input is changed.
 const CHANGES_MAX: usize = 32;
 
-/// Checks a property, which panics where it does not hold. `name` is the folder of `tests/corpus`
+/// Checks a property. It must panic if the input breaks it. `name` is the folder of `tests/corpus`
 /// that has the target's recorded inputs.
 pub(crate) fn check(name: &str, property: impl Fn(&[u8])) {
-    // Whatever it shares between inputs, it says itself what must hold of it.
+    // If a property shares state between inputs, it must check that state itself.
     let property = AssertUnwindSafe(property);
     if cfg!(fuzzing) {
         bolero::check!().for_each(|input: &[u8]| (*property)(input));
@@ -28,7 +29,7 @@ pub(crate) fn check(name: &str, property: impl Fn(&[u8])) {
     }
     let recorded = recorded(name);
     for (path, input) in &recorded {
-        // Shown if the test fails: the last one is the one.
+        // The output of a failed test is shown. Its last line names the input.
         println!("{path}");
         property(input);
     }
@@ -49,7 +50,7 @@ pub(crate) fn check(name: &str, property: impl Fn(&[u8])) {
 
 struct Altered(Vec<u8>);
 
-/// As it would be put down in a test.
+/// Prints the input as a test would write it.
 impl fmt::Debug for Altered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "b\"{}\"", self.0.escape_ascii())
@@ -72,7 +73,8 @@ fn recorded(name: &str) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// A recorded input, with changes: of bytes, of places cut out, doubled or put in from another.
+/// A changed copy of a recorded input: bytes are overwritten, removed, doubled, or inserted from
+/// another.
 fn altered(recorded: &[(String, Vec<u8>)], changes: &[u8]) -> Vec<u8> {
     let mut changes = changes.iter().map(|&byte| usize::from(byte));
     let mut next = |below: usize| {

@@ -1,4 +1,4 @@
-//! The access log, as clients fill it.
+//! The lines that requests leave in the access log.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ tests! {
     reopening_the_access_log_is_logged,
 }
 
-/// What no handler has seen is logged with what is known of it.
+/// The line of a request that no handler got has the fields that were read, and `-` for the others.
 fn requests_that_the_server_refuses_are_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
@@ -81,7 +81,6 @@ fn requests_that_the_server_refuses_are_logged() {
     assert_eq!(lines, expected);
 }
 
-/// In JSON what is not known is `null`.
 fn fields_that_were_not_parsed_are_null_in_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
@@ -100,7 +99,7 @@ fn fields_that_were_not_parsed_are_null_in_json() {
     }
 }
 
-/// The new file is there when the worker has heard of it, and the log says that it was asked.
+/// The worker creates the new file, and the master logs the signal once.
 fn reopening_the_access_log_is_logged() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");

@@ -1,4 +1,4 @@
-//! Slots that are attended by the worker of another.
+//! Slots whose listeners the worker of another slot accepts from.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ tests! {
     a_failed_adoption_is_announced_and_another_worker_adopts,
 }
 
-/// More than fit into a message before, when the rest was lost.
+/// More descriptors than fit into one message of the control channel.
 const ADDRESSES: usize = 70;
 
-/// Few, so that a worker opens them all in no time, and more than the clients of a test.
+/// So few that a worker opens them all at once, and more than the clients of a test need.
 const OPEN_FILES: u64 = 128;
 
-/// What a worker has opened to be at its limit.
+/// The files that a worker has opened to reach its limit.
 static OPENED: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// Does to its own limit on descriptors what the path says.
+/// The path tells a worker how to change its own limit on descriptors.
 pub(crate) fn app() -> Result<(), Error> {
     apps::server()
         .workers(3)
@@ -45,7 +45,7 @@ pub(crate) fn app() -> Result<(), Error> {
                 match request.uri().path() {
                     "/fill" => opened.extend(std::iter::from_fn(|| File::open("/dev/null").ok())),
                     "/empty" => opened.clear(),
-                    // No number is free from now on, whatever is closed.
+                    // From now on no descriptor is free, also after others are closed.
                     "/lower" => setrlimit(Resource::RLIMIT_NOFILE, 3, hard)?,
                     "/raise" => setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?,
                     _ => {}
@@ -78,7 +78,7 @@ fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {
     let last = pid_of(&ready[1]);
     let addresses = server.addresses();
     assert_eq!(addresses.len(), ADDRESSES);
-    // The first that was ready had adopted the other's listeners until then.
+    // The worker that was ready first had adopted the other slot's listeners until then.
     let alone = descriptors(last);
     until(|| descriptors(stays) == alone);
     let with_adopted = alone + ADDRESSES + 1;
@@ -86,7 +86,7 @@ fn a_slot_with_many_addresses_is_adopted_with_all_of_them() {
     until(|| descriptors(stays) == with_adopted);
     for address in &addresses {
         let address = address.parse().expect("a TCP address");
-        // Half of them come to the retired slot's listener.
+        // Half of the connections come to the retired slot's listener.
         let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
         clients.iter_mut().for_each(|client| client.ask("/"));
         for client in &mut clients {
@@ -141,7 +141,7 @@ fn client_of(address: SocketAddr, worker: Pid) -> Client {
     }
 }
 
-/// Some of them come to the retired slot's listener.
+/// Some of the connections come to the retired slot's listener.
 fn all_are_answered(address: SocketAddr) {
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));

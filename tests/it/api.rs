@@ -1,4 +1,4 @@
-//! The library's own face: hooks, handles, other people's servers, and no master at all.
+//! The library's public API: hooks, handles, other HTTP servers, and a server without a master.
 
 use std::convert::Infallible;
 

@@ -24,14 +24,14 @@ use crate::{
     adoption, cap, crash, drain, hostile, presence, privileges, recycle, resize, websocket,
 };
 
-/// Names the app that this binary is, instead of being tests.
+/// If it is set, this binary runs the app of that name instead of the tests.
 pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
 
-/// Where an app that speaks TLS finds its files.
+/// Names the folder where an app with TLS finds its files.
 #[cfg(feature = "tls")]
 pub(crate) const FILES: &str = "PREFORK_TEST_FILES";
 
-/// Runs an app and exits as a program on the library should.
+/// Runs an app, and exits with the code of its error.
 pub(crate) fn run(app: &OsStr) {
     let result = match app.to_str() {
         Some("crashes") => crashes(),
@@ -108,7 +108,7 @@ fn tls() -> prefork_server::Tls {
         .key_file(files.join("key.pem"))
 }
 
-/// Stands still, and the event loop with it.
+/// Blocks the event loop for ever.
 async fn block(_request: Request) -> Result<Response, Infallible> {
     loop {
         std::thread::park();
@@ -119,7 +119,7 @@ pub(crate) async fn hello(_request: Request) -> Result<Response, Infallible> {
     Ok(Response::new("hello".into()))
 }
 
-/// Accepts, and dies.
+/// Becomes ready, and fails.
 fn crashes() -> Result<(), Error> {
     let limit = CrashLimit::new(3, Duration::from_secs(60));
     server()
@@ -127,8 +127,8 @@ fn crashes() -> Result<(), Error> {
         .crash_limit(limit)
         .run(async |_worker, mut incoming| {
             let once = poll_fn(|cx| Poll::Ready(pin!(incoming.accept()).poll(cx).is_ready()));
-            assert!(!once.await, "nobody connects");
-            // Now it is ready, and at the end of this round its runtime has said so.
+            assert!(!once.await, "no client connects");
+            // Now the worker is ready. At the end of this round its runtime has told the master.
             tokio::task::yield_now().await;
             Err("the disk is on fire".into())
         })
@@ -140,7 +140,7 @@ fn never_ready() -> Result<(), Error> {
     })
 }
 
-/// A service type for apps that never get to have one.
+/// A service type for apps that fail before they have a service.
 mod fn_service {
     use super::{Infallible, Request, Response};
     use std::future::Ready;
@@ -159,10 +159,10 @@ mod fn_service {
     }
 }
 
-/// Of apps that do not crash.
+/// For apps that do not crash.
 const ONE_CRASH: CrashLimit = CrashLimit::new(1, Duration::from_secs(60));
 
-/// Serves one connection a life.
+/// Each worker serves one connection and exits.
 fn leaves() -> Result<(), Error> {
     use tokio::io::AsyncWriteExt;
     let server = server().workers(1).crash_limit(ONE_CRASH);
@@ -176,7 +176,7 @@ fn leaves() -> Result<(), Error> {
     })
 }
 
-/// Tells on the announce stream which hook was called.
+/// Writes the name of each hook that is called to the announce stream.
 pub(crate) struct Told;
 
 impl Told {
@@ -247,7 +247,7 @@ impl Hooks for Refuses {
     }
 }
 
-/// Does to the server what the path says, from inside a worker.
+/// The path tells a worker which command to give to the server by its handle.
 fn handle() -> Result<(), Error> {
     server().serve(async |worker: Worker| {
         Ok(service_fn(move |request: Request| {
@@ -266,7 +266,7 @@ fn handle() -> Result<(), Error> {
     })
 }
 
-/// An upgrade's canary does what the file `whim` beside its program says.
+/// The file `whim` beside the program tells an upgrade's canary what to do.
 fn fickle() -> Result<(), Error> {
     let server = server().ready_timeout(Duration::from_secs(1));
     server.serve(async |worker: Worker| {
@@ -283,7 +283,7 @@ fn fickle() -> Result<(), Error> {
     })
 }
 
-/// The second generation fails, the third is never ready, the fourth is as good as the first.
+/// The second generation fails, the third is never ready, the fourth serves as the first does.
 fn sour() -> Result<(), Error> {
     let server = server().ready_timeout(Duration::from_secs(1)).hooks(Told);
     server.serve(async |worker: Worker| match worker.generation() {
@@ -306,12 +306,12 @@ fn axum() -> Result<(), Error> {
     })
 }
 
-/// A handler starts the same program again, as something that is not a worker.
+/// A handler starts the same program again, but not as a worker.
 fn starts_programs() -> Result<(), Error> {
     server().serve(async |_worker| {
         Ok(service_fn(async |_request: Request| {
             let this = std::env::current_exe()?;
-            // It ends at once, so blocking the worker for it is no harm.
+            // The program ends at once, so the worker may block until then.
             let output = Command::new(this).env(VARIABLE, "role").output()?;
             let said = String::from_utf8(output.stdout)?;
             Ok::<Response, BoxError>(Response::new(said.into()))
@@ -319,7 +319,7 @@ fn starts_programs() -> Result<(), Error> {
     })
 }
 
-/// Starts a program before the server, which tells what it has inherited of sockets and memory.
+/// Starts a program before the server. The program lists the sockets and memory that it inherited.
 fn starts_early() -> Result<(), Error> {
     let listing = Command::new("ls").args(["-l", "/proc/self/fd"]).output();
     let listing = String::from_utf8(listing.expect("there is ls").stdout).expect("text");
@@ -333,7 +333,8 @@ fn starts_early() -> Result<(), Error> {
     server().serve(async |_| Ok(service_fn(hello)))
 }
 
-/// Tells each client who it takes it for. Balancers are on this machine, but for one address.
+/// Sends each client the address that the server has for it. Balancers connect from 127.0.0.0/31,
+/// or to a Unix address.
 fn balanced() -> Result<(), Error> {
     let networks = ["127.0.0.0/31", "unix"].map(|text| text.parse().expect("a network"));
     let server = server().proxy_protocol(networks);
@@ -345,7 +346,7 @@ fn balanced() -> Result<(), Error> {
     })
 }
 
-/// Stands still when it is asked to, for ever.
+/// Blocks for ever when a request asks for it.
 fn hangs() -> Result<(), Error> {
     let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
     server.serve(async |worker: Worker| {
@@ -362,11 +363,11 @@ fn hangs() -> Result<(), Error> {
     })
 }
 
-/// Accepts nobody: in one slot because it waits for something else, in the other because it hangs.
+/// Accepts no connection. In one slot the worker waits for its drain, in the other it hangs.
 fn rests() -> Result<(), Error> {
     let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
     server.run(async |worker, mut incoming| {
-        // Nobody connects yet; the first poll makes it ready.
+        // No client connects yet; the first poll makes the worker ready.
         let _ = tokio::time::timeout(Duration::ZERO, incoming.accept()).await;
         while worker.slot() == Slot(1) {
             std::thread::park();
@@ -376,10 +377,10 @@ fn rests() -> Result<(), Error> {
     })
 }
 
-/// Of [`hangs`] and [`rests`].
+/// For [`hangs`] and [`rests`].
 pub(crate) const HANG_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Workers that are aborted on purpose leave no cores about.
+/// Workers that a test aborts on purpose write no core files.
 struct NoCores;
 
 impl Hooks for NoCores {
@@ -394,7 +395,7 @@ impl Hooks for NoCores {
     }
 }
 
-/// Has a descriptor open that is not close-on-exec, as careless code in a program may.
+/// Opens a descriptor that is not close-on-exec, as a program's own code may.
 fn leaks() -> Result<(), Error> {
     if role() == Role::Master {
         let file = std::fs::File::open("/proc/self/status").expect("procfs is mounted");
@@ -403,7 +404,7 @@ fn leaks() -> Result<(), Error> {
     server().serve(async |_| Ok(service_fn(hello)))
 }
 
-/// Has a thread that knows nothing of signals, as most programs have.
+/// Has a thread that blocks no signals, as in most programs.
 fn threads() -> Result<(), Error> {
     std::thread::spawn(|| {
         loop {
@@ -413,7 +414,7 @@ fn threads() -> Result<(), Error> {
     server().serve(async |_| Ok(service_fn(hello)))
 }
 
-/// A signal that comes when all is over.
+/// A signal that comes after the last worker has exited.
 struct Late;
 
 impl Hooks for Late {
@@ -435,7 +436,7 @@ impl Hooks for Panics {
     }
 }
 
-/// Asks once for a connection and leaves, without a turn for anybody else.
+/// Polls once for a connection and exits before the runtime runs another task.
 fn glances() -> Result<(), Error> {
     let server = server().workers(1).crash_limit(ONE_CRASH);
     server.run(async |_worker, mut incoming| {
@@ -448,7 +449,7 @@ fn glances() -> Result<(), Error> {
     })
 }
 
-/// Panics while a thread of its runtime is busy for good.
+/// Panics while a thread of its runtime is blocked for ever.
 fn panics() -> Result<(), Error> {
     server().workers(1).run(async |_worker, mut incoming| {
         tokio::task::spawn_blocking(|| {
@@ -461,7 +462,7 @@ fn panics() -> Result<(), Error> {
     })
 }
 
-/// Tells which signal a worker of another user gets when its master dies.
+/// A worker of another user responds with the signal that it gets when its master dies.
 fn nobody() -> Result<(), Error> {
     server().user("nobody").serve(async |_worker| {
         Ok(service_fn(async |_request: Request| {

@@ -1,4 +1,4 @@
-//! Connections that go to workers that have less to do.
+//! Busy connections that are handed over to a worker with less to do.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ tests! {
     busy_connections_of_one_worker_are_spread_over_both,
 }
 
-/// As it happens when few connections come: all that are left are of one worker.
+/// Connections that one worker has accepted. With few clients this happens by chance.
 fn of_one_worker(address: SocketAddr, count: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     while clients.len() < count {
@@ -23,7 +23,7 @@ fn of_one_worker(address: SocketAddr, count: usize) -> Vec<Client> {
     clients
 }
 
-/// How many of the clients each of two slots has answered.
+/// How many of the clients each of two slots serves.
 fn spread(clients: &mut [Client]) -> [usize; 2] {
     let mut spread = [0; 2];
     for client in clients {
@@ -41,7 +41,7 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
     let mut clients = of_one_worker(address, 4);
     let begun = std::time::Instant::now();
     while spread(&mut clients) != [2, 2] {
-        assert!(begun.elapsed() < CEILING, "nobody shares");
+        assert!(begun.elapsed() < CEILING, "no connection is handed over");
     }
     drop(idle);
     server.signal(Signal::SIGTERM);

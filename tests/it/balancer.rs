@@ -1,4 +1,4 @@
-//! Connections that come through a load balancer, which says in a PROXY header whose they are.
+//! Connections that come through a load balancer, which names the client in a PROXY header.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -39,7 +39,7 @@ fn the_header_names_the_client() {
     assert_eq!(
         client.get("/").body,
         format!("Tcp({local})"),
-        "nobody named"
+        "the header names no client"
     );
 }
 
@@ -51,7 +51,7 @@ fn a_connection_that_is_handed_over_keeps_the_client_of_its_header() {
     for _ in 0..2 {
         server.signal(Signal::SIGHUP);
         server.wait("reload_finished");
-        assert_eq!(client.get("/").body, NAMED, "in other hands");
+        assert_eq!(client.get("/").body, NAMED, "after a hand-over");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_connection_of_a_balancer_without_a_header_is_closed() {
     }
     let mut client = Client::connect(address);
     client.send(LINE);
-    assert_eq!(client.get("/").body, NAMED, "others are served");
+    assert_eq!(client.get("/").body, NAMED, "the server still serves");
 }
 
 fn a_header_from_another_address_is_refused() {

@@ -1,4 +1,4 @@
-//! A worker that has as many connections as it may.
+//! A worker that has as many connections as its limit allows.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ tests! {
     a_connection_beyond_the_limit_per_client_is_closed,
 }
 
-/// Three connections, and none is ended for another.
+/// Allows three connections, and closes none of them to accept another.
 pub(crate) fn patient() -> Result<(), Error> {
     let http = Http::new().linger(Duration::from_secs(3600));
     let server = apps::server().workers(1).max_connections(3).http(http);
@@ -63,7 +63,7 @@ fn a_connection_beyond_the_limit_per_client_is_closed() {
     drop(left);
     until(|| {
         let mut another = TcpStream::connect(address).expect("it listens");
-        // It may be closed before.
+        // The server may have closed it already.
         let _: io::Result<()> = another.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n");
         another.read(&mut [0]).is_ok_and(|len| len > 0)
     });

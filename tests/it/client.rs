@@ -1,4 +1,4 @@
-//! HTTP clients that send and take bytes, nothing more.
+//! HTTP clients that send and receive bytes, nothing more.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +40,7 @@ impl Client {
         })
     }
 
-    /// Its own end.
+    /// The client's own address.
     pub(crate) fn local(&self) -> SocketAddr {
         self.stream.local_addr().expect("it is connected")
     }
@@ -63,12 +63,12 @@ impl Client {
         while sends(&self.stream) {}
     }
 
-    /// Asks for a path; the connection stays.
+    /// Sends a GET of a path; the connection stays open.
     pub(crate) fn ask(&mut self, path: &str) {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
     }
 
-    /// Asks and takes the response.
+    /// Sends a GET of a path and waits for the response.
     pub(crate) fn get(&mut self, path: &str) -> Response {
         self.ask(path);
         self.response()
@@ -104,26 +104,26 @@ impl Client {
         }
     }
 
-    /// The next so many bytes.
+    /// The next `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
         while self.rest.len() < len {
             let mut bytes = [0; 4096];
-            let read = self.stream.read(&mut bytes).expect("the server talks");
+            let read = self.stream.read(&mut bytes).expect("the server sends");
             assert!(read > 0, "the end, after {:?}", self.rest);
             self.rest.extend_from_slice(&bytes[..read]);
         }
         self.rest.drain(..len).collect()
     }
 
-    /// Waits for the server to close the connection without a word, be it by a reset.
+    /// Waits for the server to close or reset the connection. A byte before that is an error.
     pub(crate) fn expect_hang_up(&mut self) {
         match self.stream.read(&mut [0]) {
-            Ok(len) => assert_eq!(len, 0, "not a word"),
+            Ok(len) => assert_eq!(len, 0, "no byte"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
         }
     }
 
-    /// Waits for the server to close the connection; what it still says is an error.
+    /// Waits for the server to close the connection. A byte or a reset before that is an error.
     pub(crate) fn expect_end(&mut self) {
         assert!(
             self.rest.is_empty(),
@@ -136,7 +136,7 @@ impl Client {
     }
 }
 
-/// Takes a response, which must have a length, out of the bytes, if all of it is there.
+/// Removes a response from the bytes if it is complete. It must have a length.
 pub(crate) fn parse_response(bytes: &mut Vec<u8>) -> Option<Response> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let head = String::from_utf8(bytes[..end].to_vec()).expect("a head is text");

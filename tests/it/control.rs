@@ -1,4 +1,4 @@
-//! What the master says is heard, though the worker may be slow to listen.
+//! Messages of the master arrive although the worker reads its channel late.
 
 use nix::sys::signal::{Signal, kill};
 

@@ -68,7 +68,8 @@ fn only_requests_in_progress_fail_when_a_worker_is_killed() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    let mut client = Client::try_connect(address).expect("nobody is refused");
+                    let mut client =
+                        Client::try_connect(address).expect("no connection is refused");
                     client.ask("/");
                     match client.try_response() {
                         Ok(response) => assert_eq!(response.body, "hi"),
@@ -111,7 +112,7 @@ fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
         "{}",
         ended.log
     );
-    // Each slot's first respawn is at once, whatever the other slot is about to say.
+    // Each slot's first respawn is at once, before the other slot's worker has failed too.
     assert!(ended.count("worker_spawned") <= 4, "{}", ended.log);
     assert_eq!(
         ended.notices.last().expect("some")["outcome"],
@@ -122,7 +123,7 @@ fn an_app_that_never_becomes_ready_ends_the_server_at_once() {
 fn a_worker_that_exits_unasked_is_replaced_and_does_not_count_as_a_crash() {
     let mut server = Server::start_app("leaves");
     let address = server.address();
-    // More often than the crash limit would allow, were they crashes.
+    // More often than the crash limit allows.
     let pids: BTreeSet<_> = (0..4).map(|_| get(address, "/").body).collect();
     assert_eq!(pids.len(), 4);
     server.signal(Signal::SIGTERM);
@@ -139,16 +140,16 @@ fn respawns_leave_nothing_behind() {
     for round in 0..100 {
         let pid = workers[round % 2];
         kill(pid, Signal::SIGTERM).expect("it lives");
-        // The next one need not wait for this one's end, nor does it come before it for certain.
+        // The next worker may be spawned before or after this one ends.
         workers[round % 2] = pid_of(&server.wait("worker_ready"));
         until(|| !server.workers().contains(&pid));
     }
-    // A worker's row goes a moment after its process.
+    // The master closes a worker's descriptors a moment after its process ends.
     until(|| descriptors(server.pid) == before);
     let mut left = server.workers();
     left.sort();
     workers.sort();
-    assert_eq!(left, workers, "zombies or strangers");
+    assert_eq!(left, workers, "zombies or other processes");
     let status = proc_file(server.pid, "status").expect("it lives");
     assert!(
         status.contains("Threads:\t1\n"),
@@ -164,8 +165,8 @@ fn a_panic_ends_the_worker_although_a_thread_is_busy() {
     server.wait("worker_ready");
 }
 
-/// What wakes a handler is the handler's own code, and is called by the task that drives the
-/// deadlines of all connections. A worker without that task would time nobody out.
+/// The task that drives the deadlines of all connections calls a handler's waker, which is code of
+/// the app. If a panic ended only that task, no connection of the worker would time out.
 fn a_panic_in_the_task_that_drives_deadlines_ends_the_worker() {
     let mut server = Server::start_app("rude_waker");
     let address = server.address();
@@ -207,7 +208,7 @@ fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
         assert_eq!(server.wait("worker_exited")["status"], "exit 0");
     };
     leave(&mut server);
-    // More often than the crash limit would allow, were they crashes; but ever more slowly.
+    // More often than the crash limit allows, and more slowly each time.
     for most in [100, 200, 400] {
         leave(&mut server);
         let pause = server.wait("backing_off")["pause_ms"].clone();
@@ -218,7 +219,7 @@ fn a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Its slots never pause.
+/// Respawns without a backoff.
 pub(crate) fn untiring() -> Result<(), Error> {
     let backoff = Backoff::new()
         .first(Duration::ZERO)

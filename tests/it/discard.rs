@@ -1,5 +1,6 @@
-//! What closes without waiting. Here and not in the library's tests: the process that is forked has
-//! for a moment every descriptor of this one, and those tests wait for the end of some.
+//! Closing descriptors without waiting. This test is not in the library, because it forks: the new
+//! process has every descriptor of this one for a moment, and tests of the library wait until some
+//! are closed.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +46,7 @@ fn descriptors_queued_in_a_socket_are_closed_without_waiting() {
         let flags = MsgFlags::MSG_NOSIGNAL;
         sendmsg::<()>(to.as_raw_fd(), &bytes, &rights, flags, None)
     };
-    // In the socket, and in a socket in the socket.
+    // One descriptor waits in the socket, and one in a socket that waits in the socket.
     let ((here, there), (inner, outer)) = (pair(), pair());
     send(&here, &stream).expect("room");
     send(&inner, &stream).expect("room");

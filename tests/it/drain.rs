@@ -1,4 +1,4 @@
-//! The end that was asked for.
+//! Drains: a signal asks the server, or one worker, to end.
 
 use std::fs::File;
 use std::io::Write;
@@ -81,7 +81,7 @@ fn a_worker_that_gets_sigterm_is_replaced_at_once() {
     let mut client = Client::connect(address);
     client.ask("/");
     kill(pid, Signal::SIGTERM).expect("it lives");
-    // Passing over its end here would leave nothing to wait for below.
+    // Not `wait_for` its exit: that comes later, and the line below waits for it.
     server.wait("worker_ready");
     assert_eq!(client.response().body, "hi");
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);
@@ -115,7 +115,7 @@ fn a_client_that_never_reads_is_cut_at_the_deadline() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// It is stopped, so it hears neither its drain nor its deadline.
+/// The worker is stopped by SIGSTOP, so it reacts neither to its drain nor to its deadline.
 fn the_connections_cut_with_a_killed_worker_are_announced() {
     let mut server = Server::start(&[
         "--workers",
@@ -141,7 +141,7 @@ fn the_connections_cut_with_a_killed_worker_are_announced() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Nobody reads the pipe that the log goes to, and there is no room in it.
+/// The access log is a full pipe that no process reads.
 fn a_full_access_log_does_not_delay_the_end() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("log");
@@ -233,11 +233,11 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                // Somebody else always waits in the queue.
+                // The queue is never empty.
                 while !over.load(Ordering::Relaxed) {
                     let mut client = Client::connect(address);
                     client.send("GET / HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-                    // What fails here is told by `cut`.
+                    // `cut` below counts the connections that fail.
                     let _ = client.try_response();
                 }
             });
@@ -250,12 +250,13 @@ fn a_full_worker_leaves_its_queue_to_the_next_worker() {
         assert_eq!((pid_of(&draining), &exited["cut"]), (pid, &0.into()));
         assert!(
             asked.elapsed() < Duration::from_secs(2),
-            "it took all its time"
+            "it waited for its drain timeout"
         );
     });
 }
 
-/// timeout(1) signals the process and its group; both signals are there before the first is read.
+/// As timeout(1) does, which signals the process and its group: the second signal is pending before
+/// the master has read the first.
 fn two_drain_signals_at_once_do_not_stop_the_server() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--delay", "300ms"]);
     let address = server.address();
@@ -271,7 +272,6 @@ fn two_drain_signals_at_once_do_not_stop_the_server() {
     assert_eq!(ended.notices.last().expect("some")["outcome"], "drained");
 }
 
-/// A limit without end is one that is never reached; it ends no process.
 fn infinite_timeouts_end_no_process() {
     let mut server = Server::start_app("endless");
     let first = pid_of(&server.wait("worker_ready"));
@@ -301,7 +301,7 @@ fn infinite_timeouts_end_no_process() {
     );
 }
 
-/// Each of its times is without end.
+/// Each of its timeouts is infinite.
 pub(crate) fn endless() -> Result<(), Error> {
     let backoff = Backoff::new()
         .first(Duration::MAX)

@@ -1,4 +1,4 @@
-//! Files for clients that take their time, over real connections.
+//! Files for clients that read slowly, over real connections.
 
 #[cfg(feature = "http2")]
 pub(crate) mod windowless;
@@ -18,10 +18,10 @@ tests! {
     head_of_a_directory_has_the_fields_of_get,
 }
 
-/// More than the buffers of two sockets take.
+/// More bytes than the buffers of two sockets hold.
 const LARGE: usize = 8 << 20;
 
-/// A directory with so many files of the length, and a small one.
+/// A directory with this number of files of this length, and a small file.
 fn directory(files: usize, length: usize) -> TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("docs")).expect("a directory");
@@ -33,7 +33,7 @@ fn directory(files: usize, length: usize) -> TempDir {
     dir
 }
 
-/// One worker with so many descriptors.
+/// A server with one worker and this limit on descriptors.
 fn serve(dir: &TempDir, descriptors: usize) -> Server {
     let script = format!(
         "ulimit -n {descriptors}; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --announce-fd 1 \
@@ -43,7 +43,7 @@ fn serve(dir: &TempDir, descriptors: usize) -> Server {
     Server::spawn(command.args(["-c", &script, BINARY]).arg(dir.path()))
 }
 
-/// A client that takes the head of a file and no more.
+/// A client that reads the head of the response and no more.
 fn slow(address: SocketAddr, path: &str) -> Client {
     let mut client = Client::connect(address);
     client.ask(path);
@@ -57,7 +57,7 @@ fn slow_clients_of_one_file_share_one_descriptor() {
     let address = server.address();
     let before = descriptors(server.workers()[0]);
     let clients: Vec<_> = (0..120).map(|_| slow(address, "/0")).collect();
-    // Those that take all of it get all of it.
+    // A client that reads gets the whole file.
     let mut whole = Client::connect(address);
     let response = whole.get("/0");
     assert_eq!(response.body.len(), LARGE);
@@ -78,7 +78,7 @@ fn a_file_beyond_the_descriptor_limit_gets_503() {
         response.head
     );
     assert_eq!(response.header("retry-after"), Some("1"));
-    // What is open already, and what is read at once, is served.
+    // A file that is open already is served, and so is a file that is read at once.
     assert_eq!(get(address, "/0").body.len(), LARGE);
     assert_eq!(get(address, "/small").body, "small");
     clients.pop();

@@ -1,4 +1,4 @@
-//! Connections that go from worker to worker: their clients notice nothing.
+//! Connections that one worker hands over to another: their clients notice nothing.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -33,11 +33,15 @@ tests! {
     a_server_can_end_while_connections_are_handed_over,
 }
 
-/// Answers a request and stays open.
+/// Sends a request on a connection that stays open. Returns the pid of the worker that responds.
 fn ask(client: &mut Client) -> u32 {
     let response = client.get("/");
     assert_eq!(response.body, "hi");
-    assert_eq!(response.header("connection"), None, "it is to stay open");
+    assert_eq!(
+        response.header("connection"),
+        None,
+        "the connection stays open"
+    );
     response.worker("pid")
 }
 
@@ -51,8 +55,8 @@ fn pids(clients: &mut [Client]) -> BTreeSet<u32> {
     clients.iter_mut().map(ask).collect()
 }
 
-/// One request after another on one connection, until it is over. Tells how many workers have
-/// answered so far.
+/// Sends one request after another on one connection until `over` is set. Counts the workers that
+/// have answered.
 fn keep_busy(address: SocketAddr, over: &AtomicBool, answered_by: &AtomicUsize) {
     let mut client = Client::connect(address);
     let mut workers = BTreeSet::new();
@@ -62,13 +66,13 @@ fn keep_busy(address: SocketAddr, over: &AtomicBool, answered_by: &AtomicUsize) 
     }
 }
 
-/// Waits until each of them was answered by so many workers.
+/// Waits until this number of workers has answered each of them.
 fn answered_by(loads: &[AtomicUsize], workers: usize) {
     let has_been = |load: &AtomicUsize| load.load(Ordering::Relaxed) >= workers;
     until(|| loads.iter().all(has_been));
 }
 
-/// Sets the flag when it goes, however it goes: the load must not outlive a test that fails.
+/// Sets the flag when it is dropped, so that the load ends when a test fails too.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -77,7 +81,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Waits until the workers are these many, and tells their pids.
+/// Waits until the server has this number of workers, and returns their pids.
 fn settled(server: &Server, count: usize) -> BTreeSet<u32> {
     until(|| server.workers().len() == count);
     let workers = server.workers().into_iter();
@@ -120,7 +124,7 @@ fn reloads_close_no_connection() {
     }
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
-    // Each connection was accepted once, however often it has moved.
+    // Each connection counts as accepted once, although it has moved several times.
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["connections"], 50 + 10 + 4);
     assert!(
@@ -155,7 +159,7 @@ fn a_request_that_has_begun_gets_its_response_before_its_connection_moves() {
     let mut half = Client::connect(address);
     let mut pipelined = Client::connect(address);
     busy.ask("/");
-    // The response to the first says that the half of the second has been read as well.
+    // The first response shows that the worker has read the half of the second request too.
     half.send("GET / HTTP/1.1\r\nHost: test\r\n\r\nGET / HT");
     assert_eq!(half.response().worker("pid"), old);
     busy.response();
@@ -204,7 +208,7 @@ fn an_upgrade_closes_no_connection() {
     });
 }
 
-/// It becomes ready, and then its file is gone.
+/// The canary becomes ready, and then its file is gone.
 fn a_failed_canary_hands_its_connections_back() {
     let (installed, mut server) = Installed::app("fickle");
     let address = server.address();
@@ -242,7 +246,7 @@ fn removing_slots_closes_no_connection() {
     let mut server = Server::start(&["--workers", "3", "--respond", "hi", "--worker-header"]);
     let address = server.address();
     let mut clients = Vec::new();
-    // Until each slot has some.
+    // Until each slot has some connections.
     while pids(&mut clients).len() < 3 {
         clients.extend(connect(address, 20));
     }
@@ -287,15 +291,15 @@ fn recycling_closes_no_connection() {
     pids(&mut idle);
 }
 
-/// They wait in the inbox, where the worker that had them has left and the one that would take them
-/// is full; and it dies.
+/// Connections wait in the inbox: the worker that sent them has exited, and the next worker is
+/// full. Then the next worker is killed.
 fn connections_in_an_inbox_outlive_sender_and_receiver() {
     let mut server = Server::start_app("patient");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     let mut clients = connect(address, 3);
     let full = descriptors(first);
-    // These wait in the queue, until there is another worker.
+    // These wait in the queue until there is another worker.
     clients.extend((0..3).map(|_| Client::connect(address)));
     server.signal(Signal::SIGHUP);
     server.wait_for("worker_exited", |exited| pid_of(exited) == first);
@@ -303,7 +307,10 @@ fn connections_in_an_inbox_outlive_sender_and_receiver() {
     until(|| descriptors(second) == full);
     kill(second, Signal::SIGKILL).expect("it lives");
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == second);
-    assert_eq!(exited["cut"], 3, "it has taken no more than it may");
+    assert_eq!(
+        exited["cut"], 3,
+        "it took over no more than its limit allows"
+    );
     let third = pid_of(&server.wait("worker_ready")).as_raw().unsigned_abs();
     let mut lost = 0;
     for client in &mut clients {
@@ -313,10 +320,11 @@ fn connections_in_an_inbox_outlive_sender_and_receiver() {
             Err(_) => lost += 1,
         }
     }
-    assert_eq!(lost, 3, "those whose worker was killed");
+    assert_eq!(lost, 3, "the connections of the killed worker");
 }
 
-/// Asks on each connection. Each that is answered is dropped, and makes room for another.
+/// Sends a request on each connection, and closes it after the response, so that the worker can
+/// take over another.
 fn ask_all(clients: Vec<Client>) -> BTreeSet<u32> {
     std::thread::scope(|scope| {
         let responses = clients.into_iter().map(|mut client| {
@@ -344,7 +352,7 @@ fn a_full_worker_takes_over_connections_as_others_close() {
     assert_eq!(ask_all(clients), settled(&server, 1));
 }
 
-/// The kernel would throw a connection away that is taken without a number for it.
+/// The kernel closes a connection that a process receives without a free descriptor for it.
 fn no_connection_is_taken_over_without_a_free_descriptor() {
     let script = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --respond hi \
                   --worker-header --max-connections 100 --announce-fd 1";
@@ -353,7 +361,7 @@ fn no_connection_is_taken_over_without_a_free_descriptor() {
     let mut server = Server::spawn(&mut command);
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
-    // Some are open, and the others wait in the queue, also for the next worker.
+    // Some connections are open. The others wait in the queue, also for the next worker.
     let clients: Vec<_> = (0..60).map(|_| Client::connect(address)).collect();
     until(|| descriptors(first) == 40);
     server.signal(Signal::SIGHUP);
@@ -362,7 +370,7 @@ fn no_connection_is_taken_over_without_a_free_descriptor() {
     assert!(server.log().contains("accepting rests"), "{}", server.log());
 }
 
-/// More than an inbox holds.
+/// More connections than an inbox holds.
 fn a_thousand_connections_move_at_once() {
     let mut server = Server::start(&["--workers", "1", "--respond", "hi", "--worker-header"]);
     let address = server.address();
@@ -375,7 +383,7 @@ fn a_thousand_connections_move_at_once() {
     }
 }
 
-/// The next program serves with axum.
+/// The next program serves with axum, by `run`.
 fn another_http_server_serves_connections_that_are_handed_over() {
     let (installed, mut server) = Installed::app("hello");
     let address = server.address();
@@ -436,7 +444,7 @@ fn the_end_of_the_server_hands_no_connection_over() {
     let address = server.address();
     let mut clients = connect(address, 10);
     let worker = server.workers()[0];
-    // So that it hears both at once.
+    // So that the worker gets both messages at once.
     kill(worker, Signal::SIGSTOP).expect("it lives");
     server.signal(Signal::SIGTERM);
     server.wait("worker_draining");
@@ -454,7 +462,7 @@ fn the_end_of_the_server_hands_no_connection_over() {
     assert_eq!((ended.code, ended.count("worker_spawned")), (Some(0), 0));
 }
 
-/// The end comes while connections are on their way.
+/// The server ends while workers hand connections over.
 fn a_server_can_end_while_connections_are_handed_over() {
     let mut server = Server::start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let address = server.address();

@@ -1,4 +1,4 @@
-//! Workers that stand still, and others that only look like it.
+//! Hung workers, and workers that only look hung.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,7 +15,7 @@ tests! {
     a_stopped_worker_counts_as_hung_only_when_work_waits,
 }
 
-/// Who answered.
+/// The worker that responded.
 fn pid_in(response: &Response) -> Pid {
     Pid::from_raw(response.body.parse().expect("the app sends its pid"))
 }
@@ -27,7 +27,7 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
     let hung = pid_in(&victim.get("/"));
     victim.ask("/hang");
     server.wait("blocked");
-    // Some wait for the other worker, which serves them, and some for the one that hangs.
+    // Some clients wait for the other worker, which serves them, and some for the hung worker.
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     assert_eq!(pid_of(&server.wait("worker_hung")), hung);
@@ -40,7 +40,7 @@ fn a_hung_worker_is_replaced_and_its_queue_served() {
     server.wait("worker_ready");
 }
 
-/// Each response takes longer than the hang timeout, and all the while the event loop goes round.
+/// Each response takes longer than the hang timeout, and the event loop runs all the time.
 fn a_worker_with_slow_responses_does_not_count_as_hung() {
     let mut server = Server::start(&[
         "--respond",
@@ -64,17 +64,17 @@ fn a_worker_with_slow_responses_does_not_count_as_hung() {
     assert_eq!(ended.code, Some(0));
 }
 
-/// Its queue fills as that of a worker that hangs does.
+/// The app's queue fills as the queue of a hung worker does.
 fn an_app_that_does_not_accept_does_not_count_as_hung() {
     let mut server = Server::start_app("rests");
     let address = server.address();
     let _clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     assert_eq!(server.wait("worker_hung")["slot"], 1);
-    // Looked at in the same round, and in the order of their slots.
+    // The master checks both slots in the same round, slot 0 first.
     assert_eq!(server.wait("worker_exited")["slot"], 1);
 }
 
-/// Most of those who come wait in queues that it has adopted.
+/// Most new connections wait in queues that the worker has adopted.
 fn a_hung_worker_is_found_by_the_queues_that_it_adopted() {
     let mut server = Server::start(&["--workers", "16", "--hang-timeout", "1s", "--respond", "hi"]);
     let address = server.address();
@@ -91,7 +91,7 @@ fn a_hung_worker_is_found_by_the_queues_that_it_adopted() {
     assert_eq!(client.response().body, "hi");
 }
 
-/// Nobody waits in a queue of its own or one that it has adopted, only in an inbox.
+/// No connection waits in a queue. Connections wait in the worker's inbox only.
 fn a_hung_worker_is_found_by_the_connections_in_its_inbox() {
     let mut server = Server::start_app("hangs");
     let mut ready = [(); 2].map(|()| server.wait("worker_ready"));
@@ -124,15 +124,15 @@ fn a_stopped_worker_counts_as_hung_only_when_work_waits() {
     let idle = workers.into_iter().find(|&pid| pid != busy);
     let idle = idle.expect("there are two");
     kill(idle, Signal::SIGSTOP).expect("it lives");
-    // By the time that this is noticed the other one has been stopped for longer.
+    // When the master notices this, the idle worker has been stopped for longer.
     client.ask("/hang");
     assert_eq!(pid_of(&server.wait("worker_hung")), busy);
     server.wait("worker_ready");
-    // Until one of these comes to its listener.
+    // At least one of these connections comes to the idle worker's listener.
     let mut clients: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
     clients.iter_mut().for_each(|client| client.ask("/"));
     assert_eq!(pid_of(&server.wait("worker_hung")), idle);
-    // What is stopped does not die of SIGABRT.
+    // SIGABRT does not end a stopped process.
     let exited = server.wait_for("worker_exited", |exited| pid_of(exited) == idle);
     assert_eq!(exited["status"], "signal 9");
     for client in &mut clients {

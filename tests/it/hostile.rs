@@ -1,7 +1,7 @@
-//! Workers of another user that do what no worker of ours does, and a master that serves on.
+//! Workers of another user attack the master, and the master keeps serving.
 //!
-//! Another try is a function here and a line in [`TRIES`]. What it needs from outside, such as a
-//! client that does not read, comes as the rest of the path.
+//! To add an attack, write a function here and add a line to [`TRIES`]. The rest of the path has
+//! the address of a client that does not read, if the attack needs one.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -36,10 +36,11 @@ tests! {
     a_descriptor_left_in_an_inbox_does_not_delay_the_end,
 }
 
-/// How the path begins that asks for it, and what the worker does with the rest of the path.
+/// The beginning of the path that starts the attack, and the function that gets the rest of the
+/// path.
 type Try = (&'static str, fn(&str, &Worker));
 
-/// What a hostile worker tries.
+/// The attacks of a hostile worker.
 const TRIES: &[Try] = &[
     ("/scoreboard", |_, _| write_to_all_memory_files()),
     ("/descriptors/", |address, _| send_descriptors(address)),
@@ -48,20 +49,20 @@ const TRIES: &[Try] = &[
     ("/shutdown", |_, _| shut_down_listeners()),
 ];
 
-/// What is left for the master to close.
+/// This attack leaves a descriptor in the inbox, which the master has to close.
 const AT_THE_END: Try = ("/inbox/", |address, _| leave_in_the_inbox(address));
 
-/// Fills the channel once, and responds with how many messages.
+/// Fills the channel once, and responds with the number of messages.
 const FILL: &str = "/fill";
 
-/// What a master may grow by. A flood that it took in without a bound made it grow by megabytes a
+/// The limit on the master's growth. If it reads a flood without a limit, it grows by megabytes per
 /// second.
 const GROWTH_MAX: u64 = 1 << 20;
 
-/// How long a close waits for a client that reads nothing: far longer than any test.
+/// A close waits this long for a client that reads nothing: far longer than any test.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// More than a message of the master's own has, and less than the kernel's limit.
+/// More descriptors than the master's own messages have, and fewer than the kernel's limit.
 const MANY: usize = 200;
 
 /// The memory files that a worker has inherited, opened once more before the library takes them.
@@ -117,7 +118,7 @@ fn write_to_all_memory_files() {
     }
 }
 
-/// Those of a connection whose close waits, alone, by the hundreds and in a socket of their own.
+/// Sends a descriptor whose close waits: once, by the hundreds, and inside another socket.
 fn send_descriptors(address: &str) {
     let stream = lingering(address);
     let fd = stream.as_raw_fd();
@@ -130,13 +131,15 @@ fn send_descriptors(address: &str) {
     for _ in 0..8 {
         let _ = send_with(channel(), &[fd; MANY]);
     }
-    // Linux 6.16 and later refuses, where the master's end takes none. The last close is here then.
+    // Linux 6.16 and later refuses them, because the master's end accepts no descriptors. Then the
+    // last close is here.
     if sent.is_err() {
         SockRef::from(&stream).set_linger(None).expect("a socket");
     }
 }
 
-/// Asks for all that a worker of another user may not ask for. Others may, and it ends the server.
+/// Sends the commands that the master refuses from a worker of another user. From a worker of its
+/// own user they would end the server.
 fn ask_for_the_end(worker: &Worker) {
     if runs_as_another_user() {
         for path in ["/resize", "/upgrade", "/stop"] {
@@ -153,7 +156,7 @@ fn runs_as_another_user() -> bool {
     User::from_name("nobody").is_ok_and(|user| user.is_some_and(|user| user.uid == geteuid()))
 }
 
-/// Leaves one of them in the slot's inbox, and takes nothing from there any more.
+/// Leaves a descriptor in the slot's inbox, and blocks, so that it receives nothing from there.
 fn leave_in_the_inbox(address: &str) {
     send_with(inherited(8), &[lingering(address).as_raw_fd()]).expect("it takes descriptors");
     println!("{}", json!({ "notice": "left", "pid": std::process::id() }));
@@ -180,7 +183,7 @@ fn send_with(socket: RawFd, fds: &[RawFd]) -> nix::Result<usize> {
     sendmsg::<()>(socket, &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None)
 }
 
-/// Says without end what a worker says once.
+/// Sends the message that a worker sends once, again and again.
 fn flood() {
     let channel = channel();
     thread::spawn(move || {
@@ -213,7 +216,7 @@ fn the_server_keeps_serving_after_every_attack_by_a_worker() {
     tries(|_| {});
 }
 
-/// Before Linux 6.16 the kernel passes descriptors on to the master.
+/// Before Linux 6.16 the kernel passes a worker's descriptors to the master.
 fn the_server_keeps_serving_when_descriptors_reach_the_master() {
     let python = Command::new("python3").arg("--version").output();
     if !geteuid().is_root() || python.is_err() {
@@ -223,7 +226,7 @@ fn the_server_keeps_serving_when_descriptors_reach_the_master() {
     tries(let_descriptors_pass);
 }
 
-/// Has the master's sockets take descriptors again (pidfd_getfd(2); 83 is `SO_PASSRIGHTS`).
+/// Makes the master's sockets accept descriptors again (pidfd_getfd(2); 83 is `SO_PASSRIGHTS`).
 fn let_descriptors_pass(master: Pid) {
     const SCRIPT: &str = "
 import ctypes, os, socket, sys
@@ -241,7 +244,7 @@ for fd in os.listdir(f'/proc/{pid}/fd'):
     python.args(["-c", SCRIPT, &pid]).output().expect("python3");
 }
 
-/// The master hears a signal before all that a worker has said.
+/// The master handles a signal before it has read all messages of a worker.
 fn a_signal_does_not_wait_for_the_messages_that_a_worker_has_sent() {
     let mut server = Server::start_app("hostile");
     let address = server.address();
@@ -298,7 +301,7 @@ fn tries(before_each: impl Fn(Pid)) {
         until(|| TcpStream::connect(address).is_ok());
         assert_eq!(Client::connect(address).get("/").body, "hello", "{begin}");
     }
-    // Those of a worker go a moment after it was reaped.
+    // The master closes a worker's descriptors a moment after it has reaped the worker.
     until(|| descriptors(server.pid) == before.0);
     let after = memory(server.pid);
     assert!(after < before.1 + GROWTH_MAX, "{before:?}, {after}");
@@ -311,14 +314,14 @@ fn tries(before_each: impl Fn(Pid)) {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// The master hears the signal, replaces every worker and sees the old ones end.
+/// The master gets the signal, replaces every worker and reaps the old ones.
 fn reload(server: &mut Server) {
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
     until(|| server.workers().len() == 2);
 }
 
-/// What the process has that is its own, in bytes.
+/// The process's private memory, in bytes.
 fn memory(pid: Pid) -> u64 {
     let status = proc_file(pid, "status").expect("it lives");
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));

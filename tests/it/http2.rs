@@ -17,8 +17,8 @@ tests! {
     a_reload_loses_no_request,
 }
 
-/// Clients that ask for more as long as they are not told to go, and come again then. What was
-/// asked is answered, whichever worker leaves.
+/// Clients send requests until they get GOAWAY, and then connect again. Each request gets its
+/// response, whichever worker drains.
 fn a_reload_loses_no_request() {
     let mut server = Server::start(&["--respond", "hi", "--delay", "1ms"]);
     let address = server.address();
@@ -54,7 +54,7 @@ fn a_reload_loses_no_request() {
         more(&responses);
         server.signal(Signal::SIGHUP);
         server.wait("reload_finished");
-        // Each client was told to go, and has come again.
+        // Each client has got GOAWAY and has connected again.
         until(|| connections.load(Ordering::Relaxed) >= 4 + 4 * reloads);
     }
     more(&responses);
@@ -77,7 +77,7 @@ async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, responses:
     while !done.load(Ordering::Relaxed) {
         let mut asked = JoinSet::new();
         for _ in 0..8 {
-            // An error is the server's GOAWAY, and nothing was asked.
+            // An error is the server's GOAWAY. No request was sent.
             let Ok(requests) = requests.clone().ready().await else {
                 break;
             };
@@ -93,10 +93,10 @@ async fn ask_until_told_to_go(address: SocketAddr, done: &AtomicBool, responses:
     connection.await.expect("no panic").expect("an orderly end");
 }
 
-/// How many responses there were: none if the connection was told to go in the last moment. What
-/// this client has yet to send then follows its PONG, so that the final GOAWAY does not count it
-/// in: RFC 9113, section 6.8, lets it ask again elsewhere. A request that the server took and did
-/// not respond to would fail by another error.
+/// The number of responses: 1, or 0 if GOAWAY comes before the request has left. The client then
+/// sends the request after its PONG, so the final GOAWAY does not include it, and the client may
+/// repeat it on another connection (RFC 9113 6.8). A request that the server accepts and does not
+/// respond to fails with another error.
 async fn ask(mut requests: SendRequest<Bytes>) -> usize {
     let request = http::Request::get("http://test/").body(());
     let sent = requests.send_request(request.expect("a request"), true);
@@ -109,7 +109,7 @@ async fn ask(mut requests: SendRequest<Bytes>) -> usize {
             assert_eq!(error.reason(), Some(h2::Reason::NO_ERROR));
             return 0;
         }
-        Err(error) => panic!("what was asked is answered: {error}"),
+        Err(error) => panic!("a request got no response: {error}"),
     };
     assert_eq!(response.status(), 200);
     let mut body = response.into_body();

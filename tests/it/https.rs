@@ -1,5 +1,5 @@
-//! What HTTPS takes: certificates that are made when they are wanted, and clients that tell what
-//! they saw.
+//! Support for tests of HTTPS: certificates that are made for each test, and clients that report
+//! the handshake and the response.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -64,12 +64,12 @@ impl Authority {
         ["--tls-cert".into(), certificate, "--tls-key".into(), key]
     }
 
-    /// A client that believes whom this CA has signed.
+    /// A client that accepts the certificates that this CA has signed.
     pub(crate) fn client(&self, version: &'static SupportedProtocolVersion) -> Browser {
         self.browser(version, None)
     }
 
-    /// The same with a certificate of its own, signed by that CA.
+    /// The same client with a certificate of its own, which `signer` has signed.
     pub(crate) fn client_signed_by(
         &self,
         version: &'static SupportedProtocolVersion,
@@ -116,17 +116,17 @@ pub(crate) struct Browser {
     wallet: Arc<Wallet>,
 }
 
-/// What a client saw on one connection.
+/// The handshake and the response of one connection.
 pub(crate) struct Visit {
     pub(crate) handshake: HandshakeKind,
     pub(crate) response: Response,
-    /// All that the server has sent, as it was on the wire.
+    /// All bytes that the server has sent, as they were on the wire.
     pub(crate) wire: Vec<u8>,
 }
 
 impl Browser {
-    /// Takes so many tickets of TLS 1.3, which are used once, or one of TLS 1.2, and from then on
-    /// no more. They come from full handshakes: what it has is not used meanwhile.
+    /// Collects this number of tickets of TLS 1.3, which are used once, or one of TLS 1.2, and
+    /// keeps no more after that. All come from full handshakes: no ticket is used meanwhile.
     pub(crate) fn gather(&self, address: SocketAddr, tickets: usize) {
         self.wallet.set(Mode::Takes);
         while self.wallet.len() < tickets {
@@ -193,7 +193,7 @@ struct Wallet {
 #[derive(Debug, Default)]
 struct Held {
     mode: Mode,
-    /// It may be used again and again.
+    /// A ticket of TLS 1.2 may be used several times.
     tls12: Option<Tls12ClientSessionValue>,
     tls13: VecDeque<Tls13ClientSessionValue>,
 }
@@ -203,9 +203,9 @@ enum Mode {
     /// As a client usually does.
     #[default]
     Both,
-    /// None is used.
+    /// No ticket is used.
     Takes,
-    /// None is added.
+    /// No ticket is added.
     Gives,
 }
 
@@ -218,7 +218,7 @@ impl Wallet {
         self.held().mode = mode;
     }
 
-    /// One that may be used again counts as any number.
+    /// A ticket that may be used several times counts as any number.
     fn len(&self) -> usize {
         let held = self.held();
         match held.tls12 {

@@ -1,4 +1,4 @@
-//! Under a service manager: what it is told, what it hands in, and whom the workers run as.
+//! The service manager: notifications to it, listeners from it, and the workers' user.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::net::{TcpListener, UdpSocket};
@@ -47,7 +47,7 @@ fn a_service_manager_is_notified_of_each_state_of_a_server() {
             "a worker could speak for its master"
         );
     }
-    // In an upgrade the image that was started last tells of the reload, and of no start.
+    // In an upgrade the new image notifies the manager of the reload, not of a start.
     for cause in [Signal::SIGHUP, Signal::SIGUSR2, Signal::SIGUSR2] {
         server.signal(cause);
         let reloading = manager.hear();
@@ -73,7 +73,7 @@ fn a_master_notifies_the_watchdog_only_if_the_watchdog_is_for_it() {
         .env("NOTIFY_SOCKET", manager.path())
         .env("WATCHDOG_USEC", "20000");
     let server = Server::spawn(&mut command);
-    // More than start, ready and status together: it goes on while nothing happens.
+    // More often than start, ready and status together: it also comes while nothing happens.
     manager.hear_until("READY=1");
     for _ in 0..5 {
         manager.hear_until("WATCHDOG=1");
@@ -111,7 +111,7 @@ fn an_inherited_listener_is_served_with_its_queue() {
     let address = listener.local_addr().expect("bound");
     let mut early: Vec<_> = (0..10).map(|_| Client::connect(address)).collect();
     early.iter_mut().for_each(|client| client.ask("/"));
-    // It wins over the address that `respond` asks for.
+    // The inherited listener is used, not the address in the arguments of `respond`.
     let mut command = activated(
         &respond(&["--worker-header", "--workers", "2"]),
         "$$",
@@ -137,7 +137,7 @@ fn an_inherited_listener_is_served_with_its_queue() {
         "{}",
         ended.log
     );
-    // The manager has it still: the next server finds what comes meanwhile.
+    // The manager still has the listener: the next server accepts what waits in its queue.
     Client::connect(address);
 }
 
@@ -186,7 +186,7 @@ fn a_descriptor_that_is_no_listener_is_refused_by_its_number() {
 }
 
 fn descriptors_that_were_not_handed_in_are_not_taken() {
-    // One is not open; a hundred are some of the server's own among others.
+    // One descriptor that is not open; then a hundred, which include the server's own.
     for count in ["1", "100"] {
         let server = respond(&[]);
         let output = Command::new("sh")
@@ -230,11 +230,11 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     kill(server.pid, Signal::SIGKILL).expect("it lives");
     server.end();
 
-    // What the manager has, and a client that came while nobody was there.
+    // The manager's listeners, and a client that connected while no server ran.
     let kept = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None).expect("a socket");
     kept.set_reuse_address(true).expect("an option");
     kept.set_reuse_port(true).expect("an option");
-    kept.bind(&address.into()).expect("nobody has it");
+    kept.bind(&address.into()).expect("the address is free");
     kept.listen(128).expect("it is bound");
     let mut client = Client::connect(address);
     client.ask("/");
@@ -243,8 +243,8 @@ fn listeners_that_the_manager_keeps_come_back_with_their_queues() {
     let mut command = activated(&respond(&arguments), "$$", name);
     let mut server = Server::spawn_with_input(&mut command, input(kept));
     assert_eq!(server.wait("resized")["workers"], 1);
-    assert_eq!(server.address(), address, "the port that was chosen once");
-    // Slot 2 has no worker any more: slot 0 accepts for it.
+    assert_eq!(server.address(), address, "the port of the first server");
+    // Slot 2 does not exist any more: slot 0 accepts from its listener.
     assert_eq!(client.response().body, "hi");
     until(|| server.workers().len() == 1);
     for _ in 0..50 {
@@ -266,11 +266,11 @@ fn a_kept_listener_of_an_address_that_is_not_configured_is_closed() {
     assert_ne!(server.address(), address);
     let refused = Client::try_connect(address)
         .map(drop)
-        .expect_err("nobody has it any more");
+        .expect_err("the listener is closed");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
 
-/// Only root can try it; anybody else is told so by the server.
+/// Only root can test it. For another user the test expects the server's refusal.
 fn workers_run_as_the_configured_user() {
     if !geteuid().is_root() {
         println!("not root: only the refusal is tested");
@@ -305,7 +305,7 @@ fn workers_run_as_the_configured_user() {
     }
     assert!(status(server.pid).contains("Uid:\t0\t0\t0\t0"));
     assert_eq!(get(address, "/").body, "hi");
-    // The kernel forgets that signal when a process becomes another user.
+    // The kernel clears that signal when a process changes its user.
     let mut app = Server::start_app("nobody");
     assert_eq!(get(app.address(), "/").body, "Some(SIGTERM)");
     app.signal(Signal::SIGTERM);
@@ -319,7 +319,8 @@ fn a_program_that_the_user_may_not_execute_is_named() {
     }
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("server");
-    // Not by this process: what another test starts meanwhile would have it open for writing.
+    // By cp(1): if this process copied it, a program that another test starts meanwhile could have
+    // the file open for writing.
     let installed = Command::new("install")
         .args(["--mode=700", env!("CARGO_BIN_EXE_prefork-server")])
         .arg(&program)
@@ -336,7 +337,7 @@ fn a_program_that_the_user_may_not_execute_is_named() {
 }
 
 fn workers_run_as_root_only_if_the_option_names_root() {
-    // Nobody can reach this one from elsewhere.
+    // Clients on other machines cannot reach this server.
     let mut server = Server::spawn(respond(&[]).env_remove("PREFORK_USER"));
     server.address();
     let warning = "Workers run as root. Pass --user NAME to drop privileges, or --user root to \
@@ -355,11 +356,11 @@ fn workers_run_as_root_only_if_the_option_names_root() {
     Server::spawn(command.args(["--user", "root"])).address();
 }
 
-/// The binary on a port of the kernel's choice, announcing.
+/// The binary on a port of the kernel's choice, with its announce stream on standard output.
 fn respond(arguments: &[&str]) -> Command {
     let mut command = binary();
     command
-        // Root has to say it, where a manager hands the listeners in.
+        // Root must set the user if a manager passes the listeners.
         .env("PREFORK_USER", geteuid().to_string())
         .args([
             "--listen",
@@ -373,8 +374,8 @@ fn respond(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same with its standard input as descriptor 3, handed in under `name`. The shell becomes the
-/// server, so that its pid is the one that is meant.
+/// The same command with its standard input as descriptor 3, passed under `name`. The shell execs
+/// the server, so that `LISTEN_PID` is the server's pid.
 fn activated(command: &Command, pid: &str, name: &str) -> Command {
     let script = format!("LISTEN_PID={pid} exec \"$@\" 3<&0 </dev/null");
     let mut shell = Command::new("sh");
@@ -393,7 +394,7 @@ fn activated(command: &Command, pid: &str, name: &str) -> Command {
     shell
 }
 
-/// To be handed in. The command keeps it open until it is dropped.
+/// A descriptor to pass to the server. The command keeps it open until the command is dropped.
 fn input(descriptor: impl Into<OwnedFd>) -> Stdio {
     descriptor.into().into()
 }
@@ -402,7 +403,7 @@ fn copy(listener: &TcpListener) -> TcpListener {
     listener.try_clone().expect("a descriptor is free")
 }
 
-/// A service manager's end of the line.
+/// A service manager's end of the notify socket.
 struct Manager {
     socket: UnixDatagram,
     dir: TempDir,
@@ -422,8 +423,7 @@ impl Manager {
         self.dir.path().join("notify")
     }
 
-    /// The next message. The descriptors that came with it are counted and closed, as a manager
-    /// without a store does.
+    /// The next message. Its descriptors are counted and closed, as by a manager without a store.
     fn hear(&self) -> String {
         let mut bytes = [0; 4096];
         let mut control = cmsg_space!([i32; 8]);
@@ -448,7 +448,7 @@ impl Manager {
         text
     }
 
-    /// All messages up to the first that begins like this.
+    /// All messages up to the first that begins with `wanted`.
     fn hear_until(&self, wanted: &str) -> String {
         let mut said = String::new();
         loop {

@@ -66,7 +66,7 @@ fn several_addresses_and_shared_listeners_are_served() {
     for address in addresses {
         assert_eq!(get(address.parse().expect("an address"), "/").body, "hi");
     }
-    // Nobody has to attend to a listener that all attend to.
+    // All workers accept from a shared listener, so no worker has to adopt it.
     server.signal(Signal::SIGTTOU);
     server.wait("resized");
     server.signal(Signal::SIGTERM);
@@ -105,11 +105,11 @@ fn a_reload_replaces_every_worker_and_refuses_no_connection() {
         server.signal(Signal::SIGHUP);
         let finished = server.wait("reload_finished");
         assert_eq!(finished["generation"], generation);
-        // A worker that drains may still take what was in its queue.
+        // A draining worker may still accept what was in its queue.
         until(|| get(address, "/").worker("generation") == generation);
     }
     over.store(true, Ordering::Relaxed);
-    assert!(load.join().expect("nobody was refused") > 0);
+    assert!(load.join().expect("no connection was refused") > 0);
 }
 
 fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
@@ -119,7 +119,7 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
     std::fs::write(files.join("index.html"), "hi").expect("a file");
     let mut server = Server::start(&[files.to_str().expect("text"), "--worker-header"]);
     let address = server.address();
-    // The workers have their directory open; those of the next generation find none.
+    // The old workers have their directory open. The next generation's workers do not find it.
     let elsewhere = parent.path().join("elsewhere");
     std::fs::rename(&files, &elsewhere).expect("it is ours");
     let over = AtomicBool::new(false);
@@ -151,7 +151,7 @@ fn a_reload_that_cannot_start_leaves_the_old_workers_serving_and_says_why() {
     assert_eq!(server.wait("reload_finished")["generation"], 5);
 }
 
-/// The reason is that of the reload, not of a worker that happened to die before.
+/// The notice has the reload's own reason, not the exit of a worker that died before.
 fn an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker() {
     let mut server = Server::start_app("sour");
     server.address();
@@ -166,7 +166,7 @@ fn an_abandoned_reload_announces_its_own_reason_and_respawns_no_worker() {
     let why = server.wait("reload_abandoned")["why"].clone();
     assert_eq!(why, "a new worker was not ready in time");
     server.signal(Signal::SIGHUP);
-    // Slot by slot, and nobody is told of a respawn.
+    // Slot by slot, and no respawn is announced.
     for hook in ["worker_command", "worker_spawned"].repeat(2) {
         assert_eq!(server.wait("hook")["hook"], hook);
     }
@@ -184,7 +184,7 @@ fn signals_add_and_remove_slots() {
     server.signal(Signal::SIGTTOU);
     assert_eq!(server.wait("resized")["workers"], 1);
     server.wait_for("worker_exited", |exited| exited["slot"] == 1);
-    // The listener of the slot that is gone still gets its share: slot 0 accepts for it.
+    // The removed slot's listener still gets its share of connections: slot 0 accepts from it.
     for _ in 0..100 {
         assert_eq!(get(address, "/").worker("slot"), 0);
     }

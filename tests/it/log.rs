@@ -1,4 +1,4 @@
-//! The log: whatever becomes of its reader, the master does its work.
+//! The log: the master keeps working when the log is not read.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeWriter, Read, Write};
@@ -25,7 +25,7 @@ fn command() -> Command {
     command
 }
 
-/// The master obeys a signal, replaces a worker and reloads.
+/// Checks that the master handles a signal, replaces a worker and reloads.
 fn works(server: &mut Server) {
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
@@ -41,7 +41,7 @@ fn reloads(server: &mut Server) {
     server.wait("reload_finished");
 }
 
-/// Writes until the pipe is full and says how much that was. The flags of `pipe` stay.
+/// Writes until the pipe is full, and returns the number of bytes. The flags of `pipe` stay.
 fn fill(pipe: &PipeWriter) -> usize {
     let mut own = File::options()
         .write(true)
@@ -75,12 +75,12 @@ fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
     let mut bytes = vec![0; filled];
     reader.read_exact(&mut bytes).expect("it was written");
     assert!(bytes.iter().all(|&byte| byte == b'.'), "it was full");
-    // What was dropped is told with the next line for which there is room.
+    // The number of dropped lines is written with the next line that fits.
     reloads(&mut server);
     let pid = server.pid;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
-    let log = io::read_to_string(reader).expect("nobody writes any more");
+    let log = io::read_to_string(reader).expect("no process writes any more");
     assert!(log.contains(&format!("process {pid} dropped ")), "{log}");
     assert!(log.contains("reload finished"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! No worker outlives its master, and nothing that a worker starts takes itself for one.
+//! No worker outlives its master, and no program that a worker starts becomes a worker.
 
 use nix::sys::signal::Signal;
 
@@ -25,7 +25,7 @@ fn workers_finish_and_exit_when_the_master_is_killed() {
     assert_eq!(
         greetings,
         ["slot 0", "slot 1"],
-        "what the command hook gave each worker"
+        "the command hook gave this to each worker"
     );
     server.end();
 
@@ -37,7 +37,7 @@ fn workers_finish_and_exit_when_the_master_is_killed() {
     for client in &mut clients {
         assert_eq!(client.response().body, "hi");
     }
-    // Its standard output has ended: nobody is left.
+    // Its standard output has ended: no process is left.
     server.end();
 }
 
@@ -47,7 +47,7 @@ fn a_blocked_worker_does_not_outlive_its_master() {
     let mut clients = [Client::connect(address), Client::connect(address)];
     clients.iter_mut().for_each(|client| client.ask("/"));
     server.signal(Signal::SIGKILL);
-    // Its standard output ends: nobody is left.
+    // Its standard output ends: no process is left.
     server.end();
 }
 

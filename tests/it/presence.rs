@@ -1,4 +1,4 @@
-//! Clients that leave while their response has nothing to say.
+//! Clients that close the connection while no data of their response is ready.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ tests! {
     a_silent_response_is_dropped_when_its_client_leaves,
 }
 
-/// Answers one word, and no more.
+/// Sends one word of a body that never ends.
 pub(crate) fn app() -> Result<(), Error> {
     apps::server().workers(1).serve(async |_worker| {
         Ok(service_fn(async |_request: Request| {

@@ -27,10 +27,10 @@ tests! {
     the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says,
 }
 
-/// A path that the app listens on besides.
+/// Names a Unix address that the app listens on too.
 const SOCKET: &str = "PREFORK_TEST_SOCKET";
 
-/// Does what the path says, as a worker would that an attacker has taken over.
+/// The path tells a worker what to do, as an attacker could who controls the worker.
 pub(crate) fn app() -> Result<(), Error> {
     let mut server = apps::server().user("nobody");
     if let Ok(path) = std::env::var(SOCKET) {
@@ -72,7 +72,7 @@ pub(crate) fn shut_down_listeners() -> Result<(), BoxError> {
     let sockets: Vec<_> = listening.filter_map(inode).collect();
     for entry in fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
-        // The directory's own descriptor is gone by the time of a second look.
+        // The directory's own descriptor may be closed already.
         let link = fs::read_link(entry.path()).unwrap_or_default();
         if sockets
             .iter()
@@ -85,7 +85,7 @@ pub(crate) fn shut_down_listeners() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Starts the app, or nothing where the workers' user cannot be another.
+/// Starts the app, or nothing if the tests do not run as root.
 fn start() -> Option<Server> {
     if !geteuid().is_root() {
         println!("not root: the workers' user cannot be another");
@@ -97,14 +97,14 @@ fn start() -> Option<Server> {
 fn workers_can_reload_and_cannot_stop_the_server() {
     let Some(mut server) = start() else { return };
     let address = server.address();
-    // One connection, so that one worker asks, and the reload comes last.
+    // One connection, so that one worker sends all commands, and the reload is the last.
     let mut client = Client::connect(address);
     for path in ["/stop", "/resize", "/upgrade", "/reload"] {
         client.ask(path);
         assert_eq!(client.response().body, "1");
     }
     server.wait("reload_finished");
-    // Those of the first generation have left.
+    // The first generation's workers have exited.
     until(|| server.workers().len() == 2);
     assert_eq!(get(address, "/").body, "2");
     server.signal(Signal::SIGTERM);
@@ -115,7 +115,7 @@ fn a_listener_that_a_worker_shut_down_listens_again() {
     let Some(mut server) = start() else { return };
     let address = server.address();
     for slot in 0..2 {
-        // Until the kernel gives the connection to this slot.
+        // Until the kernel gives a connection to this slot.
         let mut client = loop {
             let mut client = Client::connect(address);
             if client.get("/slot").body == slot.to_string() {
@@ -124,7 +124,7 @@ fn a_listener_that_a_worker_shut_down_listens_again() {
         };
         client.ask("/shutdown");
         assert_eq!(client.response().body, "1");
-        // It may hold the other's too, which it has adopted until that was ready.
+        // The worker may have the other slot's listener too, which it adopted at the start.
         let reopened = server.wait_for("listener_reopened", |notice| notice["slot"] == slot);
         assert_eq!(reopened["address"], address.to_string());
         until(|| get(address, "/slot").body == slot.to_string());
@@ -226,13 +226,13 @@ fn the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says()
             String::from_utf8(output.stdout).expect("text")
         };
         assert_eq!(connect(user, group), "Ok");
-        // A reverse proxy that is of the workers' group, and one that is not.
+        // A reverse proxy in the workers' group, and another outside it.
         assert_eq!(connect(user - 1, group), "Ok");
         assert_eq!(connect(user - 1, group - 1), others, "{mode}");
     }
 }
 
-/// Tells whether it may connect to the address.
+/// Prints whether this process can connect to the address.
 pub(crate) fn connect() {
     let path = std::env::var_os(SOCKET).expect("the test says where");
     match UnixStream::connect(path) {

@@ -1,4 +1,4 @@
-//! Workers that have served their share.
+//! Workers that are replaced after a number of requests, after a time, or when they ask for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,12 +101,12 @@ fn workers_that_ask_for_it_at_once_are_replaced_ever_more_slowly() {
         let pause = pause.as_u64().expect("a number");
         assert!(pause >= most / 2 && pause <= most, "{pause} of {most} ms");
     }
-    assert_eq!(get(address, "/").body, "hello", "it serves on");
+    assert_eq!(get(address, "/").body, "hello", "it still serves");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Asks to be replaced all the time.
+/// Each worker asks to be replaced as soon as it serves.
 pub(crate) fn restless() -> Result<(), Error> {
     apps::server().workers(1).serve(async |worker: Worker| {
         tokio::task::spawn_local(async move {
@@ -120,8 +120,7 @@ pub(crate) fn restless() -> Result<(), Error> {
     })
 }
 
-/// Until the end of the server begins, a slot's worker drains only when the slot has another that
-/// is ready.
+/// Until the server drains, a slot's worker drains only when the slot has another ready worker.
 fn expect_ready_before_draining(notices: &[Value]) {
     let mut ready: BTreeMap<u64, usize> = BTreeMap::new();
     for notice in notices {

@@ -1,5 +1,5 @@
-//! More slots and fewer while clients come: the kernel gives each listener its share of the new
-//! connections, so each listener must have a worker that accepts from it.
+//! Slots that are added and removed while clients connect. The kernel gives each listener its share
+//! of the new connections, so each listener must have a worker that accepts from it.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What was counted.
+//! The totals of all workers.
 
 use nix::sys::signal::{Signal, kill};
 
@@ -31,7 +31,7 @@ fn totals_outlive_crash_and_reload() {
     assert_eq!(finished["requests"], 5 + 3 + 1);
     assert_eq!(finished["connections"], 1 + 3 + 1);
     assert_eq!(finished["answers_5xx"], 0);
-    // "hi" and a head.
+    // "hi", and a head.
     assert!(finished["bytes_out"].as_u64() > Some(9 * 40), "{finished}");
     let line = "drained: 9 requests on 5 connections";
     assert!(ended.log.contains(line), "{}", ended.log);

@@ -1,4 +1,4 @@
-//! Signals find the master, whatever else the program does and whoever started it.
+//! Signals reach the master in a program with threads, and with signals that its parent ignored.
 
 use std::process::Command;
 
@@ -27,8 +27,8 @@ fn a_program_with_threads_receives_all_signals() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
 }
 
-/// Who ignores `SIGCHLD` hands that on to what it starts (execve(2)), and the kernel then buries
-/// the dead without a word.
+/// A program inherits an ignored `SIGCHLD` (execve(2)). Then the kernel reaps the program's
+/// processes, and the program gets neither a signal nor a status.
 fn workers_are_reaped_when_the_server_was_started_with_sigchld_ignored() {
     let mut command = Command::new("env");
     command

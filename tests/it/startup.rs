@@ -1,4 +1,4 @@
-//! What is refused, what is inherited, and life as PID 1.
+//! Settings that are refused, descriptors that are inherited, and a master that is PID 1.
 
 use std::fs;
 use std::process::Command;
@@ -121,9 +121,10 @@ fn a_worker_inherits_only_its_own_descriptors() {
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     for pid in workers {
-        // Its listener, both ends of its inbox, its channel, and what it made itself: its handle's
-        // pair and the pair by which its runtime learns of signals, one end of each twice. The one
-        // that was ready first has adopted what is the other's, and lets go of it when it hears so.
+        // Its listener, both ends of its inbox, its channel, and two pairs that it made itself, one
+        // end of each twice: the handle's pair, and the pair that tells its runtime of signals. The
+        // worker that was ready first has adopted the other's listener, and closes it when it is
+        // told to.
         let is_socket = |file: &&String| file.starts_with("socket:");
         until(|| open(pid).iter().filter(is_socket).count() == 10);
         let files = open(pid);
@@ -154,7 +155,7 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
     server.wait("serving");
     server.signal(Signal::SIGUSR2);
     assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
-    // What is close-on-exec from then on crosses into a third image all the same.
+    // The server's descriptors are close-on-exec again. They still reach a third image.
     server.wait("reload_finished");
     server.signal(Signal::SIGUSR2);
     assert_eq!(roles(&mut server), ["Worker", "Master", "Worker"]);
@@ -162,7 +163,7 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Needs user namespaces, or to be root.
+/// Needs user namespaces or root.
 fn a_master_as_pid_1_reaps_strangers() {
     let mut command = as_pid_1();
     command
@@ -171,7 +172,7 @@ fn a_master_as_pid_1_reaps_strangers() {
     let mut server = Server::spawn(&mut command);
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];
-    // The strangers are gone; two workers stay.
+    // The strangers are reaped; two workers stay.
     until(|| crate::support::descendants(master).len() == 2);
     kill(master, Signal::SIGTERM).expect("it lives");
     let ended = server.end();

@@ -1,5 +1,5 @@
-//! A server under test: started with its announce stream on a pipe, known by its notices, and
-//! gone with all its processes when it is dropped.
+//! A server under test. Its announce stream is a pipe, from which the test reads its notices. All
+//! its processes are killed when it is dropped.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,13 +18,14 @@ use tempfile::TempDir;
 
 use crate::apps;
 
-/// Nothing here takes this long; its only effect is to fail with the log.
+/// The limit of each wait. No wait of a passing test reaches it; a test that does fails with the
+/// log.
 pub(crate) const CEILING: Duration = Duration::from_secs(20);
 
 /// The binary under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_prefork-server");
 
-/// More workers than any test spawns: a server that starts workers without end is stopped here.
+/// More workers than any test spawns. A server that spawns more is killed, and its test fails.
 const SPAWNED_MAX: usize = 400;
 
 /// A running server and everything it has announced.
@@ -36,7 +37,7 @@ pub(crate) struct Server {
     pub(crate) pid: Pid,
 }
 
-/// What is left of a server that has ended.
+/// The exit code, the log and the notices of a server that has ended.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) log: String,
@@ -72,7 +73,7 @@ impl Server {
         Self::spawn_in(dir, command.stdin(input).stderr(log))
     }
 
-    /// With its log elsewhere than where [`log`](Self::log) finds it.
+    /// The server's log goes to `log`. [`log`](Self::log) does not have it then.
     pub(crate) fn spawn_with_log(command: &mut Command, log: impl Into<Stdio>) -> Self {
         let (dir, _) = room_for_log();
         Self::spawn_in(dir, command.stdin(Stdio::null()).stderr(log))
@@ -81,7 +82,7 @@ impl Server {
     fn spawn_in(dir: TempDir, command: &mut Command) -> Self {
         let mut process = command
             .stdout(Stdio::piped())
-            // So that all of them can be ended by one call, whatever they have become.
+            // So that one call can kill all of them.
             .process_group(0)
             .spawn()
             .expect("the server starts");
@@ -96,7 +97,7 @@ impl Server {
         }
     }
 
-    /// The next notice of this name; the ones before it are passed over.
+    /// The next notice of this name. Notices before it are skipped.
     pub(crate) fn wait(&mut self, name: &str) -> Value {
         self.wait_for(name, |_| true)
     }
@@ -123,12 +124,12 @@ impl Server {
         }
     }
 
-    /// Waits until it serves and tells where: its first TCP address.
+    /// Waits until the server serves, and returns its first TCP address.
     pub(crate) fn address(&mut self) -> SocketAddr {
         self.addresses()[0].parse().expect("a TCP address")
     }
 
-    /// Waits until it serves and tells all its addresses.
+    /// Waits until the server serves, and returns all its addresses.
     pub(crate) fn addresses(&mut self) -> Vec<String> {
         let serving = self.wait("serving");
         let addresses = serving["addresses"].as_array().expect("a list").iter();
@@ -141,7 +142,8 @@ impl Server {
         kill(self.pid, signal).expect("it has not been waited for");
     }
 
-    /// Waits for the end of the master and of everybody who has its standard output: all workers.
+    /// Waits for the end of the master and of each process that has its standard output: all
+    /// workers.
     pub(crate) fn end(mut self) -> Ended {
         let deadline = Instant::now() + CEILING;
         let mut notices = Vec::new();
@@ -155,7 +157,7 @@ impl Server {
                     notices.push(notice);
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("somebody is left; {}", self.log()),
+                Err(RecvTimeoutError::Timeout) => panic!("a process is left; {}", self.log()),
             }
         }
         let status: ExitStatus = self.process.wait().expect("it is ours");
@@ -187,14 +189,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Fails if nobody of the group is left, which is as well.
+        // Fails if no process of the group is left. That is fine.
         let _ = killpg(self.pid, Signal::SIGKILL);
         let _ = self.process.wait();
     }
 }
 
 impl Ended {
-    /// How many notices of this name came since the last one that was waited for.
+    /// The number of notices of this name since the last one that a test waited for.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.notices
             .iter()
@@ -203,12 +205,12 @@ impl Ended {
     }
 }
 
-/// The binary with none of our variables around it.
+/// The binary without variables of ours in its environment.
 pub(crate) fn binary() -> Command {
     program(BINARY)
 }
 
-/// The same for another program.
+/// Another program, also without variables of ours.
 pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
@@ -219,8 +221,8 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces, or
-/// to be root.
+/// Runs the program that is its first argument as PID 1 of a namespace. Needs user namespaces or
+/// root.
 pub(crate) fn as_pid_1() -> Command {
     let mut command = Command::new("unshare");
     command.args([
@@ -243,12 +245,13 @@ pub(crate) fn pid_of(notice: &Value) -> Pid {
     Pid::from_raw(i32::try_from(notice["pid"].as_i64().expect("a pid")).expect("a pid"))
 }
 
-/// What `/proc` tells of a process; `None` if there is none.
+/// A file of `/proc` for this process; `None` if there is no such process.
 pub(crate) fn proc_file(pid: Pid, name: impl AsRef<OsStr>) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/{}", name.as_ref().to_string_lossy())).ok()
 }
 
-/// The processes that one has started and not reaped, or was left by others that ended.
+/// The children of a process that it has not reaped, also those that it got when their parents
+/// ended.
 pub(crate) fn descendants(pid: Pid) -> Vec<Pid> {
     let list = proc_file(pid, format!("task/{pid}/children")).unwrap_or_default();
     list.split_whitespace()
@@ -263,7 +266,7 @@ pub(crate) fn descriptors(pid: Pid) -> usize {
         .count()
 }
 
-/// Waits for a fact that nobody announces.
+/// Waits for a fact that no notice announces.
 pub(crate) fn until(fact: impl Fn() -> bool) {
     let deadline = Instant::now() + CEILING;
     while !fact() {
@@ -272,7 +275,7 @@ pub(crate) fn until(fact: impl Fn() -> bool) {
     }
 }
 
-/// Reads the announce stream on a thread, so that a wait can have a ceiling.
+/// Reads the announce stream on a thread, so that a wait can have a limit.
 fn follow(stdout: ChildStdout) -> Receiver<Value> {
     let (sender, notices) = channel();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! HTTPS: bad files, renewed files, and sessions that go on whatever becomes of the workers.
+//! HTTPS: bad files, renewed files, and sessions that resume after a worker is replaced.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -40,7 +40,7 @@ tests! {
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// As many visits as leave no one of four workers out: it would be once in 25 000 times.
+/// With this number of visits each of four workers gets one: it fails once in 25 000 runs.
 const VISITS: usize = 40;
 
 fn start(authority: &Authority, arguments: &[&str]) -> Server {
@@ -49,8 +49,8 @@ fn start(authority: &Authority, arguments: &[&str]) -> Server {
     Server::start(&[&all, arguments].concat())
 }
 
-/// Replaces every worker, and waits for the old ones to have left: they still take what had come
-/// before.
+/// Replaces every worker, and waits until the old ones have exited: they still accept what was in
+/// their queues.
 fn reload(server: &mut Server) {
     let old = server.workers();
     server.signal(Signal::SIGHUP);
@@ -58,7 +58,7 @@ fn reload(server: &mut Server) {
     until(|| !server.workers().iter().any(|worker| old.contains(worker)));
 }
 
-/// The slots that answered, of visits that were all resumed.
+/// The slots that responded. All visits must be resumed.
 fn resumed(visits: impl Iterator<Item = Visit>) -> BTreeSet<u32> {
     visits
         .map(|visit| {
@@ -188,7 +188,7 @@ fn ticket_keys_are_in_no_core_and_workers_can_only_read_them() {
     }
 }
 
-/// The canary of such an upgrade was started without keys in common with others.
+/// The canary of such an upgrade starts without the keys that the workers share.
 fn an_upgrade_can_add_and_remove_tls() {
     let authority = Authority::new();
     let installed = Installed::new(BINARY);
@@ -213,13 +213,13 @@ fn an_upgrade_can_add_and_remove_tls() {
     assert_eq!(get(address, "/").body, "hi");
 }
 
-/// The key is replaced every 3 s here. Tickets that it has sealed just before have to be good just
-/// after, in both versions.
+/// The key is replaced every 3 s here. Tickets from just before must resume just after, in both
+/// versions.
 fn sessions_resume_across_a_rotation_of_keys() {
     let authority = Authority::new();
     let mut server = app(&authority, "short_tickets");
     let address = server.address();
-    // What key seals now: a client without a ticket is told in the open.
+    // The key that seals now. A client of TLS 1.2 without a ticket gets its name in plain text.
     let key = || authority.client(&TLS12).visit(address).key_name();
     let mut first = key();
     let mut sealed_by_first = None;
@@ -264,7 +264,7 @@ fn bad_files_are_refused_before_anything_is_bound() {
             format!("the key file {others_key} does not belong to the certificate in"),
         ),
     ] {
-        // An address that is not this machine's, to see what comes first.
+        // An address that this machine does not have: binding it would fail with another error.
         let output = binary()
             .args(["--listen", "192.0.2.1:1", "--user", "root"])
             .args(arguments)
@@ -292,7 +292,7 @@ fn a_reload_with_bad_files_touches_no_worker_and_says_why() {
         let why = abandoned["why"].as_str().expect("a reason");
         let file = authority.path("key.pem").display().to_string();
         assert!(why.contains(&file) && why.contains(says), "{why}");
-        assert_eq!(server.workers(), workers, "nobody was touched");
+        assert_eq!(server.workers(), workers, "no worker was replaced");
         assert_eq!(authority.client(&TLS13).visit(address).response.body, "hi");
     }
     fs::write(authority.path("key.pem"), good).expect("writable");
@@ -324,7 +324,7 @@ fn a_key_that_only_the_master_can_read_is_enough() {
         return;
     }
     let authority = Authority::new();
-    // Nobody else may even enter the directory.
+    // No other user may enter the directory.
     let only_owner = fs::Permissions::from_mode(0o700);
     fs::set_permissions(authority.path(""), only_owner).expect("it is ours");
     let mut server = start(&authority, &["--user", "nobody", "--respond", "hi"]);
@@ -376,9 +376,9 @@ fn clients_are_accepted_by_their_certificates() {
             let known = authority.client_signed_by(version, &authority);
             assert_eq!(known.visit(address).response.body, "hi");
             assert!(known.visit(address).is_resumed(), "{version:?}");
-            let nobody = authority.client(version);
+            let unsigned = authority.client(version);
             assert_eq!(
-                nobody.try_visit(address).is_ok(),
+                unsigned.try_visit(address).is_ok(),
                 without,
                 "{mode:?} {version:?}"
             );
@@ -388,8 +388,8 @@ fn clients_are_accepted_by_their_certificates() {
     }
 }
 
-/// Tickets let in without a new look at the certificate, so they must not outlive what it was let
-/// in by.
+/// A ticket accepts a client without its certificate, so it must not outlive the CA that accepted
+/// the certificate.
 fn a_session_accepted_by_a_replaced_client_ca_does_not_resume() {
     let (authority, other) = (Authority::new(), Authority::new());
     let ca = authority.path("ca.pem");
@@ -413,7 +413,7 @@ fn a_session_accepted_by_a_replaced_client_ca_does_not_resume() {
     for browser in &browsers {
         assert!(
             browser.try_visit(address).is_err(),
-            "its CA is believed no more"
+            "its CA is not accepted any more"
         );
     }
 }
@@ -424,7 +424,7 @@ fn a_handshake_that_takes_too_long_is_closed() {
     let address = server.address();
     let mut silent = Client::connect(address);
     let mut slow = Client::connect(address);
-    // The head of a record that never comes.
+    // The head of a record whose rest never comes.
     slow.send("\u{16}\u{3}\u{1}\u{1}");
     silent.expect_end();
     slow.expect_end();
@@ -441,7 +441,7 @@ fn tls_is_refused_when_the_app_serves_the_connections() {
     );
 }
 
-/// One of [`apps`] that finds its files in the authority's directory.
+/// One of [`apps`], with the files in the authority's directory.
 fn app(authority: &Authority, name: &str) -> Server {
     let this = std::env::current_exe().expect("a path");
     let mut command = Command::new(this);

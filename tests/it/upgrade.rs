@@ -1,4 +1,4 @@
-//! The program's file is replaced, and the running server becomes what is there now.
+//! The program's file is replaced, and the running server becomes the new program.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -64,9 +64,9 @@ impl Installed {
         self.dir.path().join(name)
     }
 
-    /// Puts another file in the program's place, in one step. `cp` does it because a file that this
-    /// process has open for writing may be open in the processes it just forks, and such a file
-    /// cannot be executed (execve(2), `ETXTBSY`).
+    /// Replaces the program by another file, in one step. cp(1) makes the copy: a file that this
+    /// process has open for writing may also be open in a process that it has just forked, and such
+    /// a file cannot be executed (execve(2), `ETXTBSY`).
     pub(crate) fn replace(&self, with: impl AsRef<Path>) {
         let new = self.beside("new");
         let copied = Command::new("cp").arg(with.as_ref()).arg(&new).status();
@@ -81,7 +81,7 @@ impl Installed {
         self.replace(text);
     }
 
-    /// Whether this process runs the file that is there now.
+    /// Whether this process runs the file that is now installed.
     fn is_run_by(&self, pid: Pid) -> bool {
         let inode = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino()));
         let runs = inode(Path::new(&format!("/proc/{pid}/exe")));
@@ -94,7 +94,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
 }
 
-/// One request after another, each on a connection of its own, until it is over.
+/// Sends one request after another, each on a connection of its own, until `over` is set.
 fn load(address: SocketAddr, over: &AtomicBool) -> usize {
     let mut responses = 0;
     while !over.load(Ordering::Relaxed) {
@@ -104,7 +104,7 @@ fn load(address: SocketAddr, over: &AtomicBool) -> usize {
     responses
 }
 
-/// Sets the flag when it goes, however it goes: the load must not outlive a test that fails.
+/// Sets the flag when it is dropped, so that the load ends when a test fails too.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -118,7 +118,7 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let (address, pid) = (server.address(), server.pid);
     let before = descriptors(pid);
-    // The one that was ready first may still have its sibling's listener, adopted at the start.
+    // The worker that was ready first may still have the other's listener, adopted at the start.
     let workers = server.workers().into_iter();
     let of_a_worker = workers.map(descriptors).min().expect("there are two");
     let over = AtomicBool::new(false);
@@ -141,13 +141,13 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
             for worker in server.workers() {
                 assert!(installed.is_run_by(worker), "so is worker {worker}");
             }
-            // A worker's row goes a moment after its process.
+            // The master closes a worker's descriptors a moment after its process ends.
             until(|| descriptors(pid) == before);
             until(|| get(address, "/").worker("generation") == generation);
         }
         drop(over);
         for load in loads {
-            assert!(load.join().expect("nobody was refused") > 0);
+            assert!(load.join().expect("no connection was refused") > 0);
         }
     });
     for worker in server.workers() {
@@ -199,11 +199,11 @@ fn a_binary_that_cannot_take_over_changes_nothing_and_the_notice_says_why() {
     try_in_vain("exit 1");
     installed.replace("/bin/true");
     try_in_vain("exit 0");
-    // It says that it is ready, as an image may that knows nothing of upgrades, and stays.
+    // A program that says it is ready without a version, as one without upgrades, and stays.
     let ready = "set -- $PREFORK_SERVER_WORKER; printf R >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
     try_in_vain("reads no version of a master's state, and this master writes version ");
-    // And one that reads the versions 100 to 101, in octal.
+    // A program that reads the versions 100 to 101 (in octal).
     let ready = r"set -- $PREFORK_SERVER_WORKER; printf 'R\144\0\145\0' >&$7; exec sleep 1000";
     installed.replace_by_script("/bin/bash", ready);
     try_in_vain("reads versions 100 to 101 of");
@@ -255,7 +255,7 @@ fn an_upgrade_keeps_files_descriptors_and_open_requests() {
     clients.iter_mut().for_each(|client| client.ask("/"));
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
-    // A signal in the middle is as good as before or after: it waits for the upgrade.
+    // A signal during the upgrade waits until the upgrade is done.
     server.signal(Signal::SIGHUP);
     server.wait("upgrade_finished");
     for client in &mut clients {
@@ -277,7 +277,7 @@ fn an_upgrade_applies_the_settings_of_the_new_binary() {
     let address = server.address();
     assert_eq!(get(address, "/").body, "old");
     let unix = installed.beside("socket");
-    // It does not ask for the old address, which is served all the same.
+    // The new binary does not name the old address, and still serves it.
     let script = format!(
         "exec {BINARY} --listen unix:{} --announce-fd 1 --workers 3 --respond new",
         unix.display()
@@ -298,7 +298,7 @@ fn an_upgrade_applies_the_settings_of_the_new_binary() {
     assert!(!unix.exists());
 }
 
-/// What only a master would refuse must not end the one that has become the new image.
+/// Only a master checks these settings. They must not end the master that has become the new image.
 fn settings_that_a_master_refuses_do_not_end_the_server() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "1", "--respond", "old"]);
@@ -374,7 +374,7 @@ fn a_handle_upgrades_the_server() {
     assert_eq!(server.end().code, Some(0));
 }
 
-/// Needs user namespaces, or to be root.
+/// Needs user namespaces or root.
 fn a_master_as_pid_1_upgrades() {
     let installed = Installed::new(std::env::current_exe().expect("a path"));
     let mut command = as_pid_1();
@@ -387,7 +387,7 @@ fn a_master_as_pid_1_upgrades() {
         server.wait("reload_finished");
     }
     assert_eq!(server.workers(), [master]);
-    // Those who drained are reaped.
+    // The drained workers are reaped.
     until(|| descendants(master).len() == 2);
     kill(master, Signal::SIGTERM).expect("it lives");
     let ended = server.end();

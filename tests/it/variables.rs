@@ -1,4 +1,4 @@
-//! Options that are set by the environment.
+//! Options that the environment sets.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! Connections that leave HTTP for WebSocket (RFC 6455): what a drain says to them, and what
-//! becomes of those that do not listen.
+//! Connections that become WebSockets (RFC 6455). A drain sends them Going Away, and cuts those
+//! that do not close.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +26,8 @@ tests! {
 /// The grace of the app `hasty_websocket`.
 pub(crate) const HASTY: Duration = Duration::from_secs(1);
 
-/// Echoes at `/ws`, and tells its pid elsewhere. Its drain timeout is no test's to see.
+/// Echoes messages at `/ws`, and responds with its pid on other paths. Its drain timeout is longer
+/// than any test.
 pub(crate) fn app(grace: Duration) -> Result<(), Error> {
     apps::server()
         .workers(1)
@@ -82,7 +83,7 @@ const OFFER: &str = "Host: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n
                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// What a frame is (RFC 6455 11.8).
+/// The opcode of a frame (RFC 6455 11.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -93,7 +94,7 @@ enum Kind {
     Pong = 10,
 }
 
-/// A client of ours, frame by frame.
+/// A client that writes and reads single frames.
 struct Talk(Client);
 
 impl Talk {
@@ -114,7 +115,7 @@ impl Talk {
         self.0.send_bytes(&frame(kind, payload));
     }
 
-    /// The server's next frame is this one.
+    /// Reads the server's next frame, which must be this one.
     fn expect(&mut self, kind: Kind, payload: &[u8]) {
         let head = self.0.take(2);
         assert_eq!(head[0], 0x80 | kind as u8, "whole, and of this kind");
@@ -131,7 +132,7 @@ impl Talk {
         self.expect(Kind::Close, &AWAY);
     }
 
-    /// Says goodbye, having heard it.
+    /// Sends its own Close after the server's.
     fn leave(mut self) {
         self.say(Kind::Close, &AWAY);
         self.0.expect_end();
@@ -141,7 +142,7 @@ impl Talk {
 /// 1001, going away (RFC 6455 7.4.1).
 const AWAY: [u8; 2] = 1001_u16.to_be_bytes();
 
-/// As a client sends it: masked.
+/// A frame as a client sends it: masked.
 fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
     const MASK: [u8; 4] = [0x5a, 0xc3, 0x0f, 0x96];
     let mut frame = vec![0x80 | kind as u8];
@@ -189,7 +190,7 @@ fn a_connection_whose_upgrade_is_refused_stays_http() {
     for _ in 0..3 {
         client.send(&format!("GET / HTTP/1.1\r\n{OFFER}"));
         assert!(client.response().head.starts_with("HTTP/1.1 200 "));
-        // No handshake, and so refused.
+        // This request has no handshake, so it is refused.
         assert!(client.get("/ws").head.starts_with("HTTP/1.1 4"));
     }
 }
@@ -207,11 +208,14 @@ fn a_reload_sends_going_away_to_websockets_and_to_no_other_connection() {
     talks.iter_mut().for_each(Talk::expect_goodbye);
     let [left, stays] = talks;
     left.leave();
-    // The others are served by the next worker while one takes its time.
+    // The next worker serves the other connections while one WebSocket has not closed yet.
     assert_eq!(plain.get("/").body, next.to_string());
     let mut later = Talk::begin(address);
     later.is_echoed();
-    assert!(server.workers().contains(&first), "it waits for the other");
+    assert!(
+        server.workers().contains(&first),
+        "it waits for the other WebSocket"
+    );
     stays.leave();
     let exited = server.wait("worker_exited");
     assert_eq!(pid_of(&exited), first);
@@ -235,7 +239,7 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     let mut deaf = Talk::begin(address);
     let mut polite = Talk::begin(address);
     let mut stuck = Talk::begin(address);
-    // It talks and does not listen, so that the server's task is held up in its response.
+    // This client sends and does not read, so the server's task is blocked in sending.
     stuck
         .0
         .send_until_blocked(&frame(Kind::Binary, &[0; 60_000]));
@@ -251,7 +255,7 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
         (pid_of(&exited), &exited["status"]),
         (first, &"exit 0".into())
     );
-    assert_eq!(exited["cut"], 0, "nobody was left at its end");
+    assert_eq!(exited["cut"], 0, "no connection was open at its end");
     assert_ne!(get(address, "/").body, first.to_string());
     server.signal(Signal::SIGTERM);
     let ended = server.end();

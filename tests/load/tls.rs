@@ -1,4 +1,4 @@
-//! Servers within TLS.
+//! The load driver against servers with TLS.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -39,12 +39,12 @@ fn private(config: ServerConfig, serve: fn(Stream)) -> SocketAddr {
     })
 }
 
-/// One response, and the last word.
+/// Sends one response and close_notify.
 fn once(mut stream: Stream) {
     if request(&mut stream).is_some() {
         stream.write_all(HELLO).unwrap();
         stream.conn.send_close_notify();
-        // Who has seen that something is wrong does not stay for it.
+        // A client that has seen an error may have closed the connection.
         let _ = stream.flush();
     }
 }
@@ -94,7 +94,7 @@ fn a_full_handshake_does_not_count_as_resumed() {
 fn a_handshake_with_one_more_round_trip_does_not_count_as_full() {
     let certified = certified();
     let mut config = config(&certified);
-    // Not the group that a client has a share for in its first message.
+    // A group for which the client's first message has no key share.
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![ring::kx_group::SECP384R1];
     config = ServerConfig::builder_with_provider(provider.into())
@@ -130,7 +130,7 @@ fn a_server_with_another_certificate_is_refused() {
 fn a_server_without_tls_is_refused() {
     let address = server(|mut stream| {
         stream.write_all(HELLO).unwrap();
-        // Until the client leaves: to close on what nobody has read is a reset.
+        // Waits until the client closes: a close with unread bytes would be a reset.
         request(&mut stream);
     });
     let tls = Tls::trusting(certified().cert.der().clone(), Handshakes::Full);

@@ -1,4 +1,4 @@
-//! Files for a client of HTTP/2 that takes no byte of them.
+//! Files for a client of HTTP/2 whose flow-control window is zero.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +13,11 @@ tests! {
     a_connection_without_a_window_keeps_little_file_data_in_memory,
 }
 
-/// A client of HTTP/2 that grants no window, byte by byte: no library asks like this.
+/// A client of HTTP/2 that grants no window. It writes the frames itself, because no library can.
 struct Windowless(TcpStream);
 
 impl Windowless {
-    /// Asks for so many files, each by a stream of its own.
+    /// Requests this number of files, each by a stream of its own.
     fn ask(address: SocketAddr, files: usize) -> Self {
         let mut stream = TcpStream::connect(address).expect("the server accepts");
         stream.set_read_timeout(Some(CEILING)).expect("a timeout");
@@ -61,7 +61,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// 128 files of a mebibyte each, asked for by connections that take no byte of them.
+/// Each connection requests 128 files of a mebibyte, and reads no byte of them.
 fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     const CONNECTIONS: usize = 8;
     const STREAMS: usize = 128;
@@ -77,7 +77,7 @@ fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     for _ in 0..CONNECTIONS {
         let mut client = Windowless::ask(address, STREAMS);
         (0..16).for_each(|_| client.wait(HEADERS));
-        // What it has asked for before this is under way.
+        // The server has read the requests before it responds to this.
         let ping = frame(PING, 0, 0, &[0; 8]);
         client.0.write_all(&ping).expect("the server reads");
         client.wait(PING);
@@ -86,7 +86,7 @@ fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     }
     // The worker closes the last connection to `/small` a moment after its client.
     until(|| descriptors(worker) <= before.0 + CONNECTIONS + 16);
-    // Half of which is what 128 requests of HTTP/2 take, whatever they ask for.
+    // Half of this is what 128 requests of HTTP/2 take without files.
     let kib = (resident(worker) - before.1) / CONNECTIONS;
     assert!(kib < 1024, "{kib} KiB for each connection");
 }

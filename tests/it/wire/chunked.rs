@@ -80,7 +80,7 @@ fn bodies() -> Vec<Case> {
         extended("an extension in quotes", "5;a=\"b;c\""),
         extended("extensions", "5;a=b;c=d"),
         extended("white space around an extension", "5 ;\ta = b"),
-        // Not in the grammar, except before an extension. Digits end there to everybody.
+        // Not in the grammar, except before an extension. Each server agrees where the digits end.
         extended("white space behind a size", "5 "),
     ]
 }
@@ -94,7 +94,7 @@ fn trailers() -> Vec<Case> {
     vec![
         fine("a trailer", "9112 7.1.2", "a: b\r\n", " +a=b"),
         fine("trailers", "9112 7.1.2", "a: b\r\nc:d\r\n", " +a=b +c=d"),
-        // They come apart from the fields, and nobody frames or routes by them.
+        // The handler gets trailers apart from the fields, and no server frames or routes by them.
         fine(
             "a length as a trailer",
             "9110 6.5.1",
@@ -113,8 +113,8 @@ fn trailers() -> Vec<Case> {
             "Transfer-Encoding: chunked\r\n",
             " +transfer-encoding=chunked",
         ),
-        // hyper looks for the end at two CRLFs in a row, and no sooner: what stands before them is
-        // lost on the handler, and is nobody's request.
+        // hyper ends the trailers at two CRLFs in a row, and not before. The handler does not get
+        // the bytes before them, and they are not a request.
         fine(
             "an empty line by a bare LF",
             "9112 2.2",

@@ -43,7 +43,7 @@ fn known_ones() -> Vec<Case> {
             post("/stream", "Expect: 100-continue") + "hello",
             &["100", "200 hello"],
         ),
-        // The response is final: the client need not send what nobody has asked for.
+        // The response is final: the client need not send the body.
         closed(
             "100-continue to a handler that does not ask",
             SECTION,

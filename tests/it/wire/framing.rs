@@ -1,4 +1,5 @@
-//! Where a body ends, and what fields are: the lines that smuggling is made of.
+//! The end of a body, and the form of fields: request smuggling needs a server that gets them
+//! wrong.
 
 use super::{Case, bad, closed, open};
 
@@ -42,7 +43,7 @@ fn lengths() -> Vec<Case> {
             "hello",
         ),
         fine("no white space", "9110 5.5", "content-length:5", "hello"),
-        // To take the one number that both say is one of two choices; hyper's.
+        // RFC 9110 allows two choices. hyper takes the number that both fields have.
         fine(
             "twice the same",
             "9110 8.6",
@@ -92,7 +93,7 @@ fn bad_lengths() -> Vec<Case> {
             "9112 6.3",
             post("Content-Length: \u{0665}", "hello"),
         ),
-        // hyper's own choice of words for a number that it can read and not count to.
+        // hyper can read this number but not count to it, and chooses 431.
         closed(
             "2 to the power of 64, less 1",
             "9112 6.3",
@@ -211,8 +212,8 @@ fn codings_out_of_place() -> Vec<Case> {
     ]
 }
 
-/// hyper goes by the coding and hides the length from everybody else, which RFC 9112 6.3 allows if
-/// the connection ends: then there is no next request to disagree about.
+/// hyper uses the coding and removes the length. RFC 9112 6.3 allows this if the connection ends:
+/// then no next request follows that two servers could see differently.
 fn both() -> Vec<Case> {
     let ends = |name, fields: &str| closed(name, "9112 6.3", post(fields, CHUNKED_HELLO), &[HELLO]);
     vec![
@@ -275,7 +276,7 @@ fn fields() -> Vec<Case> {
             "!#$%&'*+-.^_`|~: y",
             "",
         ),
-        // What it is to a CGI is no concern of ours: to us it is another field.
+        // To this server it is another field. A CGI program may see the same name for both.
         fine(
             "an underscore for a hyphen",
             "9112 6.1",
@@ -295,7 +296,7 @@ fn fields() -> Vec<Case> {
             "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\nhello",
             &[HELLO],
         ),
-        // Whoever takes this for one field's value is not allowed to pass it on (RFC 9110 5.5).
+        // A server that reads this as one field's value must not forward it (RFC 9110 5.5).
         fine(
             "a line feed alone between fields",
             "9112 2.2",

@@ -1,4 +1,4 @@
-//! Clients that have said their last word and wait for the responses (shutdown(2), `SHUT_WR`).
+//! Clients that shut down their writing side and wait for the responses (shutdown(2), `SHUT_WR`).
 
 use super::{Case, half_closed};
 
@@ -18,7 +18,7 @@ fn post(path: &str, fields: &str, body: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n{body}")
 }
 
-/// All of a request has come: it is answered, however long its handler takes.
+/// A complete request gets its response, however long its handler takes.
 fn whole() -> Vec<Case> {
     let fine = |name, bytes: String, said: &[&str]| half_closed(name, SECTION, bytes, said);
     vec![
@@ -36,7 +36,7 @@ fn whole() -> Vec<Case> {
             &["200 GET /late h", "200 GET /late h"],
         ),
         fine(
-            "one that takes time behind one that does not",
+            "a request that takes time behind a request that does not",
             get("/") + &get("/late"),
             &["200 GET / h", "200 GET /late h"],
         ),
@@ -70,14 +70,14 @@ fn whole() -> Vec<Case> {
             &["400"],
         ),
         fine(
-            "a bad request behind one that takes time",
+            "a bad request behind a request that takes time",
             get("/late") + "GET / HTTP/1.1\r\n\r\n",
             &["200 GET /late h", "400"],
         ),
     ]
 }
 
-/// The last request is cut short: it is not done, and what came before it is answered.
+/// The last request is cut short. The requests before it get their responses.
 fn broken() -> Vec<Case> {
     let cut = |name, bytes: String, said: &[&str]| half_closed(name, "9112 8", bytes, said);
     vec![

@@ -1,4 +1,4 @@
-//! What is too large.
+//! Targets, heads and bodies that are too large.
 
 use super::server::{MAX_BODY, MAX_HEAD, MAX_TARGET};
 use super::{Case, closed, open};
@@ -46,7 +46,7 @@ fn targets() -> Vec<Case> {
             format!("GET {}", path(20 * MAX_HEAD)),
             &["414"],
         ),
-        // The target is not the reason.
+        // The fields are too large, not the target.
         closed(
             "fields far beyond both limits behind a target",
             "9110 5.4",

@@ -1,5 +1,5 @@
 //! HTTP/1.1 on the wire: a table of bytes, each with the section of RFC 9112 or RFC 9110 that says
-//! what becomes of them, against a server in this process.
+//! how a server must respond. The server runs in this process.
 //!
 //! A case is a line in one of the files here: a name, a section, the bytes that a client sends, the
 //! responses, and whether the connection ends with the last of them. The handler sends back what it
@@ -34,13 +34,13 @@ tests! {
     the_table_has_150_cases_each_with_its_section,
 }
 
-/// What a client sends and hears.
+/// The bytes that a client sends, and the responses that it must get.
 pub(crate) struct Case {
     name: &'static str,
-    /// Of which RFC, and where in it.
+    /// The RFC and its section.
     section: &'static str,
     bytes: Vec<u8>,
-    /// A status, and what the handler has seen, if it was asked: see [`server`].
+    /// A status each, and the request as the handler got it, if it did: see [`server`].
     responses: Vec<String>,
     end: End,
 }
@@ -49,9 +49,9 @@ pub(crate) struct Case {
 enum End {
     /// Another request is answered on the same connection, and nothing before it.
     Open,
-    /// The server ends the connection, and responds to no other request that follows.
+    /// The server ends the connection, and does not respond to a request that follows.
     Closed,
-    /// The server ends the connection; what would follow is the rest of the case's last request.
+    /// The server ends the connection. Bytes that follow would be the rest of the last request.
     ClosedInside,
     /// The client closes its side, and then the server ends the connection.
     HalfClosed,
@@ -72,7 +72,7 @@ fn closed(
     Case::new(name, section, bytes.as_ref(), said, End::Closed)
 }
 
-/// The client says no more, and hears what there is to hear until the connection ends.
+/// The client shuts down its writing side, and reads until the connection ends.
 fn half_closed(
     name: &'static str,
     section: &'static str,
@@ -82,7 +82,7 @@ fn half_closed(
     Case::new(name, section, bytes.as_ref(), said, End::HalfClosed)
 }
 
-/// The client is told 400, nothing else, and the connection ends.
+/// The client gets 400 and nothing else, and the connection ends.
 fn bad(name: &'static str, section: &'static str, bytes: impl AsRef<[u8]>) -> Case {
     closed(name, section, bytes, &["400"])
 }
@@ -107,7 +107,7 @@ impl Case {
         }
     }
 
-    /// What a client sends after it belongs to it.
+    /// Bytes that a client sends after the case belong to its last request.
     fn inside(self) -> Self {
         Self {
             end: End::ClosedInside,

@@ -108,7 +108,7 @@ fn mixes() -> Vec<Case> {
                 + &get("/"),
             &["200 PUT / h +a=b", "200 GET / h"],
         ),
-        // Old clients send one behind a body, and it is in nobody's length.
+        // Old clients send an empty line behind a body. No length includes it.
         open(
             "an empty line in the middle",
             "9112 2.2",
@@ -124,7 +124,8 @@ fn mixes() -> Vec<Case> {
     ]
 }
 
-/// What ends the connection leaves the responses before it whole, and has none behind it.
+/// The request in the middle ends the connection. The requests before it get their responses, and
+/// the one behind it gets none.
 fn ends(name: &'static str, section: &'static str, middle: &str, last: &str) -> Case {
     let said = ["200 GET /1 h", "200 POST / h [a]", last];
     let bytes = get("/1") + &post("a") + middle + &get("/2");
@@ -214,7 +215,7 @@ fn get_with(fields: &str, body: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n{body}")
 }
 
-/// Bytes that are a request only to somebody who counts wrongly.
+/// Bytes that look like a request to a server that counts wrongly.
 fn disguises() -> Vec<Case> {
     let hidden = HIDDEN;
     vec![

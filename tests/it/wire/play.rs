@@ -15,10 +15,10 @@ use std::time::Duration;
 use super::server::Server;
 use super::{Case, End};
 
-/// How long a response may take, or an end. No case that holds takes any time.
+/// The limit of the wait for a response or an end. A case that passes does not reach it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A group with more failures than this has failed for one reason.
+/// More failures than this in one group have one cause.
 const FAILURES_MAX: usize = 5;
 
 /// Up to this length a case is cut everywhere.
@@ -28,7 +28,7 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\
 const LAST_RESPONSE: &str = "200 GET /last last";
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Plays each case in all ways, and tells which fail.
+/// Plays each case in all ways, and lists the failures.
 pub(super) fn all(cases: Vec<Case>) {
     let server = Server::start();
     let failures: Vec<String> = cases
@@ -71,7 +71,7 @@ fn play(server: &Server, case: &Case) -> Result<(), String> {
         attempt(bytes, &[cut])?;
     }
     if case.end == End::HalfClosed {
-        // All is seen before the client's end is.
+        // The server reads all bytes before it sees the client's end.
         attempt(bytes, &[bytes.len()])?;
     }
     if bytes.len() <= CUT_EVERYWHERE {
@@ -101,7 +101,7 @@ fn places(bytes: &[u8]) -> BTreeSet<usize> {
         .collect()
 }
 
-/// Sends the bytes in pieces and takes what comes until the connection ends.
+/// Sends the bytes in pieces, and reads until the connection ends.
 fn exchange(server: &Server, bytes: &[u8], cuts: &[usize], end: End) -> Vec<String> {
     let stream = UnixStream::connect(server.path()).expect("the server accepts");
     stream
@@ -131,7 +131,7 @@ fn send(mut stream: &UnixStream, bytes: &[u8]) {
 fn take_all(mut stream: &UnixStream) -> Vec<u8> {
     let mut all = Vec::new();
     match stream.read_to_end(&mut all) {
-        // A reset is an end. What came before it is there.
+        // A reset is an end. The bytes before it are in `all`.
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         Err(error) => all.extend_from_slice(format!("({error})").as_bytes()),
@@ -139,7 +139,7 @@ fn take_all(mut stream: &UnixStream) -> Vec<u8> {
     all
 }
 
-/// What all of this rests on: at the cut the server has seen what was sent, and done it.
+/// All cases depend on this: at a cut the server has read the bytes before it, and has responded.
 pub(super) fn the_server_has_read_each_piece_before_the_next_is_sent() {
     let server = Server::start();
     for _ in 0..100 {
@@ -154,7 +154,7 @@ pub(super) fn the_server_has_read_each_piece_before_the_next_is_sent() {
     }
 }
 
-/// Takes a stream of responses apart. Whatever is none is shown as it is.
+/// Splits a stream into responses. Bytes that are no response are shown as they are.
 fn responses(mut bytes: &[u8]) -> Vec<String> {
     let mut responses = Vec::new();
     while !bytes.is_empty() {

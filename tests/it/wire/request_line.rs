@@ -1,4 +1,4 @@
-//! The request line, and what may stand before it.
+//! The request line, and bytes that may come before it.
 
 use super::{Case, bad, closed, open};
 
@@ -17,7 +17,7 @@ fn line(line: &str) -> String {
     format!("{line}\r\nHost: h\r\n\r\n")
 }
 
-/// A target of GET, and what is seen of it.
+/// A target of GET, and the target and host that the handler gets.
 fn fine(name: &'static str, section: &'static str, target: &str, said: &str) -> Case {
     let request = line(&format!("GET {target} HTTP/1.1"));
     open(name, section, request, &[&format!("200 GET {said}")])
@@ -39,12 +39,12 @@ fn targets() -> Vec<Case> {
             "//a/b h",
         ),
         fine("an escape", "9112 3.2.1", "/%2F%41", "/%2F%41 h"),
-        // Nobody frames by it, and files of such names are asked for as they are.
+        // No server frames by the target, and clients request files of such names without escapes.
         fine("an escape that is none", "9112 3.2", "/%zz", "/%zz h"),
         fine("UTF-8, unescaped", "9112 3.2", "/\u{e4}", "/\u{e4} h"),
         fine("braces, unescaped", "9112 3.2", "/{a}", "/{a} h"),
-        // hyper cuts it off before anybody else sees it. It does no harm: the target is the same to
-        // all who come after, and where it ends is not in doubt.
+        // hyper removes the fragment before other code gets the target. This does no harm: all code
+        // after it sees the same target, and servers agree where the target ends.
         fine("a fragment is cut off", "9112 3.2", "/a#b", "/a h"),
         open(
             "asterisk form",
@@ -116,7 +116,7 @@ fn bad_targets() -> Vec<Case> {
             "9110 9.3.6",
             "CONNECT h:65536",
         ),
-        none("CONNECT as somebody", "9112 3.2.3", "CONNECT u@h:443"),
+        none("CONNECT with a user", "9112 3.2.3", "CONNECT u@h:443"),
         none("absolute form with a user", "9110 4.2.4", "GET http://u@h/"),
         none(
             "absolute form with a password",
@@ -168,7 +168,7 @@ fn methods() -> Vec<Case> {
     };
     let none = |name, method: &str| bad(name, "9112 3.1", line(&format!("{method} / HTTP/1.1")));
     vec![
-        // Methods are case-sensitive: this is not GET, and for the handler to know or not.
+        // Methods are case-sensitive: this is not GET. The handler decides what it is.
         fine("a method in lower case", "get"),
         fine("a method of another RFC", "PROPFIND"),
         fine(

@@ -1,4 +1,4 @@
-//! The server that the table is played against, and what it says of the requests it gets.
+//! The server that the table is played against. It responds with the request that its handler got.
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 
 use crate::support::CEILING;
 
-/// The limits are small, so that the cases at them are.
+/// The limits are small, so that the cases at the limits are small too.
 pub(crate) const MAX_TARGET: usize = 512;
 pub(crate) const MAX_HEAD: usize = 2048;
 pub(crate) const MAX_BODY: usize = 1000;
@@ -26,7 +26,7 @@ pub(crate) const MAX_BODY: usize = 1000;
 /// spare.
 const ROUNDS: u8 = 8;
 
-/// It runs on a thread of its own until it is dropped.
+/// The server runs on a thread of its own until this is dropped.
 pub(crate) struct Server {
     dir: TempDir,
     runtime: runtime::Handle,
@@ -64,14 +64,14 @@ impl Server {
         }
     }
 
-    /// Where it listens. With a Unix address, what a client has sent is in the server's queue when
-    /// send(2) returns; TCP may take its time.
+    /// The server's address. With a Unix address the bytes are in the server's queue when send(2)
+    /// returns; with TCP they may come later.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("s")
     }
 
-    /// Waits until the server's event loop has gone round, so that whatever was sent before is
-    /// read, and answered if it can be.
+    /// Waits until the server's event loop has run, so that the server has read all bytes that were
+    /// sent before, and has responded where it can.
     pub(crate) fn wait_until_seen(&self) {
         let (tell, told) = channel();
         self.runtime.spawn(async move {
@@ -81,7 +81,7 @@ impl Server {
             // A test that waits no longer has failed already.
             let _ = tell.send(());
         });
-        told.recv_timeout(CEILING).expect("the loop goes round");
+        told.recv_timeout(CEILING).expect("the loop runs");
     }
 }
 
@@ -96,8 +96,8 @@ impl Drop for Server {
 
 type Said = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Tells what came: method, target, `Host`, `[body]` and `+trailer=value`. The path chooses whether
-/// the body is read, or sent back as it comes, how long it takes, and the status.
+/// Responds with the method, the target, `Host`, `[body]` and `+trailer=value`. The path chooses
+/// whether the body is read or streamed back, the time until the response, and the status.
 async fn echo(request: Request) -> Result<Response<Said>, BoxError> {
     let (head, body) = request.into_parts();
     if head.uri.path() == "/stream" {
