@@ -1,8 +1,9 @@
 //! The stream that a protocol reads and writes: the socket of the connection. It writes into the
 //! connection's state when bytes move.
 //!
-//! It also gathers the responses to pipelined requests into one send(2), which makes a pipelining
-//! client six times as fast. hyper's own `pipeline_flush` cannot be used for that: it writes
+//! It also gathers the responses to pipelined requests into one send(2). Without that, 16 POST
+//! requests at once need 4.0 times the CPU time (3.6 to 4.4 in five rounds), and one at a time as
+//! much as with it (1.01). hyper's own `pipeline_flush` cannot be used for that: it writes
 //! nothing while its read buffer holds bytes, not even on shutdown. So it loses the 400 for bytes
 //! that are no request, the 431 for a head that is too long, and every response before a
 //! `Connection: close` in the middle of a pipeline. And it holds a response back for ever if the
