@@ -23,7 +23,7 @@ tests! {
     a_failed_adoption_is_announced_and_another_worker_adopts,
 }
 
-/// More descriptors than fit into one message of the control channel.
+/// More addresses than one message carried in an earlier version, which lost the rest.
 const ADDRESSES: usize = 70;
 
 /// So few that a worker opens them all at once, and more than the clients of a test need.

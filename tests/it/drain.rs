@@ -81,7 +81,8 @@ fn a_worker_that_gets_sigterm_is_replaced_at_once() {
     let mut client = Client::connect(address);
     client.ask("/");
     kill(pid, Signal::SIGTERM).expect("it lives");
-    // Not `wait_for` its exit: that comes later, and the line below waits for it.
+    // `wait` skips other notices. If the worker exited before this one, the wait for its exit below
+    // would fail.
     server.wait("worker_ready");
     assert_eq!(client.response().body, "hi");
     server.wait_for("worker_exited", |exited| pid_of(exited) == pid);

@@ -18,7 +18,7 @@ tests! {
     workers_have_the_scheduling_policy_of_their_master,
     a_program_started_before_the_server_inherits_nothing_of_it,
     workers_have_no_huge_pages,
-    a_master_as_pid_1_reaps_strangers,
+    a_master_as_pid_1_reaps_orphans,
 }
 
 fn bad_settings_exit_2_and_name_the_flag() {
@@ -164,7 +164,7 @@ fn a_program_started_before_the_server_inherits_nothing_of_it() {
 }
 
 /// Needs user namespaces or root.
-fn a_master_as_pid_1_reaps_strangers() {
+fn a_master_as_pid_1_reaps_orphans() {
     let mut command = as_pid_1();
     command
         .arg(std::env::current_exe().expect("a path"))
@@ -172,7 +172,7 @@ fn a_master_as_pid_1_reaps_strangers() {
     let mut server = Server::spawn(&mut command);
     assert_eq!(server.wait("serving")["pid"], 1);
     let master = server.workers()[0];
-    // The strangers are reaped; two workers stay.
+    // The orphans are reaped; two workers stay.
     until(|| crate::support::descendants(master).len() == 2);
     kill(master, Signal::SIGTERM).expect("it lives");
     let ended = server.end();
