@@ -267,7 +267,7 @@ impl ClientSessionStore for Wallet {
     }
 }
 
-/// A stream that keeps what was read.
+/// A stream that keeps the bytes that were read.
 struct Recorded {
     stream: TcpStream,
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Starting, reloading, resizing, and what a running server leaves in the file system.
+//! Starting, reloading, resizing, and the files that a running server makes.
 
 use std::collections::BTreeSet;
 use std::process::Command;

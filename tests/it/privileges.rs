@@ -1,4 +1,4 @@
-//! Workers that run as another user than a root master, and what they cannot do to it.
+//! The rights of workers that run as another user than a root master.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ tests! {
 /// Names a Unix address that the app listens on too.
 const SOCKET: &str = "PREFORK_TEST_SOCKET";
 
-/// The path tells a worker what to do, as an attacker could who controls the worker.
+/// The path gives a worker its command, as if an attacker controlled the worker.
 pub(crate) fn app() -> Result<(), Error> {
     let mut server = apps::server().user("nobody");
     if let Ok(path) = std::env::var(SOCKET) {

@@ -68,11 +68,11 @@ async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
             Some(Err(_)) | None => return,
         }
     }
-    let goodbye = CloseFrame {
+    let close = CloseFrame {
         code: close_code::AWAY,
         reason: "".into(),
     };
-    if socket.send(Message::Close(Some(goodbye))).await.is_ok() {
+    if socket.send(Message::Close(Some(close))).await.is_ok() {
         while let Some(Ok(_)) = socket.recv().await {}
     }
 }
@@ -128,7 +128,7 @@ impl Talk {
         self.expect(Kind::Text, b"still there?");
     }
 
-    fn expect_goodbye(&mut self) {
+    fn expect_close(&mut self) {
         self.expect(Kind::Close, &AWAY);
     }
 
@@ -175,11 +175,11 @@ fn messages_are_echoed_and_a_closed_connection_leaves_nothing_behind() {
         talk.expect(Kind::Pong, b"tick");
     }
     assert_eq!(descriptors(worker), before + 3);
-    let [mut polite, rude, _stays] = talks;
-    polite.say(Kind::Close, &AWAY);
-    polite.expect(Kind::Close, &AWAY);
-    polite.0.expect_end();
-    drop(rude);
+    let [mut closes, drops, _stays] = talks;
+    closes.say(Kind::Close, &AWAY);
+    closes.expect(Kind::Close, &AWAY);
+    closes.0.expect_end();
+    drop(drops);
     until(|| descriptors(worker) == before + 1);
     assert_eq!(plain.get("/").body, worker.to_string());
 }
@@ -205,7 +205,7 @@ fn a_reload_sends_going_away_to_websockets_and_to_no_other_connection() {
     talks.iter_mut().for_each(Talk::is_echoed);
     server.signal(Signal::SIGHUP);
     let next = pid_of(&server.wait("worker_ready"));
-    talks.iter_mut().for_each(Talk::expect_goodbye);
+    talks.iter_mut().for_each(Talk::expect_close);
     let [left, stays] = talks;
     left.leave();
     // The next worker serves the other connections while one WebSocket has not closed yet.
@@ -225,7 +225,7 @@ fn a_reload_sends_going_away_to_websockets_and_to_no_other_connection() {
     );
     later.is_echoed();
     server.signal(Signal::SIGTERM);
-    later.expect_goodbye();
+    later.expect_close();
     later.leave();
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
@@ -236,8 +236,8 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
     let mut server = Server::start_app("hasty_websocket");
     let first = pid_of(&server.wait("worker_ready"));
     let address = server.address();
-    let mut deaf = Talk::begin(address);
-    let mut polite = Talk::begin(address);
+    let mut silent = Talk::begin(address);
+    let mut closes = Talk::begin(address);
     let mut stuck = Talk::begin(address);
     // This client sends and does not read, so the server's task is blocked in sending.
     stuck
@@ -245,10 +245,10 @@ fn a_websocket_client_that_does_not_close_is_cut_after_the_grace() {
         .send_until_blocked(&frame(Kind::Binary, &[0; 60_000]));
     let asked = Instant::now();
     server.signal(Signal::SIGHUP);
-    polite.expect_goodbye();
-    polite.leave();
-    deaf.expect_goodbye();
-    deaf.0.expect_end();
+    closes.expect_close();
+    closes.leave();
+    silent.expect_close();
+    silent.0.expect_end();
     assert!(asked.elapsed() >= HASTY, "{:?}", asked.elapsed());
     let exited = server.wait("worker_exited");
     assert_eq!(

@@ -80,7 +80,7 @@ fn play(server: &Server, case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// Where to cut.
+/// The places to cut at.
 fn places(bytes: &[u8]) -> BTreeSet<usize> {
     let len = bytes.len();
     if len <= CUT_EVERYWHERE {
