@@ -1,7 +1,7 @@
 //! The connections of a worker: from its own slot's listeners and inbox, and from those it has
 //! adopted.
 
-mod crowd;
+mod limits;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
-pub(crate) use self::crowd::Crowd;
+pub(crate) use self::limits::LimitWatch;
 use crate::address::Address;
 use crate::address::Peer;
 use crate::drain::Idle;
@@ -61,7 +61,7 @@ pub(crate) struct Queue {
     accepting: AtomicBool,
     first_poll: Notify,
     first_came: Notify,
-    room_asked: Notify,
+    waits_at_limit: Notify,
     stats: WorkerStats,
     /// What [`Incoming`]'s axum face tells as its own address.
     #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
@@ -106,8 +106,8 @@ impl Incoming {
     }
 
     /// To hear of those that wait at the cap.
-    pub(crate) fn crowd(&self) -> Crowd {
-        Crowd(Arc::clone(&self.queue))
+    pub(crate) fn limit_watch(&self) -> LimitWatch {
+        LimitWatch(Arc::clone(&self.queue))
     }
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<Connection>> {
@@ -182,7 +182,7 @@ impl Queue {
             accepting: AtomicBool::new(false),
             first_poll: Notify::new(),
             first_came: Notify::new(),
-            room_asked: Notify::new(),
+            waits_at_limit: Notify::new(),
             stats,
             address,
         }))
@@ -274,7 +274,7 @@ impl Queue {
                 return Poll::Ready(None);
             }
             if !state.draining && state.poll_waiting(cx).is_ready() {
-                self.room_asked.notify_one();
+                self.waits_at_limit.notify_one();
             }
             return Poll::Pending;
         }

@@ -13,13 +13,13 @@ use crate::http::{Acceptor, Handler, Http, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
 use crate::worker::connection::Connection;
-use crate::worker::incoming::{Crowd, Incoming};
+use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
 use crate::worker::{Worker, background, recycle};
 
 /// How soon after all connections were busy an idle one is looked for, while a new one waits.
-const ROOM_TERM: Duration = Duration::from_millis(100);
+const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the builder was told of it.
 pub(crate) struct Serving {
@@ -107,7 +107,10 @@ where
     let mut tasks = JoinSet::new();
     tasks.spawn_local(server.clock());
     let _tally = Tally(server.clone());
-    tasks.spawn_local(evict_idle(server.clone(), connections.incoming.crowd()));
+    tasks.spawn_local(evict_idle(
+        server.clone(),
+        connections.incoming.limit_watch(),
+    ));
     let (draining, asked, closing) = (server.clone(), worker.drain_asked(), worker.closing());
     tasks.spawn_local(async move {
         if asked.asked().await == Idle::HandOver {
@@ -141,13 +144,13 @@ where
 }
 
 /// Ends idle connections for new ones that wait at the cap.
-async fn evict_idle(server: Server, crowd: Crowd) {
+async fn evict_idle(server: Server, limit: LimitWatch) {
     loop {
-        crowd.waits().await;
-        while crowd.is_waiting() {
+        limit.connection_waits().await;
+        while limit.is_waiting() {
             server.evict_idle();
             // Another waits, or all were busy. An idle one may have become busy after all.
-            let _: Result<(), _> = timeout(ROOM_TERM, crowd.waits()).await;
+            let _: Result<(), _> = timeout(EVICTION_INTERVAL, limit.connection_waits()).await;
         }
     }
 }

@@ -7,12 +7,12 @@ use super::{Queue, State};
 use crate::worker::source::{Accepted, Origin, Source};
 
 /// Reports that a new connection waits while the worker holds as many as it may.
-pub(crate) struct Crowd(pub(super) Arc<Queue>);
+pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
 
-impl Crowd {
+impl LimitWatch {
     /// Resolves when a connection begins to wait.
-    pub(crate) async fn waits(&self) {
-        self.0.room_asked.notified().await;
+    pub(crate) async fn connection_waits(&self) {
+        self.0.waits_at_limit.notified().await;
     }
 
     /// Whether a connection waits.
