@@ -1,5 +1,4 @@
-//! The connections of a worker: from its own slot's listeners and inbox, and from those it has
-//! adopted.
+//! Accepts connections from the listeners and inboxes of the worker's slot and of adopted slots.
 
 mod limits;
 
@@ -18,8 +17,7 @@ use tokio::task::yield_now;
 use tokio::time::Sleep;
 
 pub(crate) use self::limits::LimitWatch;
-use crate::address::Address;
-use crate::address::Peer;
+use crate::address::{Address, Peer};
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::stats::WorkerStats;
@@ -28,31 +26,33 @@ use crate::worker::connection::Connection;
 use crate::worker::heartbeat;
 use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
 
-/// How long accepting rests when the process or the system has run out of descriptors or memory.
-/// A connection that closes ends the rest at once.
+/// How long the worker accepts nothing after the process or the system has run out of descriptors
+/// or memory. The pause ends at once when a connection closes.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// After so many new connections those that are open go first: a crowd that arrives at once would
-/// have them wait until each of it was accepted and answered.
+/// After this many new connections the open ones are served first. Otherwise many connections that
+/// arrive at once would delay them until all were accepted and their first requests answered.
 const ACCEPTED_IN_A_ROW: usize = 16;
 
-/// The connections that come in to a worker: new ones, and those that another worker of
-/// [`Prefork::serve`](crate::Prefork::serve) hands over, which are like any other.
+/// The incoming connections of a worker: new ones, and those that another worker of
+/// [`Prefork::serve`](crate::Prefork::serve) hands over. Both are used in the same way.
 ///
-/// It ends when the worker drains and the queues are empty. It can be polled from one place only;
-/// the first poll tells the master that the worker is ready, so set up before it.
+/// The connections end when the worker drains and the queues are empty. Poll this from one task
+/// only. The first poll makes the worker ready for the master, so finish all setup before it.
 ///
-/// Three shapes of one thing: [`accept`](Self::accept); a [`Stream`](futures_core::Stream) of
-/// `io::Result<Connection>` that never yields an error, for servers that take one (tonic's wants
-/// its trait `Connected` on a wrapper of yours around each connection); and, with the feature
-/// `axum`, `axum::serve::Listener`.
+/// There are three ways to get the connections:
+/// - [`accept`](Self::accept);
+/// - a [`Stream`](futures_core::Stream) of `io::Result<Connection>` that never yields an error,
+///   for servers that take a stream (tonic needs its trait `Connected`, which your own wrapper
+///   around each connection can implement);
+/// - with the feature `axum`, `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
     in_a_row: usize,
 }
 
-/// What the worker's tasks and every open connection share. A mutex, though one thread runs them
-/// all, because servers such as axum want to move an [`Incoming`] between threads.
+/// State that the worker's tasks share with every open connection. One thread runs them all, but
+/// servers such as axum require an [`Incoming`] that can move to another thread, hence the mutex.
 #[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -63,18 +63,21 @@ pub(crate) struct Queue {
     first_came: Notify,
     waits_at_limit: Notify,
     stats: WorkerStats,
-    /// What [`Incoming`]'s axum face tells as its own address.
-    #[cfg_attr(not(feature = "axum"), expect(dead_code, reason = "only axum asks"))]
+    /// The local address that `axum::serve::Listener` returns.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only axum reads it")
+    )]
     address: Option<Address>,
 }
 
 #[derive(Debug)]
 struct State {
     sources: Vec<Source>,
-    /// Where the next round begins, so that no source starves the others.
+    /// Index of the source to ask first, so that no source starves the others.
     next: usize,
     draining: bool,
-    /// Runs while accepting rests after an error that is not [`is_of_connection`].
+    /// Set while the worker accepts nothing after an error that is not [`is_of_connection`].
     pause: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
     /// `None` if clients are not limited.
@@ -86,15 +89,15 @@ impl Incoming {
         Self { queue, in_a_row: 0 }
     }
 
-    /// The next connection; `None` once the worker drains and nothing waits in the queues.
+    /// Returns the next connection; `None` once the worker drains and the queues are empty.
     ///
-    /// While the worker holds as many connections as it may
-    /// ([`Prefork::max_connections`](crate::Prefork::max_connections)) it accepts none; they wait
-    /// in the kernel's queue. Running out of descriptors is waited out too, never returned. After
-    /// every sixteenth it yields until the event loop has gone round, so that a crowd that arrives
-    /// does not keep those waiting who are there.
+    /// While the worker is at its limit of open connections
+    /// ([`Prefork::max_connections`](crate::Prefork::max_connections)), it accepts none; new ones
+    /// wait in the kernel's queue. When descriptors run out, this waits and returns no error. After
+    /// every 16 connections it yields once to the event loop, so that many new connections do not
+    /// delay the open ones.
     ///
-    /// Nothing is lost when the future is dropped before it is done.
+    /// No connection is lost when the future is dropped before it is ready.
     pub async fn accept(&mut self) -> Option<Connection> {
         if self.in_a_row == ACCEPTED_IN_A_ROW {
             self.in_a_row = 0;
@@ -105,7 +108,7 @@ impl Incoming {
         connection
     }
 
-    /// To hear of those that wait at the cap.
+    /// Reports new connections that wait because the worker is at its limit.
     pub(crate) fn limit_watch(&self) -> LimitWatch {
         LimitWatch(Arc::clone(&self.queue))
     }
@@ -136,7 +139,7 @@ impl axum::serve::Listener for Incoming {
     type Io = Connection;
     type Addr = Peer;
 
-    /// Stays pending after the end: axum learns of the drain by
+    /// Stays pending after the last connection. To end axum when the worker drains, use
     /// `with_graceful_shutdown(worker.drain())`.
     async fn accept(&mut self) -> (Connection, Self::Addr) {
         match Incoming::accept(self).await {
@@ -157,7 +160,7 @@ impl axum::serve::Listener for Incoming {
 }
 
 impl Queue {
-    /// Takes over what is the slot's own. To be called inside the worker's runtime.
+    /// Takes the listeners and the inbox of the worker's own slot. Must be called inside a runtime.
     pub(crate) fn new(
         listeners: Vec<OwnedFd>,
         inbox: Option<OwnedFd>,
@@ -188,7 +191,7 @@ impl Queue {
         }))
     }
 
-    /// Resolves when somebody has begun to accept.
+    /// Resolves at the first poll for a connection.
     pub(crate) async fn accepting(&self) {
         while !self.is_accepting() {
             self.first_poll.notified().await;
@@ -199,7 +202,7 @@ impl Queue {
         self.accepting.load(Ordering::Relaxed)
     }
 
-    /// How many listeners are the slot's own.
+    /// Number of listeners of the worker's own slot.
     pub(crate) fn own_listeners(&self) -> usize {
         let state = self.state();
         let own = state
@@ -218,7 +221,7 @@ impl Queue {
         let mut adopted = sources(listeners, Some(inbox), Some(slot))?;
         let mut state = self.state();
         if state.draining {
-            // Too late for what would have to be closed again at once.
+            // A connection that is handed over now would be closed at once.
             adopted.retain(|source| !source.is_inbox());
         }
         state.sources.extend(adopted);
@@ -226,15 +229,15 @@ impl Queue {
         Ok(())
     }
 
-    /// What still waits in the released sources is its own worker's to take.
+    /// Removes the sources of an adopted slot. Its own worker accepts what is left in their queues.
     pub(crate) fn release(&self, slot: Slot) {
         self.state()
             .sources
             .retain(|source| source.adopted != Some(slot));
     }
 
-    /// From now on: what waits in the queues, then the end. What is handed over to the slot is the
-    /// heir's, if there is one.
+    /// From now on, accepts only the connections that are in the queues. With [`Idle::HandOver`]
+    /// the inbox stays for the slot's next worker.
     pub(crate) fn drain(&self, idle: Idle) {
         let mut state = self.state();
         if !state.draining {
@@ -247,7 +250,7 @@ impl Queue {
         state.wake();
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
@@ -282,7 +285,7 @@ impl Queue {
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // What waits in the queue is not forgotten, be there no connection to beat for.
+            // Connections wait, and without an open connection no other code writes a heartbeat.
             heartbeat::stamp(&self.stats);
             state.pause = None;
         }
@@ -306,7 +309,7 @@ impl Queue {
         } = accepted;
         self.stats.connection_begins(origin.count());
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
-            // Its handler may block before the heartbeat's task has had a turn.
+            // The handler may block before the heartbeat's task runs.
             heartbeat::stamp(&self.stats);
             self.first_came.notify_one();
         }
@@ -364,7 +367,7 @@ impl State {
             loop {
                 match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,
-                    // It is closed at once: its client has enough of them.
+                    // Dropping the connection closes it.
                     Poll::Ready(Ok(accepted)) if self.refuses(&accepted) => {
                         tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
                     }
@@ -372,35 +375,34 @@ impl State {
                         self.next = at + 1;
                         return Poll::Ready(accepted);
                     }
-                    // The client gave up while it waited.
                     Poll::Ready(Err(error)) if is_of_connection(&error) => {
-                        tracing::debug!(%error, "a connection was lost");
+                        tracing::debug!(%error, "a client gave up before it was accepted");
                     }
-                    Poll::Ready(Err(error)) => return self.rest(&error, cx),
+                    Poll::Ready(Err(error)) => return self.pause(&error, cx),
                 }
             }
         }
         Poll::Pending
     }
 
-    fn rest<T>(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<T> {
+    fn pause<T>(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<T> {
         tracing::warn!(%error, "accepting rests for {EXHAUSTED_PAUSE:?}");
         let mut pause = Box::pin(tokio::time::sleep(EXHAUSTED_PAUSE));
-        // Registers the waker; it cannot be over yet.
+        // Registers the waker. The pause cannot be over yet.
         let _ = pause.as_mut().poll(cx);
         self.pause = Some(pause);
         Poll::Pending
     }
 
-    /// For a worker that drains and may accept no more for now: lets go of the sources that it has
-    /// emptied once, and tells whether that was all. A busy server's queue is never empty; what
-    /// came after the drain began is for others, or came too late.
+    /// For a worker that drains and is at its limit: removes each source from which it has accepted
+    /// as many connections as waited when the drain began, and returns whether none is left. Later
+    /// connections do not count, because a busy server's queue is never empty.
     fn is_emptied(&mut self) -> bool {
         self.sources.retain(|source| source.waiting > 0);
         self.sources.is_empty()
     }
 
-    /// Asks the kernel itself: the runtime may not yet have seen what came in a moment ago.
+    /// Accepts by a system call at once, because the runtime may not know the newest connections.
     fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<Option<Accepted>> {
         while let Some(source) = self.sources.last_mut() {
             match source.accept_queued() {
@@ -410,8 +412,8 @@ impl State {
                 }
                 Err(error) if is_of_connection(&error) => {}
                 Ok(None) => drop(self.sources.pop()),
-                // What is being finished will give some back.
-                Err(error) if is_exhausted(&error) => return self.rest(&error, cx),
+                // Open connections free descriptors and memory when they end.
+                Err(error) if is_exhausted(&error) => return self.pause(&error, cx),
                 Err(error) => {
                     tracing::warn!(%error, "connections in the queue could not be accepted");
                     self.sources.pop();
@@ -431,8 +433,8 @@ fn sources(
         .into_iter()
         .map(|fd| Source::listener(fd, adopted));
     let inbox = inbox.map(|fd| Source::inbox(fd, adopted));
-    // A drain begins at the end of the list: others may be about to hand something over, which they
-    // will not any more a moment later.
+    // A drain takes the sources from the end of the list, so the inbox comes last: other workers
+    // may still hand connections over for a moment.
     inbox.into_iter().chain(listeners).collect()
 }
 
@@ -455,9 +457,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_somebody_shut_down_does_not_spin() {
+    async fn a_listener_that_was_shut_down_does_not_spin() {
         let listener = listener();
-        // As `ss -K` does it from outside; accept(2) gives EINVAL from then on.
+        // The same as `ss -K` from another process: accept(2) gives EINVAL from then on.
         socket2::SockRef::from(&listener)
             .shutdown(Shutdown::Both)
             .expect("it listens");
@@ -471,13 +473,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_lets_others_go_first() {
-        const CROWD: usize = 3 * ACCEPTED_IN_A_ROW;
+    async fn many_new_connections_do_not_delay_the_open_ones() {
+        const COUNT: usize = 3 * ACCEPTED_IN_A_ROW;
 
         let listener = listener();
         let address = listener.local_addr().expect("it is bound");
         let connect = |_| TcpStream::connect(address).expect("it listens");
-        let _crowd: Vec<_> = (0..CROWD).map(connect).collect();
+        let _clients: Vec<_> = (0..COUNT).map(connect).collect();
         let mut incoming = Incoming::new(queue(listener));
         let accepted = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&accepted);
@@ -487,8 +489,8 @@ mod tests {
             }
         });
         let mut before = 0;
-        while before < CROWD {
-            // The event loop goes round.
+        while before < COUNT {
+            // Lets the event loop run the other task.
             yield_now().await;
             let at_once = accepted.load(Ordering::Relaxed) - before;
             assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");

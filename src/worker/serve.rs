@@ -1,6 +1,5 @@
-//! HTTP on the connections of a worker, until its drain.
+//! Serves HTTP on the connections of a worker until it drains.
 
-use crate::stats::Count;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,26 +11,29 @@ use crate::error::{BoxError, Error};
 use crate::http::{Acceptor, Handler, Http, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
+use crate::stats::Count;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
 use crate::worker::sharing::Shares;
 use crate::worker::{Worker, background, recycle};
 
-/// How soon after all connections were busy an idle one is looked for, while a new one waits.
+/// While a new connection waits at the limit of open connections, the server looks for an idle one
+/// to close at this interval.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the builder was told of it.
+/// The settings of the builder for HTTP.
 pub(crate) struct Serving {
     pub(crate) http: Http,
     pub(crate) tls: Option<Tls>,
-    /// From where connections begin with a PROXY header.
+    /// Connections from these networks begin with a PROXY header.
     pub(crate) balancers: Vec<Network>,
+    /// After this many requests the worker asks to be replaced.
     pub(crate) max_requests: Option<u64>,
 }
 
 impl Serving {
-    /// Makes the service, and serves with it.
+    /// Makes the service from `app`, then serves requests with it until the worker drains.
     pub(crate) async fn serve<A, S>(
         self,
         app: A,
@@ -48,14 +50,14 @@ impl Serving {
             balancers,
             max_requests,
         } = self;
-        // Before the app, which may take long to find out what else is wrong.
+        // TLS errors are reported before `app` runs, which may take long.
         let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
         let service = app(worker.clone()).await?;
         let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {
             let counted = server.clone();
-            let answered = move || counted.count(Count::Requests);
-            spawn_local(recycle::by_requests(worker.clone(), max, answered));
+            let requests = move || counted.count(Count::Requests);
+            spawn_local(recycle::by_requests(worker.clone(), max, requests));
         }
         let connections = Connections {
             incoming,
@@ -67,46 +69,46 @@ impl Serving {
     }
 }
 
-/// The connections of a worker, and what comes before HTTP on them.
+/// The connections of a worker, and the settings for the bytes before HTTP.
 struct Connections {
     incoming: Incoming,
-    /// From where they begin with a PROXY header.
+    /// Connections from these networks begin with a PROXY header.
     balancers: Vec<Network>,
-    /// If they are to be private.
+    /// `None` without TLS.
     acceptor: Option<Acceptor>,
 }
 
 impl Connections {
-    /// Until the drain.
-    async fn each(mut self, begin: impl Fn(Connection)) {
+    /// Calls `serve` with each connection, until the worker drains.
+    async fn for_each(mut self, serve: impl Fn(Connection)) {
         while let Some(mut connection) = self.incoming.accept().await {
             let peer = connection.peer();
             if self.balancers.iter().any(|from| from.contains(peer)) {
                 connection.expect_header();
             }
-            begin(connection);
+            serve(connection);
         }
     }
 }
 
-/// Says at the end, however it comes, what a worker did, and ends what is still open.
-struct Tally(Server);
+/// Closes all connections when it is dropped, and logs the counts of the worker.
+struct CutOnDrop(Server);
 
-impl Drop for Tally {
+impl Drop for CutOnDrop {
     fn drop(&mut self) {
         self.0.cut();
         tracing::debug!(requests = self.0.count(Count::Requests), "worker served");
     }
 }
 
-/// Serves HTTP on what comes in until the drain, and then what is open.
+/// Serves incoming connections until the worker drains, then those that are open until they end.
 async fn serve_incoming<S>(server: Server, service: S, worker: Worker, mut connections: Connections)
 where
     S: Handler,
 {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(server.clock());
-    let _tally = Tally(server.clone());
+    let _cut = CutOnDrop(server.clone());
     tasks.spawn_local(evict_idle(
         server.clone(),
         connections.incoming.limit_watch(),
@@ -121,41 +123,42 @@ where
     });
     let serve = async move {
         if let Some(acceptor) = connections.acceptor.take() {
-            let front = server.endpoint(service);
-            let begin = |connection| {
-                spawn_local(front.serve(acceptor.accept(connection)));
+            let endpoint = server.endpoint(service);
+            let serve_tls = |connection| {
+                spawn_local(endpoint.serve(acceptor.accept(connection)));
             };
-            connections.each(begin).await;
+            connections.for_each(serve_tls).await;
         } else {
-            let mut front = server.endpoint(service);
+            let mut endpoint = server.endpoint(service);
             if let Some(outgoing) = worker.outgoing() {
                 let outgoing = Rc::new(outgoing);
                 spawn_local(share(server.clone(), worker.shares(), Rc::clone(&outgoing)));
-                front = front.with_handover_target(outgoing);
+                endpoint = endpoint.with_handover_target(outgoing);
             }
-            let begin = |connection| {
-                spawn_local(front.serve(connection));
+            let serve_plain = |connection| {
+                spawn_local(endpoint.serve(connection));
             };
-            connections.each(begin).await;
+            connections.for_each(serve_plain).await;
         }
         server.drained().await;
     };
     background::run_with(tasks, serve).await;
 }
 
-/// Ends idle connections for new ones that wait at the cap.
+/// Closes idle connections while new ones wait at the limit of open connections.
 async fn evict_idle(server: Server, limit: LimitWatch) {
     loop {
         limit.connection_waits().await;
         while limit.is_waiting() {
             server.evict_idle();
-            // Another waits, or all were busy. An idle one may have become busy after all.
+            // A connection still waits if another one came, or if no connection could be closed:
+            // all were busy, or the chosen one became busy.
             let _: Result<(), _> = timeout(EVICTION_INTERVAL, limit.connection_waits()).await;
         }
     }
 }
 
-/// Gives connections to siblings that have less to do, as the master says.
+/// Hands connections over to less busy workers, in the numbers that the master sends.
 async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
     loop {
         server.share(outgoing.share(shares.next().await));
@@ -164,7 +167,7 @@ async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
     }
 }
 
-/// What a worker needs to speak TLS.
+/// Makes the TLS acceptor from the keys and files of the worker.
 fn acceptor(mut tls: Tls, http: &Http, worker: &Worker) -> Result<Acceptor, Error> {
     let keys = worker.tls().keys(tls.key_lifetime())?;
     tls.use_files(&worker.tls().files()?);

@@ -1,4 +1,4 @@
-//! New connections beyond a limit: that of the worker, or that of their client.
+//! The limits on open connections: of the worker, and of each client.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use super::{Queue, State};
 use crate::worker::source::{Accepted, Origin, Source};
 
-/// Reports that a new connection waits while the worker holds as many as it may.
+/// Reports that a new connection waits because the worker is at its limit of open connections.
 pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
 
 impl LimitWatch {
-    /// Resolves when a connection begins to wait.
+    /// Resolves when a connection waits and the worker is at its limit.
     pub(crate) async fn connection_waits(&self) {
         self.0.waits_at_limit.notified().await;
     }
 
-    /// Whether a connection waits.
+    /// Whether a connection waits and the worker is at its limit.
     pub(crate) fn is_waiting(&self) -> bool {
         let Queue {
             max_connections, ..
