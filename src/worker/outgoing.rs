@@ -1,5 +1,5 @@
-//! The connections that leave a worker: for whoever attends to its slot next, when it drains, and
-//! before that for siblings that have less to do.
+//! Hands the connections of a worker over: to the slot's next worker when this one drains, and
+//! before that to less busy workers.
 
 use std::cell::OnceCell;
 use std::future::{Future, poll_fn};
@@ -23,108 +23,110 @@ use crate::worker::connection::Connection;
 use crate::worker::drain::Drain;
 use crate::worker::sharing::{Share, Siblings};
 
-/// How long before the drain's deadline a full inbox is given up, at the most: what could not be
-/// sent has to linger, and perhaps to answer one more request.
+/// How long before the drain timeout the worker stops waiting for room in the inbox, at most. In
+/// this time the connections that could not be sent may answer one more request and linger.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// Puts connections into the slot's inbox, one after the other, or into a sibling's.
+/// Sends connections to the slot's inbox, one after the other, or to another slot's inbox.
 pub(crate) struct Outgoing {
     sender: Sender,
     drain: Drain,
-    /// How long a full inbox is waited for.
-    patience: Duration,
+    /// How long to wait in all while the inbox is full.
+    wait_max: Duration,
     stats: WorkerStats,
-    /// Who has it sends; the others wait in the order in which they came.
-    turn: Mutex<Receiver>,
-    /// Made for the first connection that finds no room.
-    room: OnceCell<AsyncFd<Arc<OwnedFd>>>,
-    /// When the first connection was to be handed over: `patience` runs from then on.
+    /// The task that holds the lock sends. The others wait in the order in which they came.
+    turn: Mutex<InboxState>,
+    /// Made when the inbox is full for the first time.
+    writable: OnceCell<AsyncFd<Arc<OwnedFd>>>,
+    /// When the first connection was to be sent. `wait_max` runs from then on.
     begun: OnceCell<Instant>,
     siblings: Siblings,
 }
 
-/// The part of a drain that is not kept for what lingers at its end.
+/// How long a drain may wait for room in the inbox: the drain timeout without a reserve at its end.
 pub(crate) fn patience(drain_timeout: Duration) -> Duration {
     drain_timeout - RESERVE.min(drain_timeout / 2)
 }
 
-/// Whether there is anybody who takes over.
+/// Whether the inbox may still take connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiver {
-    Some,
-    /// For nobody has made room in time, or the whole server ends.
-    None,
+enum InboxState {
+    InUse,
+    /// The inbox stayed full for too long, or the whole server ends.
+    GivenUp,
 }
 
 impl Outgoing {
-    /// `patience` is how long a full inbox is waited for, from the first connection on.
+    /// `wait_max` is how long to wait in all while the inbox is full, from the first connection on.
     pub(crate) fn new(
         sender: Sender,
         drain: Drain,
-        patience: Duration,
+        wait_max: Duration,
         stats: WorkerStats,
     ) -> Self {
         Self {
             sender,
             drain,
-            patience,
+            wait_max,
             stats,
-            turn: Mutex::new(Receiver::Some),
-            room: OnceCell::new(),
+            turn: Mutex::new(InboxState::InUse),
+            writable: OnceCell::new(),
             begun: OnceCell::new(),
             siblings: Siblings::default(),
         }
     }
 
-    /// Who takes connections over from now on as long as there is no drain; says how many.
+    /// Replaces the shares that other slots take until this worker drains. Returns the number of
+    /// connections in them.
     pub(crate) fn share(&self, shares: Vec<Share>) -> usize {
         self.siblings.set(shares)
     }
 
-    /// A sibling that has no room is not waited for. There is no hurry.
+    /// Sends a connection to the slot's own inbox in a drain, else to another slot's. If the inbox
+    /// of another slot is full, this fails at once, because that hand-over is not urgent.
     async fn send(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         if self.drain.is_asked() {
-            return self.send_connection(connection, note).await;
+            return self.send_to_own_slot(connection, note).await;
         }
         let inbox = self.siblings.next().ok_or(io::ErrorKind::NotFound)?;
         inbox.send(connection, note)
     }
 
-    async fn send_connection(&self, connection: &Connection, note: &Note) -> io::Result<()> {
+    async fn send_to_own_slot(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         let begun = *self.begun.get_or_init(Instant::now);
-        let mut receiver = self.turn.lock().await;
+        let mut inbox = self.turn.lock().await;
         loop {
-            if *receiver == Receiver::None || self.drain.is_closing() {
+            if *inbox == InboxState::GivenUp || self.drain.is_closing() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match self.sender.send(connection, note) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
-            let left = self.patience.saturating_sub(begun.elapsed());
-            *receiver = self.room_within(left).await?;
+            let left = self.wait_max.saturating_sub(begun.elapsed());
+            *inbox = self.wait_writable(left).await?;
         }
     }
 
-    /// Waits until it is worth another try, or none is.
-    async fn room_within(&self, left: Duration) -> io::Result<Receiver> {
-        let room = match self.room.get() {
-            Some(room) => room,
+    /// Waits until the inbox may have room again, for `left` at most.
+    async fn wait_writable(&self, left: Duration) -> io::Result<InboxState> {
+        let writable = match self.writable.get() {
+            Some(writable) => writable,
             None => {
-                let room = self.sender.watch()?;
-                self.room.get_or_init(|| room)
+                let writable = self.sender.watch()?;
+                self.writable.get_or_init(|| writable)
             }
         };
         let mut closing = pin!(self.drain.clone().closing());
         let mut too_late = pin!(sleep(left));
         poll_fn(|cx| {
             if closing.as_mut().poll(cx).is_ready() || too_late.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(Receiver::None));
+                return Poll::Ready(Ok(InboxState::GivenUp));
             }
-            // It was full a moment ago: what was known before that does not count.
-            room.poll_write_ready(cx).map_ok(|mut writable| {
-                writable.clear_ready();
-                Receiver::Some
+            // Clears the readiness, which may be older than the failed send.
+            writable.poll_write_ready(cx).map_ok(|mut ready| {
+                ready.clear_ready();
+                InboxState::InUse
             })
         })
         .await
@@ -175,7 +177,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     /// A worker that drains, with connections from a listener of its own, and its slot's inbox.
-    struct Bench {
+    struct Fixture {
         switch: DrainSwitch,
         outgoing: Rc<Outgoing>,
         receiver: Receiver,
@@ -185,7 +187,7 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
-    impl Bench {
+    impl Fixture {
         fn new() -> Self {
             let dir = tempfile::tempdir().expect("a directory");
             let path = dir.path().join("s");
@@ -222,17 +224,18 @@ mod tests {
             (client, connection)
         }
 
-        /// Hands so many over, more than there is room for, in tasks of their own.
+        /// Hands over `count` connections, each in a task of its own. `count` must be more than the
+        /// inbox has room for.
         async fn hand_over(&mut self, count: usize) -> Vec<UnixStream> {
             let mut clients = Vec::new();
             for _ in 0..count {
                 let (client, connection) = self.connection().await;
-                let take = Rc::clone(&self.outgoing).hand_over(connection, Bytes::new());
-                spawn_local(take);
+                let handover = Rc::clone(&self.outgoing).hand_over(connection, Bytes::new());
+                spawn_local(handover);
                 clients.push(client);
             }
-            // Until somebody finds no room.
-            while self.outgoing.room.get().is_none() {
+            // Until the inbox is full.
+            while self.outgoing.writable.get().is_none() {
                 yield_now().await;
             }
             clients
@@ -252,77 +255,77 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_were_read_travel_along_and_come_back() {
+    fn bytes_that_were_read_are_sent_along_or_given_back() {
         run(async {
-            let mut bench = Bench::new();
-            let (_client, mut connection) = bench.connection().await;
+            let mut fixture = Fixture::new();
+            let (_client, mut connection) = fixture.connection().await;
             connection.put_back(Bytes::from_static(b" HTTP"));
-            let outgoing = Rc::clone(&bench.outgoing);
-            let taken = outgoing
+            let outgoing = Rc::clone(&fixture.outgoing);
+            let outcome = outgoing
                 .hand_over(connection, Bytes::from_static(b"GET /"))
                 .await;
-            assert!(taken.is_ok());
-            let (_, note) = bench.receiver.take().expect("no error").expect("one");
+            assert!(outcome.is_ok());
+            let (_, note) = fixture.receiver.take().expect("no error").expect("one");
             assert_eq!(note.read_ahead, b"GET / HTTP"[..]);
-            bench.switch.start(Idle::Close);
-            let (_client, connection) = bench.connection().await;
-            let outgoing = Rc::clone(&bench.outgoing);
-            let taken = outgoing
+            fixture.switch.start(Idle::Close);
+            let (_client, connection) = fixture.connection().await;
+            let outgoing = Rc::clone(&fixture.outgoing);
+            let outcome = outgoing
                 .hand_over(connection, Bytes::from_static(b"GET /"))
                 .await;
-            let mut back = taken.expect_err("nobody comes after");
+            let mut back = outcome.expect_err("the server ends");
             assert_eq!(back.take_read_ahead(), b"GET /"[..]);
-            assert_eq!(bench.sent(), 1);
+            assert_eq!(fixture.sent(), 1);
         });
     }
 
     #[test]
-    fn a_full_inbox_is_waited_for_and_all_arrive() {
+    fn when_the_inbox_is_full_connections_wait_and_all_arrive() {
         run(async {
-            let mut bench = Bench::new();
-            let clients = bench.hand_over(700).await;
-            let sent = bench.sent();
+            let mut fixture = Fixture::new();
+            let clients = fixture.hand_over(700).await;
+            let sent = fixture.sent();
             assert!((100..700).contains(&sent), "{sent}");
             let mut arrived = Vec::new();
             while arrived.len() < clients.len() {
-                let taken = poll_fn(|cx| bench.receiver.poll_take(cx)).await;
-                arrived.push(taken.expect("no error"));
+                let received = poll_fn(|cx| fixture.receiver.poll_take(cx)).await;
+                arrived.push(received.expect("no error"));
             }
-            while bench.sent() < 700 {
+            while fixture.sent() < 700 {
                 yield_now().await;
             }
         });
     }
 
     #[test]
-    fn nobody_waits_for_an_heir_longer_than_is_good() {
+    fn an_inbox_that_stays_full_is_given_up_in_time_and_not_tried_again() {
         run(async {
-            let mut bench = Bench::new();
-            let _clients = bench.hand_over(400).await;
+            let mut fixture = Fixture::new();
+            let _clients = fixture.hand_over(400).await;
             let begun = Instant::now();
-            let (_client, connection) = bench.connection().await;
-            let last = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
+            let (_client, connection) = fixture.connection().await;
+            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
             assert!(last.await.is_err());
             let waited = begun.elapsed();
             assert!(waited > TIMEOUT / 4 && waited < TIMEOUT, "{waited:?}");
-            let (_client, connection) = bench.connection().await;
-            let another = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
-            assert!(another.await.is_err(), "and then not at all");
+            let (_client, connection) = fixture.connection().await;
+            let another = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
+            assert!(another.await.is_err(), "it does not wait");
         });
     }
 
     #[test]
     fn the_end_of_the_server_ends_the_wait() {
         run(async {
-            let mut bench = Bench::new();
-            let _clients = bench.hand_over(400).await;
-            let (_client, connection) = bench.connection().await;
-            let last = Rc::clone(&bench.outgoing).hand_over(connection, Bytes::new());
-            let switch = bench.switch.clone();
+            let mut fixture = Fixture::new();
+            let _clients = fixture.hand_over(400).await;
+            let (_client, connection) = fixture.connection().await;
+            let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
+            let switch = fixture.switch.clone();
             spawn_local(async move { switch.start(Idle::Close) });
             assert!(last.await.is_err());
-            let begun = bench.outgoing.begun.get().expect("it was tried");
-            assert!(begun.elapsed() < bench.outgoing.patience);
+            let begun = fixture.outgoing.begun.get().expect("it was tried");
+            assert!(begun.elapsed() < fixture.outgoing.wait_max);
         });
     }
 }
