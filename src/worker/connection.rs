@@ -17,7 +17,7 @@ use crate::worker::proxied::Proxied;
 use crate::worker::source::Origin;
 use crate::worker::stream::Stream;
 
-/// An accepted connection: tokio's `AsyncRead` and `AsyncWrite`, whatever the listener was.
+/// An accepted TCP or Unix connection, with tokio's `AsyncRead` and `AsyncWrite`.
 ///
 /// It counts toward the worker's limit until it is dropped. `TCP_NODELAY` is set.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub struct Connection {
     admission: Admission,
 }
 
-/// What precedes the bytes that the socket has. Dropped when all of it has been read.
+/// Data that comes before the bytes in the socket. Dropped when all of it has been read.
 #[derive(Debug, Default)]
 struct Prefix {
     origin: Origin,
     /// The PROXY header, if the connection comes from a balancer.
     proxied: Option<Box<Proxied>>,
-    /// Bytes that were read before and are read again.
+    /// Bytes that were read from the socket already. The next reads return them again.
     read_ahead: Bytes,
 }
 
@@ -62,11 +62,12 @@ impl Connection {
         self.prefix.as_deref()?.proxied.as_ref()?.forwarded()
     }
 
-    /// Marks the connection as handed over by another worker, with what that worker has read.
+    /// Marks the connection as handed over by another worker. `forwarded` and `read_ahead` are what
+    /// that worker has read from it.
     pub(crate) fn take_over(&mut self, forwarded: Option<Forwarded>, read_ahead: Bytes) {
         let prefix = self.prefix();
         prefix.origin = Origin::Worker;
-        prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::known(forwarded)));
+        prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::read_before(forwarded)));
         self.put_back(read_ahead);
     }
 
@@ -100,8 +101,8 @@ impl Connection {
         prefix.is_some_and(|prefix| !prefix.read_ahead.is_empty())
     }
 
-    /// Reads bytes that were put back, as many as fit. Returns how many.
-    fn read_again(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+    /// Copies as many of the bytes that were put back as fit into `buf`. Returns their number.
+    fn read_put_back(&mut self, buf: &mut ReadBuf<'_>) -> usize {
         let Some(prefix) = &mut self.prefix else {
             return 0;
         };
@@ -120,7 +121,7 @@ impl Connection {
         self.admission.peer
     }
 
-    /// The address of the listener that accepted it. For a wildcard listener it is the wildcard.
+    /// The address of the listener that accepted the connection, which may be a wildcard address.
     #[must_use]
     pub fn local(&self) -> &Address {
         &self.local
@@ -134,7 +135,7 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.read_again(buf) > 0 {
+        if this.read_put_back(buf) > 0 {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_read(cx, buf)
@@ -150,7 +151,7 @@ impl Socket for Connection {
         if self.has_read_ahead() {
             return Poll::Ready(());
         }
-        if let Some(bytes) = self.stream.glance() {
+        if let Some(bytes) = self.stream.read_first() {
             self.put_back(bytes);
             return Poll::Ready(());
         }
@@ -189,7 +190,7 @@ impl Socket for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read_again(buf) > 0 {
+        if self.read_put_back(buf) > 0 {
             return Poll::Ready(Ok(()));
         }
         self.stream.poll_read_unconstrained(cx, buf)
@@ -215,8 +216,8 @@ impl Socket for Connection {
 impl AsFd for Connection {
     /// # Panics
     ///
-    /// If the last read or write failed because the runtime could not wait for the connection
-    /// (epoll_ctl(2): `ENOMEM`, `ENOSPC`): it is closed then.
+    /// If the last read or write failed because the runtime could not register the connection
+    /// (epoll_ctl(2): `ENOMEM`, `ENOSPC`). The connection is then closed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -267,25 +268,25 @@ mod tests {
     use crate::stats::WorkerStats;
     use crate::worker::incoming::{Incoming, Queue};
 
-    fn size_of_output<T>(_: impl Fn(Connection) -> T) -> usize {
+    fn output_size<T>(_: impl Fn(Connection) -> T) -> usize {
         size_of::<T>()
     }
 
-    /// An idle connection costs the memory of its task. A task of the runtime takes a multiple of
-    /// 128 bytes.
+    /// The memory of an idle connection is mostly that of its task. The runtime rounds the size of
+    /// a task up to a multiple of 128 bytes.
     #[test]
-    fn its_life_fits_into_a_small_task() {
+    fn the_future_of_a_connection_is_small() {
         let server = Server::new(Http::new(), WorkerStats::own());
         let endpoint = server.endpoint::<Connection, _>(service_fn(async |_: Request| {
             Ok::<Response<Empty<Bytes>>, Infallible>(Response::default())
         }));
-        let size = size_of_output(|connection| endpoint.serve(connection));
+        let size = output_size(|connection| endpoint.serve(connection));
         assert!(size <= 144, "{size} bytes");
     }
 
-    /// close(2) resets a connection on which bytes are unread, and drops what has not left.
+    /// close(2) resets a connection that has unread bytes, and drops bytes that are not sent yet.
     #[tokio::test]
-    async fn a_last_answer_is_sent_to_whoever_says_more() {
+    async fn a_client_that_sends_more_gets_its_last_response() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("it is open");
         let address = listener.local_addr().expect("it is bound");
@@ -295,19 +296,19 @@ mod tests {
             .expect("it is open");
         let more = client.try_clone().expect("descriptors are left");
         let server = Server::new(Http::new(), WorkerStats::own());
-        let front = server.endpoint(service_fn(move |_: Request| {
-            let said = (&more).write_all(b"more");
-            ready(said.map(|()| Response::<Empty<Bytes>>::default()))
+        let endpoint = server.endpoint(service_fn(move |_: Request| {
+            let sent = (&more).write_all(b"more");
+            ready(sent.map(|()| Response::<Empty<Bytes>>::default()))
         }));
         let queue = Queue::new(vec![listener.into()], None, 8, None, WorkerStats::own())
             .expect("a runtime");
         let accepted = Incoming::new(queue).accept().await;
-        front.serve(accepted.expect("it does not drain")).await;
-        let mut answer = Vec::new();
-        // A reset would be an error after the bytes that have come before it.
-        let _ = client.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).expect("it is ASCII");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+        endpoint.serve(accepted.expect("it does not drain")).await;
+        let mut response = Vec::new();
+        // A reset is an error, but only after the bytes that came before it.
+        let _ = client.read_to_end(&mut response);
+        let response = String::from_utf8(response).expect("it is ASCII");
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+        assert!(response.ends_with("\r\n\r\n"), "{response}");
     }
 }

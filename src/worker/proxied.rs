@@ -1,4 +1,4 @@
-//! The PROXY header of a connection, which is read before anything else.
+//! Reads the PROXY header at the beginning of a connection.
 
 #[cfg(test)]
 mod fuzz;
@@ -13,24 +13,24 @@ use tokio::io::Interest;
 use crate::proxy::{Forwarded, Header, parse};
 use crate::worker::stream::Stream;
 
-/// How many bytes one recv(2) peeks at. A header with some TLS fields fits in.
-const GLANCE: usize = 512;
+/// How many bytes one recv(2) peeks at. A header with some TLS fields fits.
+const PEEK_LEN: usize = 512;
 
 /// The PROXY header of a connection that comes from a balancer.
 #[derive(Debug, Default)]
 pub(crate) struct Proxied {
-    /// The bytes of the header that have come.
-    taken: Vec<u8>,
-    is_whole: bool,
+    /// The bytes of the header that have been read.
+    read: Vec<u8>,
+    is_complete: bool,
     forwarded: Option<Forwarded>,
 }
 
 impl Proxied {
     /// A header that another worker has read.
-    pub(crate) fn known(forwarded: Forwarded) -> Self {
+    pub(crate) fn read_before(forwarded: Forwarded) -> Self {
         Self {
-            taken: Vec::new(),
-            is_whole: true,
+            read: Vec::new(),
+            is_complete: true,
             forwarded: Some(forwarded),
         }
     }
@@ -46,7 +46,7 @@ impl Proxied {
         stream: &mut Stream,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while !self.is_whole {
+        while !self.is_complete {
             ready!(stream.poll_read_ready(cx))?;
             match stream.try_io(Interest::READABLE, || self.advance(stream)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -56,20 +56,20 @@ impl Proxied {
         Poll::Ready(Ok(()))
     }
 
-    /// Peeks at the bytes that have come, and reads those that belong to the header.
+    /// Peeks at the received bytes, and reads those that belong to the header.
     fn advance(&mut self, stream: &Stream) -> io::Result<()> {
         let fd = stream.as_fd().as_raw_fd();
-        let mut glance = [0; GLANCE];
-        let seen = recv(fd, &mut glance, MsgFlags::MSG_PEEK)?;
-        if seen == 0 {
+        let mut buffer = [0; PEEK_LEN];
+        let peeked = recv(fd, &mut buffer, MsgFlags::MSG_PEEK)?;
+        if peeked == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let before = self.taken.len();
-        self.taken.extend_from_slice(&glance[..seen]);
-        let mine = match parse(&self.taken) {
-            Header::Unfinished => seen,
+        let before = self.read.len();
+        self.read.extend_from_slice(&buffer[..peeked]);
+        let of_header = match parse(&self.read) {
+            Header::Unfinished => peeked,
             Header::Whole { len, forwarded } => {
-                self.is_whole = true;
+                self.is_complete = true;
                 self.forwarded = forwarded;
                 len - before
             }
@@ -78,10 +78,10 @@ impl Proxied {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         };
-        let taken = recv(fd, &mut glance[..mine], MsgFlags::empty())?;
-        debug_assert_eq!(taken, mine, "it was there a moment ago");
-        if self.is_whole {
-            self.taken = Vec::new();
+        let read = recv(fd, &mut buffer[..of_header], MsgFlags::empty())?;
+        debug_assert_eq!(read, of_header, "recv(2) returns the bytes it has shown");
+        if self.is_complete {
+            self.read = Vec::new();
         }
         Ok(())
     }
@@ -102,10 +102,10 @@ mod tests {
 
     /// The balancer's end of a connection, and the worker's.
     pub(super) fn pair() -> (StdUnixStream, Stream) {
-        let (theirs, ours) = StdUnixStream::pair().expect("a socket pair");
-        ours.set_nonblocking(true).expect("a socket");
-        let ours = UnixStream::from_std(ours).expect("a runtime");
-        (theirs, Stream::Unix(ours))
+        let (balancer, worker) = StdUnixStream::pair().expect("a socket pair");
+        worker.set_nonblocking(true).expect("a socket");
+        let worker = UnixStream::from_std(worker).expect("a runtime");
+        (balancer, Stream::Unix(worker))
     }
 
     pub(super) fn rest(stream: Stream) -> Vec<u8> {
@@ -123,34 +123,34 @@ mod tests {
     async fn a_header_may_come_in_any_two_pieces_and_no_byte_more_is_read() {
         let whole = [LINE, b"GET /"].concat();
         for cut in 1..LINE.len() {
-            let (mut theirs, mut ours) = pair();
+            let (mut balancer, mut stream) = pair();
             let mut proxied = Proxied::default();
-            theirs.write_all(&whole[..cut]).expect("room");
-            // Until the piece is read. Then there is nothing more to read, and it waits.
-            while proxied.taken.len() < cut {
+            balancer.write_all(&whole[..cut]).expect("room");
+            // Until the piece is read. Each poll is pending, because the header is incomplete.
+            while proxied.read.len() < cut {
                 let mut cx = Context::from_waker(Waker::noop());
-                assert!(proxied.poll_header(&mut ours, &mut cx).is_pending());
+                assert!(proxied.poll_header(&mut stream, &mut cx).is_pending());
                 tokio::task::yield_now().await;
             }
-            theirs.write_all(&whole[cut..]).expect("room");
-            poll_fn(|cx| proxied.poll_header(&mut ours, cx))
+            balancer.write_all(&whole[cut..]).expect("room");
+            poll_fn(|cx| proxied.poll_header(&mut stream, cx))
                 .await
                 .expect("a header");
             let peer = proxied.forwarded().expect("a client").peer;
             assert_eq!(peer.to_string(), "192.0.2.7:56324");
-            drop(theirs);
-            assert_eq!(rest(ours), b"GET /", "cut at {cut}");
+            drop(balancer);
+            assert_eq!(rest(stream), b"GET /", "cut at {cut}");
         }
     }
 
     #[tokio::test]
-    async fn bytes_that_are_no_header_and_half_a_header_are_errors() {
+    async fn bytes_that_are_no_complete_header_are_an_error() {
         for bytes in [&b"GET / HTTP/1.1\r\n"[..], &LINE[..20], b""] {
-            let (mut theirs, mut ours) = pair();
-            theirs.write_all(bytes).expect("room");
-            drop(theirs);
+            let (mut balancer, mut stream) = pair();
+            balancer.write_all(bytes).expect("room");
+            drop(balancer);
             let mut proxied = Proxied::default();
-            let outcome = poll_fn(|cx| proxied.poll_header(&mut ours, cx)).await;
+            let outcome = poll_fn(|cx| proxied.poll_header(&mut stream, cx)).await;
             assert!(outcome.is_err(), "{}", bytes.escape_ascii());
         }
     }
@@ -160,14 +160,14 @@ mod tests {
         let mut header = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x0f\xf0".to_vec();
         header.resize(4096, 7);
         header.extend(b"GET /");
-        let (mut theirs, mut ours) = pair();
-        theirs.write_all(&header).expect("room");
+        let (mut balancer, mut stream) = pair();
+        balancer.write_all(&header).expect("room");
         let mut proxied = Proxied::default();
-        poll_fn(|cx| proxied.poll_header(&mut ours, cx))
+        poll_fn(|cx| proxied.poll_header(&mut stream, cx))
             .await
             .expect("a header");
         assert_eq!(proxied.forwarded(), None);
-        drop(theirs);
-        assert_eq!(rest(ours), b"GET /");
+        drop(balancer);
+        assert_eq!(rest(stream), b"GET /");
     }
 }

@@ -1,10 +1,10 @@
-//! The stream of a connection: a socket of the runtime's, sooner or later.
+//! The stream of a connection: a socket that is registered with the runtime when it has to wait.
 //!
-//! To wait for a socket the runtime has to know it, which is epoll_ctl(2) twice, an event, and one
-//! more way through the scheduler. A connection that lives for one request seldom has to wait: its
-//! request is there when it is accepted, and its answer fits into the kernel's buffer. So the
-//! runtime hears of a new TCP connection when there is something to wait for: after one look at
-//! what has come, and one write.
+//! The runtime can wait only for a registered socket. Registering costs two calls of epoll_ctl(2),
+//! an event, and one more run of the task. A connection for a single request seldom has to wait:
+//! the request has arrived before the connection is accepted, and the response fits into the
+//! kernel's buffer. So a new TCP connection gets one read and one write without the runtime, and is
+//! registered when it needs more.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -24,35 +24,37 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::Closed;
 
-/// As many bytes as the first look takes: most requests are smaller.
-const GLANCE: usize = 2048;
+/// The most bytes that the first read returns. Most requests are smaller.
+const FIRST_READ_MAX: usize = 2048;
 
 thread_local! {
-    /// Cleared once, not for each connection.
-    static GLANCED: RefCell<[u8; GLANCE]> = const { RefCell::new([0; GLANCE]) };
+    /// The buffer of first reads. It is set to zero once per thread, not for each connection.
+    static FIRST_READ: RefCell<[u8; FIRST_READ_MAX]> =
+        const { RefCell::new([0; FIRST_READ_MAX]) };
 }
 
-/// See the module's head.
+/// The socket of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
+    /// A TCP socket that is not registered with the runtime yet.
     New(New),
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// The runtime could not take it (epoll_ctl(2): no memory, no watches left), and closed it.
+    /// The runtime could not register the socket (epoll_ctl(2): `ENOMEM`, `ENOSPC`), and closed it.
     Lost,
 }
 
-/// A socket that the runtime does not know.
+/// A socket that is not registered with the runtime.
 #[derive(Debug)]
 pub(crate) struct New {
     /// Non-blocking.
     socket: net::TcpStream,
-    looked: Once,
-    written: Once,
+    read: Once,
+    write: Once,
 }
 
-/// What is done without the runtime is done once: reading or writing on and on it would not let
-/// other connections have their turn.
+/// A read or a write without the runtime. Each is done once: such calls use nothing of the task's
+/// budget, so more of them could delay other connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Once {
     NotYet,
@@ -60,54 +62,57 @@ enum Once {
 }
 
 impl Once {
-    /// Whether it is still to be done; from now on it is not.
+    /// Returns `true` at the first call only.
     fn begin(&mut self) -> bool {
         mem::replace(self, Self::Done) == Self::NotYet
     }
 }
 
-/// Calls one method of whichever stream the runtime knows.
+/// Registers the socket if it is new, then evaluates `$call` with the TCP or Unix stream.
 macro_rules! each {
     ($this:expr, $stream:ident => $call:expr) => {
-        match $this.known()? {
-            Known::Tcp($stream) => $call,
-            Known::Unix($stream) => $call,
+        match $this.registered()? {
+            Registered::Tcp($stream) => $call,
+            Registered::Unix($stream) => $call,
         }
     };
 }
 
 impl Stream {
-    /// Of a non-blocking socket. This needs no runtime yet; whatever may have to wait does.
+    /// Takes a non-blocking socket. This needs no runtime. Calls that may wait need one.
     pub(crate) fn new(socket: net::TcpStream) -> Self {
         Self::New(New {
             socket,
-            looked: Once::NotYet,
-            written: Once::NotYet,
+            read: Once::NotYet,
+            write: Once::NotYet,
         })
     }
 
-    /// What has come on a new connection already; only the first call looks.
-    pub(crate) fn glance(&mut self) -> Option<Bytes> {
-        self.look(GLANCE, Bytes::copy_from_slice)
+    /// Returns the bytes that a new connection has received, if this is its first read.
+    pub(crate) fn read_first(&mut self) -> Option<Bytes> {
+        self.read_new(FIRST_READ_MAX, Bytes::copy_from_slice)
     }
 
-    fn look<T>(&mut self, room: usize, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let Self::New(New { socket, looked, .. }) = self else {
+    /// Reads from a new connection, once, at most `len_max` bytes; `None` if there are no bytes or
+    /// the runtime must read.
+    fn read_new<T>(&mut self, len_max: usize, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let Self::New(New { socket, read, .. }) = self else {
             return None;
         };
-        if !looked.begin() {
+        if !read.begin() {
             return None;
         }
-        GLANCED.with_borrow_mut(|bytes| {
-            match socket.read(&mut bytes[..room.min(GLANCE)]) {
+        FIRST_READ.with_borrow_mut(|bytes| {
+            match socket.read(&mut bytes[..len_max.min(FIRST_READ_MAX)]) {
                 Ok(len @ 1..) => Some(take(&bytes[..len])),
-                // The end of file comes again, and an error leaves the end of file behind.
+                // The next read returns the end of file again. After an error it returns the end of
+                // file.
                 Ok(0) | Err(_) => None,
             }
         })
     }
 
-    /// Whether bytes have come that nobody has read. Asks the kernel.
+    /// Whether the socket has unread bytes, by a system call.
     pub(crate) fn has_unread(&self) -> bool {
         !matches!(self, Self::Lost)
             && recv(self.as_fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK) == Ok(1)
@@ -121,11 +126,11 @@ impl Stream {
     pub(crate) fn try_io<T>(
         &self,
         interest: Interest,
-        act: impl FnOnce() -> io::Result<T>,
+        call: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
         match self {
-            Self::Tcp(stream) => stream.try_io(interest, act),
-            Self::Unix(stream) => stream.try_io(interest, act),
+            Self::Tcp(stream) => stream.try_io(interest, call),
+            Self::Unix(stream) => stream.try_io(interest, call),
             Self::New(_) => Err(io::ErrorKind::WouldBlock.into()),
             Self::Lost => Err(lost()),
         }
@@ -140,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// As a read that takes nothing of the task's budget.
+    /// As `poll_read`, but it uses nothing of the task's budget.
     #[inline]
     pub(crate) fn poll_read_unconstrained(
         &mut self,
@@ -153,7 +158,8 @@ impl Stream {
             let outcome = stream.try_io(Interest::READABLE, || {
                 let count = recv(stream.as_raw_fd(), room, MsgFlags::empty())?;
                 read = Some(count);
-                // Whoever reads little has read all, and the next has to wait. This tells it.
+                // A short read has emptied the socket. The error makes the runtime clear the
+                // readiness, so that the next read waits.
                 match (1..room.len()).contains(&count) {
                     true => Err(io::ErrorKind::WouldBlock.into()),
                     false => Ok(()),
@@ -172,8 +178,8 @@ impl Stream {
         Pin::new(self).poll_read(cx, buf)
     }
 
-    /// As a write that takes nothing of the task's budget, and does not ask the runtime whether
-    /// there is room: there is, nearly always.
+    /// As `poll_write`, but it uses nothing of the task's budget. It writes before it asks the
+    /// runtime for readiness, because the kernel's buffer has room nearly always.
     #[inline]
     pub(crate) fn poll_write_unconstrained(
         &mut self,
@@ -189,8 +195,8 @@ impl Stream {
         Pin::new(self).poll_write(cx, bytes)
     }
 
-    /// As a write, of bytes behind which only the end of file comes. Over TCP they take that along,
-    /// in one segment, which spares either side one.
+    /// As `poll_write`, for the last bytes before the end of file. Over TCP one segment carries
+    /// both, which saves one segment in each direction.
     pub(crate) fn poll_write_last(
         &mut self,
         cx: &mut Context<'_>,
@@ -199,9 +205,9 @@ impl Stream {
         if let Some(written) = self.write_new(|socket| send_last(socket, bytes)) {
             return Poll::Ready(written);
         }
-        let stream = match self.known()? {
-            Known::Tcp(stream) => stream,
-            Known::Unix(stream) => return Pin::new(stream).poll_write(cx, bytes),
+        let stream = match self.registered()? {
+            Registered::Tcp(stream) => stream,
+            Registered::Unix(stream) => return Pin::new(stream).poll_write(cx, bytes),
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
@@ -212,32 +218,29 @@ impl Stream {
         }
     }
 
-    /// The stream as the runtime knows it, from now on.
-    fn known(&mut self) -> io::Result<Known<'_>> {
+    /// Returns the stream, after registering it with the runtime if it is new.
+    fn registered(&mut self) -> io::Result<Registered<'_>> {
         if let Self::New(_) = self
             && let Self::New(New { socket, .. }) = mem::replace(self, Self::Lost)
         {
             *self = Self::Tcp(TcpStream::from_std(socket)?);
         }
         match self {
-            Self::Tcp(stream) => Ok(Known::Tcp(stream)),
-            Self::Unix(stream) => Ok(Known::Unix(stream)),
+            Self::Tcp(stream) => Ok(Registered::Tcp(stream)),
+            Self::Unix(stream) => Ok(Registered::Unix(stream)),
             Self::New(_) | Self::Lost => Err(lost()),
         }
     }
 
-    /// Writes to a new connection, once; `None` if the runtime has to see to it.
-    fn write_new(&mut self, write: impl FnOnce(&net::TcpStream) -> io::Result<usize>) -> Written {
-        let Self::New(New {
-            socket, written, ..
-        }) = self
-        else {
+    /// Writes to a new connection, once; `None` if the runtime must write.
+    fn write_new(&mut self, call: impl FnOnce(&net::TcpStream) -> io::Result<usize>) -> Written {
+        let Self::New(New { socket, write, .. }) = self else {
             return None;
         };
-        if !written.begin() {
+        if !write.begin() {
             return None;
         }
-        match write(socket) {
+        match call(socket) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             outcome => Some(outcome),
         }
@@ -246,21 +249,22 @@ impl Stream {
 
 type Written = Option<io::Result<usize>>;
 
-enum Known<'a> {
+/// A stream that is registered with the runtime.
+enum Registered<'a> {
     Tcp(&'a mut TcpStream),
     Unix(&'a mut UnixStream),
 }
 
 impl New {
     fn closed(&self) -> Closed {
-        let happened = |asked| {
-            let mut fds = [PollFd::new(self.socket.as_fd(), asked)];
+        let has_events = |events| {
+            let mut fds = [PollFd::new(self.socket.as_fd(), events)];
             poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
         };
-        // A hang-up and an error are told unasked.
-        if happened(PollFlags::empty()) {
+        // poll(2) always reports a hang-up and an error.
+        if has_events(PollFlags::empty()) {
             Closed::Everything
-        } else if happened(PollFlags::from_bits_retain(libc::POLLRDHUP)) {
+        } else if has_events(PollFlags::from_bits_retain(libc::POLLRDHUP)) {
             Closed::Sending
         } else {
             Closed::Nothing
@@ -268,19 +272,19 @@ impl New {
     }
 }
 
-/// send(2), and the end of file with it if all is taken. That is not left to close(2), which drops
-/// what has not left if the client has sent more.
+/// send(2), together with the end of file if the kernel takes all bytes. close(2) cannot send the
+/// end of file instead: it drops unsent bytes if the client has sent more.
 fn send_last(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
     let sent = send_more(socket, bytes)?;
     if sent == bytes.len() {
-        // A client that has gone has no use for the end of file.
+        // It fails if the client has closed the connection and needs no end of file.
         let _ = shutdown(socket.as_raw_fd(), Shutdown::Write);
     }
     Ok(sent)
 }
 
-/// send(2) of what does not leave until more is sent, or the end of file; the kernel waits for that
-/// a fifth of a second.
+/// send(2) with `MSG_MORE`: the kernel holds the bytes until more bytes or the end of file follow,
+/// at most for 200 ms.
 fn send_more(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
     let more = MsgFlags::MSG_NOSIGNAL | MsgFlags::from_bits_retain(libc::MSG_MORE);
     Ok(send(socket.as_raw_fd(), bytes, more)?)
@@ -293,7 +297,7 @@ fn lost() -> io::Error {
 impl AsFd for Stream {
     /// # Panics
     ///
-    /// If the runtime could not take the stream, which the last read or write gave as its error.
+    /// If the runtime could not register the stream. The last read or write returned that error.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::New(new) => new.socket.as_fd(),
@@ -310,8 +314,9 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let room = buf.remaining();
-        if self.look(room, |bytes| buf.put_slice(bytes)).is_some() {
+        let len_max = buf.remaining();
+        let read = self.read_new(len_max, |bytes| buf.put_slice(bytes));
+        if read.is_some() {
             return Poll::Ready(Ok(()));
         }
         each!(self, stream => Pin::new(stream).poll_read(cx, buf))
@@ -346,7 +351,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Sockets keep nothing back.
+        // Sockets have no buffer to flush.
         Poll::Ready(Ok(()))
     }
 

@@ -1,4 +1,4 @@
-//! Any bytes at the beginning of a connection, in pieces.
+//! Fuzz test: any bytes at the beginning of a connection, in pieces.
 
 use std::future::poll_fn;
 use std::io::Write;
@@ -11,7 +11,7 @@ use super::tests::{pair, rest};
 use super::*;
 use crate::fuzz;
 
-/// A socket has room for so many.
+/// A socket's buffer takes this many bytes.
 const LEN_MAX: usize = 16 << 10;
 
 #[test]
@@ -30,24 +30,24 @@ fn streams() {
 }
 
 async fn check(bytes: &[u8], size: usize) {
-    let (mut theirs, mut ours) = pair();
+    let (mut balancer, mut stream) = pair();
     let mut proxied = Proxied::default();
     let mut outcome = Poll::Pending;
     let mut sent = 0;
     for piece in bytes.chunks(size) {
-        theirs.write_all(piece).expect("room");
+        balancer.write_all(piece).expect("room");
         sent += piece.len();
-        // Until the piece is taken: then there is nothing to be read, and it waits.
-        while outcome.is_pending() && proxied.taken.len() < sent {
+        // Until the piece is read, or the header is complete.
+        while outcome.is_pending() && proxied.read.len() < sent {
             let mut cx = Context::from_waker(Waker::noop());
-            outcome = proxied.poll_header(&mut ours, &mut cx);
+            outcome = proxied.poll_header(&mut stream, &mut cx);
             tokio::task::yield_now().await;
         }
     }
-    theirs.shutdown(Shutdown::Write).expect("a socket");
+    balancer.shutdown(Shutdown::Write).expect("a socket");
     let outcome = match outcome {
         Poll::Ready(outcome) => outcome,
-        Poll::Pending => poll_fn(|cx| proxied.poll_header(&mut ours, cx)).await,
+        Poll::Pending => poll_fn(|cx| proxied.poll_header(&mut stream, cx)).await,
     };
     let Header::Whole { len, forwarded } = parse(bytes) else {
         assert!(outcome.is_err());
@@ -55,5 +55,5 @@ async fn check(bytes: &[u8], size: usize) {
     };
     outcome.expect("there is a header");
     assert_eq!(proxied.forwarded(), forwarded);
-    assert_eq!(rest(ours), &bytes[len..], "in pieces of {size}");
+    assert_eq!(rest(stream), &bytes[len..], "in pieces of {size}");
 }

@@ -7,38 +7,38 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// A client's end, and ours.
+/// The client's end of a connection, and the worker's.
 fn pair() -> (net::TcpStream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let client = net::TcpStream::connect(address).expect("it listens");
-    let (ours, _) = listener.accept().expect("somebody waits");
-    ours.set_nonblocking(true).expect("a socket");
-    (client, Stream::new(ours))
+    let (socket, _) = listener.accept().expect("the client waits");
+    socket.set_nonblocking(true).expect("a socket");
+    (client, Stream::new(socket))
 }
 
 fn is_new(stream: &Stream) -> bool {
     matches!(stream, Stream::New(_))
 }
 
-/// No runtime: registering would panic.
+/// The test has no runtime, so registering the socket would panic.
 #[test]
-fn a_request_and_its_answer_need_no_runtime() {
+fn a_request_and_its_response_need_no_runtime() {
     let (mut client, mut stream) = pair();
     client.write_all(b"request").expect("it is open");
-    // Of loopback, what is written is there.
-    assert_eq!(stream.glance().as_deref(), Some(&b"request"[..]));
+    // On loopback, written bytes can be read at once.
+    assert_eq!(stream.read_first().as_deref(), Some(&b"request"[..]));
     let mut cx = Context::from_waker(std::task::Waker::noop());
-    let written = Pin::new(&mut stream).poll_write(&mut cx, b"answer");
-    assert!(matches!(written, Poll::Ready(Ok(6))), "{written:?}");
+    let written = Pin::new(&mut stream).poll_write(&mut cx, b"response");
+    assert!(matches!(written, Poll::Ready(Ok(8))), "{written:?}");
     assert!(is_new(&stream));
     drop(stream);
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).expect("it ends");
-    assert_eq!(answer, "answer");
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("it ends");
+    assert_eq!(response, "response");
 }
 
-/// The kernel keeps them for a while; if the time was up there is nothing to be seen.
+/// The kernel holds the bytes for 200 ms. If the test took that long, it tries again.
 #[test]
 fn the_last_bytes_wait_for_the_end_of_file() {
     loop {
@@ -46,34 +46,34 @@ fn the_last_bytes_wait_for_the_end_of_file() {
         let begun = Instant::now();
         assert_eq!(send_more(&stream.as_fd(), b"last").expect("it is open"), 4);
         let now = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        let came = recv(client.as_raw_fd(), &mut [0], now);
+        let received = recv(client.as_raw_fd(), &mut [0], now);
         if begun.elapsed() < Duration::from_millis(100) {
-            assert_eq!(came, Err(Errno::EAGAIN));
+            assert_eq!(received, Err(Errno::EAGAIN));
             break;
         }
     }
 }
 
 #[tokio::test]
-async fn the_last_bytes_take_the_end_of_file_along() {
-    for is_known in [false, true] {
+async fn the_end_of_file_is_sent_with_the_last_bytes() {
+    for is_registered in [false, true] {
         let (mut client, mut stream) = pair();
-        if is_known {
-            stream.known().expect("a runtime");
+        if is_registered {
+            stream.registered().expect("a runtime");
         }
         let written = poll_fn(|cx| stream.poll_write_last(cx, b"last")).await;
         assert_eq!(written.expect("it is open"), 4);
-        assert_eq!(is_new(&stream), !is_known);
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("it ends");
-        assert_eq!(answer, "last");
+        assert_eq!(is_new(&stream), !is_registered);
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("it ends");
+        assert_eq!(response, "last");
     }
 }
 
 #[tokio::test]
-async fn what_comes_later_is_waited_for() {
+async fn a_read_waits_for_bytes_that_come_later() {
     let (mut client, mut stream) = pair();
-    assert_eq!(stream.glance(), None);
+    assert_eq!(stream.read_first(), None);
     assert!(is_new(&stream));
     let later = tokio::task::spawn_blocking(move || {
         client.write_all(b"late").expect("it is open");
@@ -83,14 +83,14 @@ async fn what_comes_later_is_waited_for() {
         .await
         .expect("it comes");
     let _client = later.await.expect("it writes");
-    assert_eq!(stream.glance(), None, "it belongs to the runtime");
+    assert_eq!(stream.read_first(), None, "it is registered");
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes).await.expect("it is there");
     assert_eq!(&bytes, b"late");
 }
 
 #[tokio::test]
-async fn the_second_of_each_is_the_runtimes() {
+async fn the_second_read_or_write_registers_the_socket() {
     for second in [Interest::READABLE, Interest::WRITABLE] {
         let (mut client, mut stream) = pair();
         client.write_all(b"12").expect("it is open");
@@ -107,12 +107,12 @@ async fn the_second_of_each_is_the_runtimes() {
     }
 }
 
-/// More than the kernel takes at once.
-fn large_answer() -> Vec<u8> {
+/// More bytes than the kernel takes at once.
+fn large_response() -> Vec<u8> {
     (0..=u8::MAX).cycle().take(16 << 20).collect()
 }
 
-/// What a client is sent until the end.
+/// Reads until the end of file, in another thread.
 fn read_all(mut client: net::TcpStream) -> JoinHandle<Vec<u8>> {
     tokio::task::spawn_blocking(move || {
         let mut read = Vec::new();
@@ -122,26 +122,26 @@ fn read_all(mut client: net::TcpStream) -> JoinHandle<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_large_answer_is_waited_for() {
+async fn a_large_response_is_sent_in_whole() {
     let (client, mut stream) = pair();
-    let answer = large_answer();
+    let response = large_response();
     let reader = read_all(client);
-    stream.write_all(&answer).await.expect("it is read");
+    stream.write_all(&response).await.expect("it is read");
     stream.shutdown().await.expect("it is open");
-    assert!(reader.await.expect("it reads") == answer);
+    assert!(reader.await.expect("it reads") == response);
 }
 
 #[tokio::test]
-async fn the_runtime_and_the_kernel_agree_on_who_has_left() {
-    for (leaves, closed) in [
+async fn closed_is_the_same_before_and_after_the_socket_is_registered() {
+    for (shutdown, closed) in [
         (None, Closed::Nothing),
         (Some(net::Shutdown::Write), Closed::Sending),
         (Some(net::Shutdown::Both), Closed::Everything),
     ] {
         let (mut client, mut stream) = pair();
         client.write_all(b"?").expect("it is open");
-        let _still_here = match leaves {
-            // What it has not read has it reset the connection.
+        let _client = match shutdown {
+            // The client has unread bytes, so its close(2) resets the connection.
             Some(net::Shutdown::Both) => {
                 stream.write_u8(b'!').await.expect("it is open");
                 drop(client);
@@ -153,22 +153,22 @@ async fn the_runtime_and_the_kernel_agree_on_who_has_left() {
             }
             None => Some(client),
         };
-        assert_eq!(stream.closed(), closed, "{leaves:?}");
+        assert_eq!(stream.closed(), closed, "{shutdown:?}");
         poll_fn(|cx| stream.poll_read_ready(cx)).await.expect("?");
         assert!(!is_new(&stream));
-        assert_eq!(stream.closed(), closed, "{leaves:?}, as the runtime has it");
+        assert_eq!(stream.closed(), closed, "{shutdown:?}, registered");
     }
 }
 
-/// A stream that the runtime knows, and its client.
-fn known_pair() -> (net::TcpStream, Stream) {
+/// The client's end of a connection, and the worker's, which is registered with the runtime.
+fn registered_pair() -> (net::TcpStream, Stream) {
     let (client, mut stream) = pair();
-    stream.known().expect("a runtime");
+    stream.registered().expect("a runtime");
     (client, stream)
 }
 
-async fn read_unconstrained(stream: &mut Stream, room: usize) -> Vec<u8> {
-    let mut bytes = vec![0; room];
+async fn read_unconstrained(stream: &mut Stream, len_max: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len_max];
     let mut buf = ReadBuf::new(&mut bytes);
     poll_fn(|cx| stream.poll_read_unconstrained(cx, &mut buf))
         .await
@@ -178,11 +178,11 @@ async fn read_unconstrained(stream: &mut Stream, room: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_read_without_a_budget_misses_nothing() {
-    let (mut client, mut stream) = known_pair();
+    let (mut client, mut stream) = registered_pair();
     client.write_all(b"1234").expect("it is open");
     assert_eq!(read_unconstrained(&mut stream, 3).await, b"123");
     assert_eq!(read_unconstrained(&mut stream, 3).await, b"4");
-    // The last was short, so that all has come.
+    // The last read was short, so it has emptied the socket.
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!(stream.poll_read_ready(&mut cx).is_pending());
     client.write_all(b"5").expect("it is open");
@@ -196,23 +196,23 @@ async fn a_read_without_a_budget_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_write_without_a_budget_waits_for_room() {
-    let (client, mut stream) = known_pair();
-    let answer = large_answer();
+async fn a_write_without_a_budget_sends_a_large_response_in_whole() {
+    let (client, mut stream) = registered_pair();
+    let response = large_response();
     let reader = read_all(client);
-    let mut left = &answer[..];
+    let mut left = &response[..];
     while !left.is_empty() {
         let written = poll_fn(|cx| stream.poll_write_unconstrained(cx, left)).await;
         left = &left[written.expect("it is read")..];
     }
     drop(stream);
-    assert!(reader.await.expect("it reads") == answer);
+    assert!(reader.await.expect("it reads") == response);
 }
 
-/// A task may do so as often as it likes: whoever asks gives others their turn by himself.
+/// The caller of an unconstrained write must yield to other tasks by itself.
 #[tokio::test]
-async fn neither_needs_a_budget() {
-    let (mut client, mut stream) = known_pair();
+async fn an_unconstrained_write_succeeds_without_a_budget() {
+    let (mut client, mut stream) = registered_pair();
     let mut cx = Context::from_waker(std::task::Waker::noop());
     while tokio::task::coop::has_budget_remaining() {
         let proceeded = tokio::task::coop::poll_proceed(&mut cx);
@@ -220,9 +220,9 @@ async fn neither_needs_a_budget() {
             budget.made_progress();
         }
     }
-    let written = stream.poll_write_unconstrained(&mut cx, b"answer");
-    assert!(matches!(written, Poll::Ready(Ok(6))), "{written:?}");
-    let mut bytes = [0; 6];
+    let written = stream.poll_write_unconstrained(&mut cx, b"response");
+    assert!(matches!(written, Poll::Ready(Ok(8))), "{written:?}");
+    let mut bytes = [0; 8];
     client.read_exact(&mut bytes).expect("it is there");
-    assert_eq!(&bytes, b"answer");
+    assert_eq!(&bytes, b"response");
 }
