@@ -8,10 +8,11 @@ use std::num::NonZeroUsize;
 use crate::address::Peer;
 use crate::proxy::Network;
 
-/// The prefix of an IPv6 client: a provider gives each customer at least this network (RFC 6177).
+/// The prefix length that counts as one IPv6 client: a provider gives each customer at least a
+/// network of this size (RFC 6177).
 const IPV6_BITS: u32 = 64;
 
-/// The open connections of each client, and the most that a client may have.
+/// The number of open connections of each client, and the limit for each.
 #[derive(Debug)]
 pub(crate) struct Clients {
     max: NonZeroUsize,
@@ -29,7 +30,7 @@ impl Clients {
         }
     }
 
-    /// Whether the client has as many connections as it may.
+    /// Whether the client is at its limit.
     pub(super) fn is_full(&self, peer: Peer) -> bool {
         let client = self.client(peer);
         let open = client.and_then(|client| self.open.get(&client));
@@ -54,7 +55,7 @@ impl Clients {
         }
     }
 
-    /// The client that a peer counts as; `None` if it is not limited.
+    /// The client that a peer counts as; `None` if the peer is not limited.
     fn client(&self, peer: Peer) -> Option<IpAddr> {
         let Peer::Tcp(address) = peer else {
             return None;

@@ -15,7 +15,7 @@ use crate::sys::{clock, memory};
 #[derive(Debug)]
 pub(crate) enum Keys {
     /// The keys that all workers share. The master replaces them.
-    Masters(Arc<SharedKeys>),
+    Shared(Arc<SharedKeys>),
     /// Keys of this process: there is no master, or the master has none.
     Own {
         keyring: Mutex<Keyring>,
@@ -23,7 +23,7 @@ pub(crate) enum Keys {
     },
 }
 
-/// The keys and files that the master has left to this worker; nothing without a master.
+/// The keys and files that this worker has from its master; empty without a master.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inherited {
     keys: Option<Arc<SharedKeys>>,
@@ -31,33 +31,32 @@ pub(crate) struct Inherited {
 }
 
 impl Inherited {
-    /// If the keys cannot be read, the worker makes its own.
+    /// If the shared keys cannot be read, the worker logs a warning and makes its own.
     pub(super) fn new(keys: Option<OwnedFd>, files: Option<OwnedFd>) -> Self {
-        let join = |fd| {
+        let shared = |fd| {
             SharedKeys::new(&fd)
                 .inspect_err(|error| tracing::warn!(%error, "session tickets are not shared"))
                 .map(Arc::new)
                 .ok()
         };
         Self {
-            keys: keys.and_then(join),
+            keys: keys.and_then(shared),
             files: files.map(|fd| Arc::new(fd.into())),
         }
     }
 
-    /// The keys of session tickets: the shared ones if the master has some, else own ones with this
-    /// lifetime.
+    /// The keys of session tickets: the shared ones, or without them own ones with this lifetime.
     ///
     /// # Errors
     /// getrandom(2) failed.
     pub(crate) fn keys(&self, lifetime: Duration) -> Result<Keys, Error> {
         match &self.keys {
-            Some(shared) => Ok(Keys::Masters(Arc::clone(shared))),
+            Some(shared) => Ok(Keys::Shared(Arc::clone(shared))),
             None => Keys::own(lifetime).map_err(|error| Error::system("getrandom(2)", error)),
         }
     }
 
-    /// The contents of the files, if the master has read them; else nothing.
+    /// The encoded contents of the TLS files; empty if the master has read none.
     ///
     /// # Errors
     /// pread(2) failed.
@@ -77,10 +76,10 @@ impl Keys {
         })
     }
 
-    /// The keys as of now; `None` if there are none at the moment.
+    /// The current keys; `None` if there are none at the moment.
     pub(crate) fn keyring(&self) -> Option<Keyring> {
         match self {
-            Self::Masters(shared) => shared.keyring(),
+            Self::Shared(shared) => shared.keyring(),
             Self::Own { keyring, lifetime } => {
                 // A keyring is replaced as a whole, so it is valid even after a panic.
                 let mut keyring = keyring.lock().unwrap_or_else(PoisonError::into_inner);
