@@ -1,11 +1,11 @@
-//! What happens in a process before its `main`: the descriptors that it inherits from its master,
-//! or from the image before it, become close-on-exec.
+//! Runs before `main`: makes the descriptors close-on-exec that the process inherits from its
+//! master, or from the program that it ran before.
 //!
-//! To cross execve(2) a descriptor must not be close-on-exec. `main` may start programs long before
-//! it comes to the server, and these would inherit listeners, control channel and private keys, and
-//! keep the port bound when the server has ended. So the one who calls execve(2) names them in a
-//! variable, and the new image closes the door before `main` runs: the loader calls what is in the
-//! section `.init_array` (elf(5)) first.
+//! A descriptor stays open over execve(2) only if it is not close-on-exec. `main` may start other
+//! programs before it starts the server. They would inherit listeners, control channel and private
+//! keys, and keep the port bound after the end of the server. So the caller of execve(2) lists the
+//! descriptors in an environment variable, and the new program marks them before `main` runs: the
+//! loader calls the functions in the section `.init_array` (elf(5)) first.
 
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -15,30 +15,30 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::unistd::{Pid, getppid};
 
-/// Names the descriptors, and whose they are.
+/// Environment variable that lists the descriptors and their owner.
 const VARIABLE: &CStr = c"PREFORK_SERVER_INHERITED";
 
 /// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// No process has more descriptors than this (proc_sys_fs(5), the default of `nr_open`), so a
-/// variable that names more is nonsense.
+/// The highest possible number of a descriptor, plus 1 (proc_sys_fs(5), the default of `nr_open`).
+/// A variable with a higher number is invalid.
 const END: RawFd = 1 << 20;
 
-/// Whose the descriptors are. A variable stays in the environment of what a process starts; there
-/// neither is true.
+/// The process that owns the descriptors. Programs that it starts inherit the variable too, but do
+/// not match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heir {
-    /// A direct descendant of this process.
+pub(super) enum Owner {
+    /// A child of this process.
     ChildOf(Pid),
-    /// The next image of this process.
+    /// This process after execve(2).
     Image(Pid),
 }
 
 // SAFETY: `.init_array` holds pointers to functions of the C calling convention, which the loader
 // calls once on the only thread. glibc passes arguments and musl none; a function without
-// parameters takes no notice of them. It does not unwind, allocates nothing and relies on nothing
-// that Rust's runtime sets up.
+// parameters ignores them. It does not unwind, allocates nothing and needs nothing that Rust's
+// runtime sets up.
 #[cfg(not(miri))]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -50,39 +50,39 @@ extern "C" fn close_on_exec() {
     if text.is_null() {
         return;
     }
-    // SAFETY: what getenv(3) returns, and is not null, ends with NUL; nothing changes it while it
+    // SAFETY: the result of getenv(3) is not null, so it ends with NUL. Nothing changes it while it
     // is used here.
     let text = unsafe { CStr::from_ptr(text) };
     for fd in text.to_str().map(descriptors).into_iter().flatten() {
         // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        // What is not open needs no flag, and there is nobody to tell yet.
+        // It fails for a number that is not open, which needs no flag. No log exists yet.
         let _ = fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
     }
 }
 
-/// The variable that names the descriptors of `heir`, by name and content.
-pub(super) fn variable(heir: Heir, fds: &[RawFd]) -> (&'static OsStr, String) {
-    let (kind, pid) = match heir {
-        Heir::ChildOf(master) => ('c', master),
-        Heir::Image(this) => ('i', this),
+/// Name and value of the variable that lists the descriptors of `owner`.
+pub(super) fn variable(owner: Owner, fds: &[RawFd]) -> (&'static OsStr, String) {
+    let (kind, pid) = match owner {
+        Owner::ChildOf(master) => ('c', master),
+        Owner::Image(this) => ('i', this),
     };
     let mut text = format!("{kind} {pid}");
     let mut fds = fds.to_vec();
     fds.sort_unstable();
-    // They are mostly neighbours, and there may be thousands.
+    // Ranges keep the value short: there may be thousands, and most have consecutive numbers.
     for run in fds.chunk_by(|before, after| after - before <= 1) {
         text.push_str(&format!(" {} {}", run[0], run[run.len() - 1]));
     }
     (OsStr::from_bytes(VARIABLE.to_bytes()), text)
 }
 
-/// The descriptors that the variable names, if this process is the one that is meant.
+/// The descriptors in the variable, if this process is their owner.
 fn descriptors(text: &str) -> impl Iterator<Item = RawFd> {
     let mut words = text.split(' ');
     let kind = words.next();
     let pid = words.next().and_then(|pid| pid.parse().ok());
-    let meant = match (kind, pid.map(Pid::from_raw)) {
+    let is_owner = match (kind, pid.map(Pid::from_raw)) {
         (Some("c"), Some(master)) => getppid() == master,
         (Some("i"), Some(this)) => Pid::this() == this,
         _ => false,
@@ -97,7 +97,9 @@ fn descriptors(text: &str) -> impl Iterator<Item = RawFd> {
         };
         Some(number()?..=number()?)
     };
-    std::iter::from_fn(run).take_while(move |_| meant).flatten()
+    std::iter::from_fn(run)
+        .take_while(move |_| is_owner)
+        .flatten()
 }
 
 #[cfg(test)]
@@ -109,24 +111,24 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_named_to_the_process_that_is_meant() {
+    fn only_the_owner_gets_the_descriptors() {
         let fds = [9, 3, 4, 5, 12, 11];
         let sorted = [3, 4, 5, 9, 11, 12];
-        for heir in [Heir::Image(Pid::this()), Heir::ChildOf(getppid())] {
-            let (name, text) = variable(heir, &fds);
+        for owner in [Owner::Image(Pid::this()), Owner::ChildOf(getppid())] {
+            let (name, text) = variable(owner, &fds);
             assert_eq!(name, "PREFORK_SERVER_INHERITED");
             assert_eq!(named(&text), sorted, "{text}");
         }
-        for heir in [Heir::Image(getppid()), Heir::ChildOf(Pid::this())] {
-            let (_, text) = variable(heir, &fds);
+        for other in [Owner::Image(getppid()), Owner::ChildOf(Pid::this())] {
+            let (_, text) = variable(other, &fds);
             assert!(named(&text).is_empty(), "{text}");
         }
-        let (_, none) = variable(Heir::Image(Pid::this()), &[]);
+        let (_, none) = variable(Owner::Image(Pid::this()), &[]);
         assert!(named(&none).is_empty());
     }
 
     #[test]
-    fn what_is_no_list_names_nothing_more() {
+    fn an_invalid_list_ends_at_its_first_error() {
         let this = Pid::this();
         for text in ["", "i", "x 1 3 4", "i x 3 4"] {
             assert!(named(text).is_empty(), "{text}");

@@ -1,5 +1,5 @@
-//! Whom a worker runs as: a user and a group by name or number (passwd(5), group(5)), taken on by
-//! the new process before exec.
+//! The user and group of workers, by name or number (passwd(5), group(5)). A new worker changes to
+//! them before exec.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -10,7 +10,7 @@ use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, se
 
 use crate::codec::{Malformed, Reader, Record, Writer};
 
-/// A user and a group that a process may take on, once and for good.
+/// A user and a group to which a process can change. The change is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     uid: Uid,
@@ -23,19 +23,19 @@ pub(crate) fn is_root() -> bool {
 }
 
 impl Credentials {
-    /// What `user` and `group` ask for; `None` if that is what this process already is. Without a
-    /// group it is the user's own, without a user only the group changes.
+    /// Looks `user` and `group` up; returns `None` if this process already has both. Without
+    /// `group` it is the group of the user; without `user` only the group changes.
     pub(crate) fn choose(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, String> {
-        let mine = Self {
+        let current = Self {
             uid: geteuid(),
             gid: getegid(),
         };
         let entry = user.map(look_up_user).transpose()?;
         let group = group.map(look_up_group).transpose()?;
-        let uid = entry.map_or(mine.uid, |entry| entry.uid);
+        let uid = entry.map_or(current.uid, |entry| entry.uid);
         let gid = match (group, entry) {
             (Some(gid), _) => gid,
-            (None, None) => mine.gid,
+            (None, None) => current.gid,
             (None, Some(Entry { gid: Some(gid), .. })) => gid,
             (None, Some(_)) => {
                 return Err(format!(
@@ -44,15 +44,16 @@ impl Credentials {
                 ));
             }
         };
-        Self { uid, gid }.unlike(mine)
+        Self { uid, gid }.change_from(current)
     }
 
-    fn unlike(self, mine: Self) -> Result<Option<Self>, String> {
-        if self == mine {
+    /// `None` if they are equal. An error if they differ and `current` is not root.
+    fn change_from(self, current: Self) -> Result<Option<Self>, String> {
+        if self == current {
             Ok(None)
-        } else if mine.uid.is_root() {
+        } else if current.uid.is_root() {
             Ok(Some(self))
-        } else if self.uid == mine.uid {
+        } else if self.uid == current.uid {
             Err(format!(
                 "workers cannot run as group {} (--group): only root may choose another than its \
                  own",
@@ -70,21 +71,21 @@ impl Credentials {
         self.gid.as_raw()
     }
 
-    /// Whether this is another user than the process's own, and not only another group.
+    /// Whether the user differs from the user of this process.
     pub(crate) fn is_another_user(self) -> bool {
         self.uid != geteuid()
     }
 
-    /// Whether this user may write to a file or a directory, or give itself the right to: as its
-    /// owner, by the group, or because all may. Of access control lists (acl(5)) it sees what the
-    /// mode shows of them.
+    /// Whether this user may write to a file or a directory, or may change its mode to do so: as
+    /// its owner, by the group, or because all users may. Checks access control lists (acl(5)) only
+    /// as far as the mode shows them.
     pub(crate) fn may_write(self, to: &Metadata) -> bool {
         let by_group = to.gid() == self.gid.as_raw() && to.mode() & libc::S_IWGRP != 0;
         self.owns(to) || by_group || to.mode() & libc::S_IWOTH != 0
     }
 
-    /// Whether this user may put another file in the place of one in this directory (rename(2)). In
-    /// a sticky one that is for the owners of the two.
+    /// Whether this user may replace `entry` in `directory` (rename(2)). In a sticky directory only
+    /// the owners of the two may.
     pub(crate) fn may_replace(self, entry: &Metadata, directory: &Metadata) -> bool {
         let sticky = directory.mode() & libc::S_ISVTX != 0;
         self.may_write(directory) && (!sticky || self.owns(entry) || self.owns(directory))
@@ -102,11 +103,11 @@ impl Credentials {
         }
     }
 
-    /// Makes the calling process this user and nobody else: no supplementary groups, and no way to
-    /// more rights by a set-user-ID program (prctl(2), `PR_SET_NO_NEW_PRIVS`).
+    /// Changes the calling process to this user and group, without supplementary groups. A
+    /// set-user-ID program gives the process no more rights (prctl(2), `PR_SET_NO_NEW_PRIVS`).
     ///
-    /// For the time between fork and exec: it neither allocates nor takes a lock.
-    pub(super) fn take_on(self) -> nix::Result<()> {
+    /// Can be called between fork and exec: it does not allocate and takes no lock.
+    pub(super) fn apply(self) -> nix::Result<()> {
         setgroups(&[])?;
         setgid(self.gid)?;
         setuid(self.uid)?;
@@ -133,11 +134,11 @@ impl fmt::Display for Credentials {
     }
 }
 
-/// What passwd(5) knows of a user.
+/// The entry of a user in passwd(5), or a number without an entry.
 #[derive(Clone, Copy)]
 struct Entry {
     uid: Uid,
-    /// A number without an entry has no group of its own.
+    /// `None` for a number without an entry.
     gid: Option<Gid>,
 }
 
@@ -177,35 +178,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_root_may_choose_and_who_is_it_already_need_not_change() {
+    fn only_root_may_change_user_or_group() {
         assert_eq!(
-            Credentials::of(0, 0).unlike(Credentials::of(0, 0)),
+            Credentials::of(0, 0).change_from(Credentials::of(0, 0)),
             Ok(None)
         );
         assert_eq!(
-            Credentials::of(33, 33).unlike(Credentials::of(0, 0)),
+            Credentials::of(33, 33).change_from(Credentials::of(0, 0)),
             Ok(Some(Credentials::of(33, 33)))
         );
         assert_eq!(
-            Credentials::of(0, 33).unlike(Credentials::of(0, 0)),
+            Credentials::of(0, 33).change_from(Credentials::of(0, 0)),
             Ok(Some(Credentials::of(0, 33)))
         );
         assert_eq!(
-            Credentials::of(33, 33).unlike(Credentials::of(33, 33)),
+            Credentials::of(33, 33).change_from(Credentials::of(33, 33)),
             Ok(None)
         );
         let error = Credentials::of(0, 0)
-            .unlike(Credentials::of(33, 33))
+            .change_from(Credentials::of(33, 33))
             .expect_err("not root");
         assert!(error.contains("--user"), "{error}");
         let error = Credentials::of(33, 0)
-            .unlike(Credentials::of(33, 33))
+            .change_from(Credentials::of(33, 33))
             .expect_err("not root");
         assert!(error.contains("--group"), "{error}");
     }
 
     #[test]
-    fn who_is_unknown_is_refused_by_the_name_of_the_setting() {
+    fn the_error_for_an_unknown_user_or_group_names_the_option() {
         let error = Credentials::choose(Some("no-such-user"), None).expect_err("unknown");
         assert!(error.contains("`no-such-user` (--user)"), "{error}");
         let error = Credentials::choose(None, Some("no-such-group")).expect_err("unknown");
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_changes_nothing() {
+    fn the_present_user_and_group_need_no_change() {
         assert_eq!(Credentials::choose(None, None), Ok(None));
         let me = geteuid().to_string();
         let group = getegid().to_string();

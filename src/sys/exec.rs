@@ -1,5 +1,5 @@
-//! Becoming another image in place (execve(2)): same process, same descendants, and of the
-//! descriptors those that are to cross. The state crosses in a memfd_create(2) file.
+//! Replaces the program of this process (execve(2)). The process keeps its pid, its children and
+//! the chosen descriptors. The state is passed in a memfd_create(2) file.
 
 use std::convert::Infallible;
 use std::ffi::{CString, OsString};
@@ -13,34 +13,35 @@ use nix::libc;
 use nix::sys::uio::pread;
 use nix::unistd::{Pid, execve};
 
-use crate::sys::before_main::{self, Heir};
+use crate::sys::before_main::{self, Owner};
 use crate::sys::{fds, memory};
 
-/// A sealed memory file with these bytes.
+/// Makes a sealed memory file with these bytes.
 pub(crate) fn keep_state(bytes: &[u8]) -> io::Result<OwnedFd> {
     memory::sealed(c"prefork-server state", bytes)
 }
 
-/// How the file `fd` begins, if it is one of [`keep_state`]; how many bytes there were.
+/// Reads the first bytes of the file `fd` into `bytes`, and returns their number; `None` if the
+/// file was not made by [`keep_state`].
 pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
-    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
-    // is not open the calls fail with EBADF, which is an answer here.
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
+    // is not open, the calls fail with EBADF, and the result is `None`.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).ok()?;
-    // The kernel adds this one to a file that is never to be run, if it knows of such.
+    // Linux 6.3 and newer add F_SEAL_EXEC to a file that was made with MFD_NOEXEC_SEAL.
     (seals & !libc::F_SEAL_EXEC == memory::SEALS.bits())
         .then(|| pread(fd, bytes, 0).ok())
         .flatten()
 }
 
-/// The bytes of an inherited file of [`keep_state`], which is closed. To be called once.
+/// Returns the bytes of an inherited file of [`keep_state`], and closes it. Call it once.
 pub(crate) fn take_state(fd: RawFd) -> io::Result<Vec<u8>> {
     memory::contents(&fds::adopt(fd)?.into())
 }
 
-/// Makes this process run `program`, with its arguments, its environment and besides `variable`.
-/// Of the descriptors that are close-on-exec, these alone cross. Returns only if it fails; then
-/// everything is as it was.
+/// Makes this process run `program`, with the same arguments, the same environment and `variable`.
+/// Of the close-on-exec descriptors, only those in `crossing` stay open. Returns only on failure,
+/// and then nothing has changed.
 pub(crate) fn exec(
     program: &Path,
     variable: (&str, &str),
@@ -51,7 +52,7 @@ pub(crate) fn exec(
         .map(c_string)
         .collect::<Result<Vec<_>, _>>()?;
     let (name, value) = variable;
-    let (inherited, fds) = before_main::variable(Heir::Image(Pid::this()), crossing);
+    let (inherited, fds) = before_main::variable(Owner::Image(Pid::this()), crossing);
     let environment = std::env::vars_os()
         .filter(|(other, _)| other != name && other != inherited)
         .chain([(name.into(), value.into()), (inherited.into(), fds.into())])
@@ -65,7 +66,7 @@ fn c_string(text: OsString) -> io::Result<CString> {
     Ok(CString::new(text.into_vec())?)
 }
 
-/// Descriptors that are not close-on-exec as long as this lives.
+/// Descriptors that are not close-on-exec until this is dropped.
 struct Crossing<'a>(&'a [RawFd]);
 
 impl<'a> Crossing<'a> {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_has_no_head() {
+    fn another_file_has_no_state_head() {
         let (reader, _writer) = io::pipe().expect("a pipe");
         assert_eq!(state_head(reader.as_raw_fd(), &mut [0; 3]), None);
         assert_eq!(state_head(1_000_000, &mut [0; 3]), None);

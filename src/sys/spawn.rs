@@ -1,4 +1,4 @@
-//! Starting a worker: fork(2), put its inheritance in place, execve(2).
+//! Starts a worker: fork(2), then descriptors, limits and credentials, then execve(2).
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -14,43 +14,44 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid, setsid};
 
 use crate::hooks::Limit;
-use crate::sys::before_main::{self, Heir};
+use crate::sys::before_main::{self, Owner};
 use crate::sys::credentials::Credentials;
 
 /// The first descriptor after standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// What crosses exec besides the command line and the environment.
+/// What a worker inherits besides its command line and environment.
 #[derive(Debug)]
 pub(crate) struct Inherit {
-    /// These descriptors keep their numbers; every other one is closed, whoever opened it.
+    /// These descriptors keep their numbers. All others from 3 on are closed, also those that the
+    /// program itself has opened.
     pub(crate) fds: Vec<RawFd>,
     pub(crate) limits: Vec<(Limit, u64)>,
-    /// Whom it runs as, if not as its master.
+    /// User and group of the worker; `None` for those of the master.
     pub(crate) credentials: Option<Credentials>,
 }
 
 /// Which session (setsid(2)) a worker is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Session {
-    Masters,
-    /// One without a terminal: a process may type into its controlling terminal (ioctl_tty(2),
-    /// `TIOCSTI`), and what reads there may have more rights than a worker.
-    Own,
+    Master,
+    /// A new session without a controlling terminal. A process may write input into its controlling
+    /// terminal (ioctl_tty(2), `TIOCSTI`), and the program that reads this input may have more
+    /// rights than a worker.
+    New,
 }
 
-/// Starts `command` with standard input from /dev/null, `inherit` in place, and `SIGTERM` as the
-/// signal it gets when this thread ends (prctl(2), `PR_SET_PDEATHSIG`). It has no controlling
-/// terminal.
+/// Starts `command` with `inherit` and with standard input from /dev/null. The new process has no
+/// controlling terminal, and gets `SIGTERM` when this thread ends (prctl(2), `PR_SET_PDEATHSIG`).
 pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> {
     let master = Pid::this();
     let last = last_open()?;
     command.stdin(Stdio::null());
-    let (name, inherited) = before_main::variable(Heir::ChildOf(master), &inherit.fds);
+    let (name, inherited) = before_main::variable(Owner::ChildOf(master), &inherit.fds);
     command.env(name, inherited);
     let session = match inherit.credentials.is_some() || may_have_terminal() {
-        true => Session::Own,
-        false => Session::Masters,
+        true => Session::New,
+        false => Session::Master,
     };
     let prepare = move || prepare(master, last, session, &inherit);
     // SAFETY: between fork and exec only async-signal-safe work is allowed. `prepare` makes system
@@ -65,7 +66,7 @@ pub(crate) fn spawn(command: &mut Command, inherit: Inherit) -> io::Result<Pid> 
 /// Runs in the new process before exec.
 fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io::Result<()> {
     close_all_on_exec(last)?;
-    if session == Session::Own {
+    if session == Session::New {
         setsid()?;
     }
     for &fd in &inherit.fds {
@@ -76,10 +77,10 @@ fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io:
     for &(limit, value) in &inherit.limits {
         setrlimit(resource(limit), value, value)?;
     }
-    // After the limits, since only root may raise one; before the line below, since the kernel
-    // forgets that signal when credentials change.
+    // After the limits, because only root may raise one. Before the line below, because the kernel
+    // clears that signal when credentials change.
     if let Some(credentials) = inherit.credentials {
-        credentials.take_on()?;
+        credentials.apply()?;
     }
     prctl::set_pdeathsig(Signal::SIGTERM)?;
     // The master may have died before the line above.
@@ -89,8 +90,8 @@ fn prepare(master: Pid, last: RawFd, session: Session, inherit: &Inherit) -> io:
     Ok(())
 }
 
-/// Marks every descriptor from [`FIRST`] on close-on-exec: also those that other code in the
-/// program opened without asking for it.
+/// Marks every descriptor from [`FIRST`] on as close-on-exec, also those that other code of the
+/// program opened without that flag.
 fn close_all_on_exec(last: RawFd) -> io::Result<()> {
     // SAFETY: close_range(2) takes three integers; with CLOSE_RANGE_CLOEXEC it closes nothing now.
     let result = unsafe {
@@ -104,8 +105,8 @@ fn close_all_on_exec(last: RawFd) -> io::Result<()> {
     if result == 0 {
         return Ok(());
     }
-    // Linux 5.10 does not know the flag: one by one. Not up to the limit, which may be a thousand
-    // million.
+    // Linux 5.10 does not know the flag, so this marks them one by one: up to the highest that is
+    // open, not up to the limit, which may be 1,000,000,000.
     for fd in FIRST..=last {
         // SAFETY: the borrow is used for one fcntl(2); a number that is not open gives EBADF.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -117,8 +118,7 @@ fn close_all_on_exec(last: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process has a controlling terminal, or it is not known: without one the kernel
-/// says so (tty(4)).
+/// Whether this process may have a controlling terminal. `ENXIO` proves that it has none (tty(4)).
 fn may_have_terminal() -> bool {
     match std::fs::File::open("/dev/tty") {
         Err(error) => error.raw_os_error() != Some(Errno::ENXIO as i32),
@@ -150,8 +150,8 @@ fn resource(limit: Limit) -> Resource {
     }
 }
 
-/// Names this process in `/proc/PID/comm`, which ps(1) and top(1) show (prctl(2), `PR_SET_NAME`);
-/// the kernel cuts it after 15 bytes.
+/// Sets the name of this process in `/proc/PID/comm`, which ps(1) and top(1) show (prctl(2),
+/// `PR_SET_NAME`). The kernel cuts it after 15 bytes.
 pub(crate) fn set_name(name: &std::ffi::CStr) {
     // Fails only for an unreadable address.
     let _ = prctl::set_name(name);
