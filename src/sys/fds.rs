@@ -1,5 +1,5 @@
-//! Descriptors: adopting an inherited number, close-on-exec, and sending them to another process
-//! (unix(7), `SCM_RIGHTS`).
+//! Descriptors: takes ownership of inherited ones, sets close-on-exec, and sends them to another
+//! process (unix(7), `SCM_RIGHTS`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -20,18 +20,19 @@ use tokio::io::unix::AsyncFd;
 
 use crate::codec::{Kept, Malformed, Reader, Record, Writer};
 
-/// The most descriptors that travel in one message (unix(7), `SCM_MAX_FD`).
+/// The most descriptors in one message (unix(7), `SCM_MAX_FD`).
 pub(crate) const MESSAGE_FDS_MAX: usize = 253;
 
-/// Whether a socket takes descriptors (unix(7); Linux 6.16, `asm-generic/socket.h`).
+/// The socket option that allows or refuses messages with descriptors (Linux 6.16,
+/// `asm-generic/socket.h`).
 const SO_PASSRIGHTS: libc::c_int = if cfg!(target_arch = "sparc64") {
     0x5c
 } else {
     83
 };
 
-/// A connected pair of `SOCK_SEQPACKET` sockets: message borders are kept, and the end of one side
-/// is seen by the other. Close-on-exec and non-blocking.
+/// Makes a connected pair of `SOCK_SEQPACKET` sockets, close-on-exec and non-blocking. Such sockets
+/// preserve message boundaries, and each side notices when the other is closed.
 pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socketpair(
@@ -42,7 +43,7 @@ pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends one message, with descriptors or without; never blocks, never raises `SIGPIPE`.
+/// Sends one message, with or without descriptors. Never blocks and never raises `SIGPIPE`.
 pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()> {
     let rights = [ControlMessage::ScmRights(fds)];
     let control = if fds.is_empty() {
@@ -61,13 +62,13 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
     Ok(())
 }
 
-/// Has the kernel refuse messages with descriptors to this socket: their sender gets `EPERM`. Linux
-/// before 6.16 cannot, and goes on as before.
+/// Makes the kernel refuse messages with descriptors to this socket: the sender gets `EPERM`. On
+/// Linux before 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: impl AsFd) {
     let off: libc::c_int = 0;
     let len = libc::socklen_t::try_from(size_of_val(&off)).expect("a small integer");
-    // SAFETY: the kernel reads `len` bytes of `off`, which is that large. An option that the kernel
-    // does not know is an error (`ENOPROTOOPT`), which changes nothing.
+    // SAFETY: the kernel reads `len` bytes of `off`, which has that size. For an unknown option the
+    // kernel returns an error (`ENOPROTOOPT`) and changes nothing.
     unsafe {
         let socket = socket.as_fd().as_raw_fd();
         libc::setsockopt(
@@ -80,23 +81,23 @@ pub(crate) fn refuse_descriptors(socket: impl AsFd) {
     }
 }
 
-/// Receives one message without descriptors; length 0 is the other side's end. A message that is
-/// longer than `bytes` is an error, and gone.
+/// Receives one message without descriptors, and returns its length; 0 means that the other side is
+/// closed. A message that is longer than `bytes` is an error, and is lost.
 ///
 /// A message with descriptors is an error too, and stays in the socket. To receive a descriptor and
-/// close it can block (a FUSE file, a TCP socket with `SO_LINGER`), and so can closing the socket:
-/// see [`discard`](crate::sys::discard).
+/// close it can block (a FUSE file, a TCP socket with `SO_LINGER`). To close the socket can block
+/// for the same reason: see [`discard`](crate::sys::discard).
 pub(crate) fn receive_bytes(from: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     let fd = from.as_fd().as_raw_fd();
     let mut slices = [IoSliceMut::new(bytes)];
-    // Without room for descriptors their presence is told, and while the message stays in the
-    // socket no close is the last one.
+    // Without a buffer for descriptors the kernel reports them by `MSG_CTRUNC`. The message stays
+    // in the socket, so the kernel does not do the last close of a descriptor here.
     let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     if recvmsg::<()>(fd, &mut slices, None, peek)?
         .flags
         .contains(MsgFlags::MSG_CTRUNC)
     {
-        let why = "it sent descriptors, which the master takes from nobody";
+        let why = "it sent descriptors, which the master does not accept";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let message = recvmsg::<()>(fd, &mut slices, None, MsgFlags::MSG_DONTWAIT)?;
@@ -106,15 +107,15 @@ pub(crate) fn receive_bytes(from: impl AsFd, bytes: &mut [u8]) -> io::Result<usi
     }
 }
 
-/// Receives one message and the descriptors that came with it; length 0 is the other side's end. A
-/// message that is longer than `bytes` is an error, and gone.
+/// Receives one message with its descriptors. Length 0 means that the other side is closed. A
+/// message that is longer than `bytes` is an error, and is lost.
 ///
-/// At the limit on descriptors the kernel closes those that it has no number for (unix(7),
-/// `MSG_CTRUNC`): then there are fewer than were sent.
+/// At the limit on open descriptors the kernel closes those for which no number is left (unix(7),
+/// `MSG_CTRUNC`). Then this returns fewer descriptors than were sent.
 pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut control = Control([0; CONTROL_LEN]);
     let mut slices = [IoSliceMut::new(bytes)];
-    // SAFETY: a `msghdr` is integers and addresses, for which zero is a value.
+    // SAFETY: a `msghdr` has only integers and addresses, for which zero is a valid value.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = slices.as_mut_ptr().cast();
     header.msg_iovlen = slices.len() as _;
@@ -125,7 +126,7 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, V
     // buffer, each with its length, and both outlive the call.
     let len = unsafe { libc::recvmsg(from.as_fd().as_raw_fd(), &raw mut header, flags) };
     let len = Errno::result(len)?;
-    // Owned before anything is judged: what fails below closes them.
+    // Takes ownership before any check, so that an error below closes the descriptors.
     let fds = received(&header);
     match header.msg_flags & libc::MSG_TRUNC {
         0 => Ok((usize::try_from(len).expect("a length"), fds)),
@@ -133,7 +134,7 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, V
     }
 }
 
-/// Room for as many descriptors as a message can have.
+/// A control buffer for [`MESSAGE_FDS_MAX`] descriptors.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_LEN]);
 
@@ -141,7 +142,7 @@ struct Control([u8; CONTROL_LEN]);
 const CONTROL_LEN: usize =
     unsafe { libc::CMSG_SPACE((MESSAGE_FDS_MAX * size_of::<RawFd>()) as u32) } as usize;
 
-/// Takes ownership of all descriptors in what recvmsg(2) has just filled in.
+/// Takes ownership of all descriptors in a header that recvmsg(2) has just filled in.
 fn received(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     // SAFETY: the kernel has written whole control messages to the buffer that the header names,
@@ -164,28 +165,28 @@ fn received(header: &libc::msghdr) -> Vec<OwnedFd> {
     fds
 }
 
-/// Descriptors that are kept so that as many can be received though the process is at its limit.
-/// They are copies of standard input.
+/// Reserves numbers of descriptors, so that as many descriptors can be received even if the process
+/// is at its limit. The numbers are in use by copies of standard input.
 #[derive(Debug)]
 pub(crate) struct Spares {
-    kept: Vec<OwnedFd>,
-    most: usize,
+    copies: Vec<OwnedFd>,
+    max: usize,
 }
 
 impl Spares {
-    /// Keeps as many, or as many as there are numbers for.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Reserves `max` numbers, or as many as are left.
+    pub(crate) fn new(max: usize) -> Self {
         let mut spares = Self {
-            kept: Vec::new(),
-            most,
+            copies: Vec::new(),
+            max,
         };
         spares.fill();
         spares
     }
 
-    /// Gives their numbers up while `receive` runs.
+    /// Frees the reserved numbers while `receive` runs.
     pub(crate) fn lend<T>(&mut self, receive: impl FnOnce() -> T) -> T {
-        self.kept.clear();
+        self.copies.clear();
         let received = receive();
         self.fill();
         received
@@ -193,21 +194,22 @@ impl Spares {
 
     fn fill(&mut self) {
         let copies = std::iter::from_fn(|| io::stdin().as_fd().try_clone_to_owned().ok());
-        self.kept.extend(copies.take(self.most - self.kept.len()));
+        let missing = self.max - self.copies.len();
+        self.copies.extend(copies.take(missing));
     }
 }
 
-/// Fails if there is no number for one descriptor more. The kernel would throw away what comes with
-/// a message then (unix(7), `MSG_CTRUNC`).
-pub(crate) fn has_room(for_one_beside: impl AsFd) -> io::Result<()> {
-    for_one_beside.as_fd().try_clone_to_owned().map(drop)
+/// Fails if the process cannot open one more descriptor, by duplicating `fd`. Then the kernel would
+/// close a descriptor that comes with a message (unix(7), `MSG_CTRUNC`).
+pub(crate) fn has_room(fd: impl AsFd) -> io::Result<()> {
+    fd.as_fd().try_clone_to_owned().map(drop)
 }
 
-/// The pid that made the socket pair `fd` belongs to, if `fd` is an open `SOCK_SEQPACKET` socket
-/// (unix(7), `SO_PEERCRED`: for a pair, the credentials at socketpair(2)).
+/// Returns the pid of the process that made the socket pair of `fd`, if `fd` is an open
+/// `SOCK_SEQPACKET` socket (unix(7), `SO_PEERCRED`: for a pair, the credentials at socketpair(2)).
 pub(crate) fn seqpacket_maker(fd: RawFd) -> Option<Pid> {
-    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
-    // is not open the calls fail with EBADF, which is an answer here.
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
+    // is not open, the calls fail with EBADF, and the result is `None`.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     if getsockopt(&fd, sockopt::SockType).ok()? != SockType::SeqPacket {
         return None;
@@ -216,20 +218,20 @@ pub(crate) fn seqpacket_maker(fd: RawFd) -> Option<Pid> {
     Some(Pid::from_raw(maker.pid()))
 }
 
-/// Takes ownership of an inherited descriptor and makes it close-on-exec, so that it goes no
-/// further. Fails if the number is not open.
+/// Takes ownership of an inherited descriptor and makes it close-on-exec. Fails if the number is
+/// not open.
 ///
-/// The caller vouches that the number was inherited for this purpose and that it adopts it once.
+/// The caller must ensure that the number was inherited for this purpose, and must adopt it once.
 pub(crate) fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl(borrowed, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     // SAFETY: `fd` is open, as the call above has shown, and by the contract of this function the
-    // number was handed to this process by exec for it to own, and is adopted once.
+    // process inherited the number to own it, and adopts it once.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A close-on-exec duplicate of a descriptor that the user named by number.
+/// Makes a close-on-exec duplicate of a descriptor that the user chose by number.
 pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the borrow is used for one fcntl(2), which fails with EBADF if `fd` is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -240,7 +242,7 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
-/// A descriptor crosses into the next image under its number.
+/// A descriptor keeps its number over an upgrade.
 impl Record for OwnedFd {
     fn put(&self, to: &mut Writer) {
         Kept(self.as_raw_fd()).put(to);
@@ -252,48 +254,48 @@ impl Record for OwnedFd {
     }
 }
 
-/// Watches a descriptor for something to read, inside a tokio runtime.
+/// Makes a descriptor that a task can wait to read from. Call it inside a tokio runtime.
 pub(crate) fn watch_readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
-    // SAFETY: the descriptor is owned by the `Arc` that the registration holds, so it stays open,
-    // and the same, until after it is deregistered.
+    // SAFETY: the registration holds the `Arc` that owns the descriptor, so the descriptor stays
+    // open until it is deregistered.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }
 
-/// Watches a descriptor for room to write, inside a tokio runtime.
+/// Makes a descriptor that a task can wait to write to. Call it inside a tokio runtime.
 pub(crate) fn watch_writable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: as in `watch_readable`.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }?)
 }
 
-/// Whether a read would not have to wait.
+/// Whether a read would not block.
 pub(crate) fn is_readable(fd: impl AsFd) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }
 
-/// Whether a write(2) of up to `PIPE_BUF` bytes would go through without blocking.
+/// Whether a write(2) of up to `PIPE_BUF` bytes would not block.
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
     is_writable_within(fd, Duration::ZERO)
 }
 
-/// Whether that is so now or becomes so in this time.
-pub(crate) fn is_writable_within(fd: impl AsFd, patience: Duration) -> bool {
+/// As [`is_writable`], but waits up to `timeout` until the descriptor is writable.
+pub(crate) fn is_writable_within(fd: impl AsFd, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-    matches!(poll(&mut fds, patience), Ok(1))
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, timeout), Ok(1))
         && fds[0]
             .revents()
             .is_some_and(|events| events.contains(PollFlags::POLLOUT))
 }
 
-/// Whether the other end of a pipe is closed, now or within this time.
-pub(crate) fn is_ended_within(fd: impl AsFd, patience: Duration) -> bool {
+/// Whether the other end of a pipe is closed, now or within `timeout`.
+pub(crate) fn is_ended_within(fd: impl AsFd, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
-    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-    matches!(poll(&mut fds, patience), Ok(1))
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, timeout), Ok(1))
 }
 
-/// write(2), the whole of it, retried when a signal interrupts it.
+/// Writes all bytes by write(2), and retries when a signal interrupts it.
 pub(crate) fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match nix::unistd::write(fd.as_fd(), bytes) {
@@ -311,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_travel_with_their_message() {
+    fn descriptors_are_received_with_their_message() {
         let (here, there) = seqpacket_pair().expect("a pair");
         let (mut reader, writer) = io::pipe().expect("a pipe");
         send(&here, b"take it", &[writer.as_raw_fd()]).expect("room for one");
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_too_long_is_no_message() {
+    fn a_message_that_is_too_long_is_an_error_and_the_next_is_received() {
         let (here, there) = seqpacket_pair().expect("a pair");
         send(&here, b"far too long", &[here.as_raw_fd()]).expect("room for one");
         send(&here, b"next", &[]).expect("room for one");
@@ -336,9 +338,9 @@ mod tests {
         assert_eq!(&bytes[..len], b"next");
     }
 
-    /// As many as travel at once, and after each way of failing: no number stays taken.
+    /// With the most descriptors of one message, and after each kind of error.
     #[test]
-    fn every_descriptor_that_comes_has_an_owner() {
+    fn every_received_descriptor_is_closed_in_the_end() {
         let (here, there) = seqpacket_pair().expect("a pair");
         let (reader, writer) = io::pipe().expect("a pipe");
         let mut bytes = [0; 4];
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_with_descriptors_is_refused_where_none_are_taken_and_stays() {
+    fn receive_bytes_refuses_a_message_with_descriptors_and_leaves_it_in_the_socket() {
         let (here, there) = seqpacket_pair().expect("a pair");
         let mut bytes = [0; 16];
         let nothing = receive_bytes(&there, &mut bytes).expect_err("nothing was sent");
@@ -383,7 +385,7 @@ mod tests {
         let (here, there) = seqpacket_pair().expect("a pair");
         refuse_descriptors(&there);
         let mut bytes = [0; 16];
-        // Linux before 6.16 takes the message, and `receive_bytes` does not.
+        // Linux before 6.16 accepts the message, and `receive_bytes` refuses it.
         if let Err(error) = send(&here, b"fds", &[here.as_raw_fd()]) {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             send(&here, b"bytes", &[]).expect("room for one");
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_side_is_seen() {
+    fn a_closed_side_is_reported_as_length_0() {
         let (here, there) = seqpacket_pair().expect("a pair");
         let mut bytes = [0; 4];
         let error = receive(&there, &mut bytes).expect_err("nothing was sent");
@@ -404,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_maker_of_a_pair_is_known_and_other_descriptors_have_none() {
+    fn a_socket_pair_has_a_maker_and_other_descriptors_have_none() {
         let (here, _there) = seqpacket_pair().expect("a pair");
         assert_eq!(seqpacket_maker(here.as_raw_fd()), Some(Pid::this()));
         let (reader, _writer) = io::pipe().expect("a pipe");

@@ -1,5 +1,5 @@
-//! Listeners: made by the master with every option that must precede bind(2), taken over by
-//! workers.
+//! Listeners. The master makes them with every option that must be set before bind(2); workers
+//! accept from them.
 
 pub(crate) mod unix;
 
@@ -17,26 +17,27 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use crate::address::Address;
 use crate::sys::fds;
 
-/// How often an address that could be bound is listened on. The kernel may refuse both of two
-/// sockets that call listen(2) in the same moment. At the next attempt one of them listens, and the
-/// other can no longer bind.
+/// How often to try to bind and listen on an address. If two sockets call listen(2) at the same
+/// time, the kernel may refuse both. At the next attempt one of them listens, and the other cannot
+/// bind.
 const LISTEN_ATTEMPTS: u32 = 4;
 
 /// Whether other listeners may have the same address (socket(7), `SO_REUSEPORT`). The kernel
-/// spreads connections over all of a group.
+/// spreads connections over all listeners of such a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// No other listener.
     None,
-    /// The first of a group. It fails if another socket listens on the address, also one of a
-    /// group: two servers on one port by mistake would each get a part of the connections.
+    /// The first listener of a group. Fails if another socket listens on the address, even one of a
+    /// group. Otherwise two servers on one port by mistake would each get a part of the
+    /// connections.
     First,
-    /// A further one of a group.
+    /// Another listener of a group.
     Join,
 }
 
-/// A listening, non-blocking, close-on-exec TCP socket. Accepted connections inherit
-/// `TCP_NODELAY` (tcp(7)). An IPv6 one takes no IPv4.
+/// Makes a listening, non-blocking, close-on-exec TCP socket. Accepted connections inherit
+/// `TCP_NODELAY` (tcp(7)). An IPv6 socket accepts no IPv4 connections.
 pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
     let mut attempt = 1;
     loop {
@@ -52,7 +53,7 @@ pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result
 fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
-    // Connections of an earlier server in TIME_WAIT are no obstacle.
+    // Allows bind(2) while connections of an earlier server are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     if reuse == Reuse::Join {
         socket.set_reuse_port(true)?;
@@ -64,9 +65,9 @@ fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Two sockets with `SO_REUSEADDR` may both be bound, and then one of them may listen. So the first
-/// of a group lets others share its address only when it listens: until then no other server can
-/// have come between.
+/// Two sockets with `SO_REUSEADDR` may both be bound, but only one of them may listen. So the first
+/// of a group allows others on its address only after it listens. No other server can listen there
+/// before.
 fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> {
     socket.set_tcp_nodelay(true)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
@@ -76,14 +77,15 @@ fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> 
     Ok(socket.into())
 }
 
-/// Whether one of these listeners was shut down (shutdown(2)), as any process can do that has it. A
-/// TCP one is then closed for all, a Unix one refuses connections though it has `SO_ACCEPTCONN`.
+/// Whether one of these listeners was shut down (shutdown(2)). Any process that has the listener
+/// can do that. A TCP listener is then closed in all processes; a Unix listener refuses connections
+/// although it has `SO_ACCEPTCONN`.
 pub(crate) fn is_any_shut_down<'a>(listeners: impl IntoIterator<Item = BorrowedFd<'a>>) -> bool {
     let mut fds = shut_down_events(listeners);
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
 }
 
-/// What poll(2) tells of listeners that were shut down, and of no others.
+/// The events by which poll(2) reports a listener that was shut down, and no other listener.
 pub(crate) fn shut_down_events<'a>(
     listeners: impl IntoIterator<Item = BorrowedFd<'a>>,
 ) -> Vec<PollFd<'a>> {
@@ -96,8 +98,8 @@ pub(crate) fn is_shut_down(listener: impl AsFd) -> bool {
     is_any_shut_down([listener.as_fd()])
 }
 
-/// Opens a TCP listener that was shut down again: the same socket, so that all who have it accept
-/// from it again.
+/// Makes a TCP listener that was shut down listen again. It is the same socket, so all processes
+/// that have it accept from it again.
 pub(crate) fn listen_again(
     listener: impl AsFd,
     address: SocketAddr,
@@ -105,22 +107,22 @@ pub(crate) fn listen_again(
 ) -> io::Result<()> {
     let socket = SockRef::from(&listener);
     match socket.bind(&address.into()) {
-        // It is bound still. It is not if the kernel had chosen the port (tcp_disconnect()).
+        // The socket is still bound, unless the kernel had chosen the port (tcp_disconnect()).
         Err(error) if error.raw_os_error() == Some(Errno::EINVAL as i32) => {}
         bound => bound?,
     }
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
 }
 
-/// Takes over a listener that the starter of this program has left open under this number, and
-/// makes it one of ours: non-blocking, close-on-exec, and its connections without delay as those of
-/// [`tcp`]. Fails, and leaves the descriptor alone, if it is none: the number may be one of this
-/// process's own.
+/// Takes ownership of a listener that the starter of this program has left open under this number.
+/// Makes it non-blocking and close-on-exec, and sets `TCP_NODELAY` as [`tcp`] does. If the number
+/// is no such listener, this fails and does not change the descriptor, which may be one that this
+/// process has opened.
 ///
-/// To be called once for a number.
+/// Call it once for a number.
 pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
-    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor; if `fd`
-    // is not open the calls fail with EBADF, which is an answer here.
+    // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
+    // is not open, the calls fail with EBADF, and this returns an error.
     let listener = unsafe { BorrowedFd::borrow_raw(fd) };
     let address = check(listener)?;
     let socket = SockRef::from(&listener);
@@ -131,14 +133,14 @@ pub(crate) fn adopt(fd: RawFd) -> io::Result<(Address, OwnedFd)> {
     Ok((address, fds::adopt(fd)?))
 }
 
-/// Its address, if it is a listening stream socket that was inherited.
+/// Returns the address of an inherited, listening stream socket, else an error.
 fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
     let refuse = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    // What was close-on-exec has not crossed execve(2); all that this program opens is.
+    // An inherited descriptor is not close-on-exec. All that this program opens are.
     match fcntl(listener, FcntlArg::F_GETFD) {
         Ok(flags) if flags & libc::FD_CLOEXEC == 0 => {}
         Ok(_) | Err(Errno::EBADF) => {
-            return Err(refuse("nothing was handed in under this number"));
+            return Err(refuse("no descriptor with this number was handed in"));
         }
         Err(error) => return Err(error.into()),
     }
@@ -158,7 +160,7 @@ fn check(listener: BorrowedFd<'_>) -> io::Result<Address> {
     })
 }
 
-/// The address a listener is bound to (getsockname(2)).
+/// The address that a listener is bound to (getsockname(2)).
 pub(crate) fn address(listener: impl AsFd) -> io::Result<Address> {
     let address = SockRef::from(&listener).local_addr()?;
     if let Some(address) = address.as_socket() {
@@ -168,14 +170,13 @@ pub(crate) fn address(listener: impl AsFd) -> io::Result<Address> {
     Ok(Address::Unix(path.to_owned()))
 }
 
-/// One connection that waits in the listener's queue, non-blocking and close-on-exec, with the
-/// address of whoever has connected; `None` if none waits. One system call, accept4(2).
+/// Accepts one connection from the listener's queue, non-blocking and close-on-exec, with the
+/// address of its client; `None` if the queue is empty. One system call, accept4(2).
 pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, SockAddr)>> {
     let listener = listener.as_fd().as_raw_fd();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: accept4(2) writes an address to the storage, of at most the length it is given, and
-    // the address's own length over that one. The descriptor has just been made and nobody else
-    // knows it.
+    // SAFETY: accept4(2) writes an address of at most `len` bytes to the storage, and the length of
+    // the address to `len`. The descriptor is new, so it has no other owner.
     let accepted = unsafe {
         SockAddr::try_init(|storage, len| {
             match libc::accept4(listener, storage.cast(), len, flags) {
@@ -190,13 +191,13 @@ pub(crate) fn accept(listener: impl AsFd) -> io::Result<Option<(OwnedFd, SockAdd
     }
 }
 
-/// How many connections wait in a TCP listener's queue (tcp(7), `TCP_INFO`); `None` for a Unix one,
-/// whose queue the kernel does not tell.
+/// Number of connections in a TCP listener's queue (tcp(7), `TCP_INFO`); `None` for a Unix
+/// listener, for which the kernel does not report it.
 pub(crate) fn queued(listener: impl AsFd) -> Option<usize> {
-    // SAFETY: a `tcp_info` is integers, for which zero is a value.
+    // SAFETY: a `tcp_info` has only integers, for which zero is a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = libc::socklen_t::try_from(size_of_val(&info)).expect("a small struct");
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which is that large.
+    // SAFETY: the kernel writes at most `len` bytes to `info`, which has that size.
     let result = unsafe {
         libc::getsockopt(
             listener.as_fd().as_raw_fd(),
@@ -210,11 +211,12 @@ pub(crate) fn queued(listener: impl AsFd) -> Option<usize> {
     (result == 0).then_some(info.tcpi_unacked as usize)
 }
 
-/// What the kernel makes of a wished backlog: at most `net.core.somaxconn` (listen(2)).
-pub(crate) fn clamped_backlog(wished: u32) -> Option<u32> {
+/// The backlog that the kernel uses instead of a requested one above `net.core.somaxconn`
+/// (listen(2)); `None` if it uses the requested one.
+pub(crate) fn clamped_backlog(requested: u32) -> Option<u32> {
     let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?;
     let limit = limit.trim().parse().ok()?;
-    (limit < wished).then_some(limit)
+    (limit < requested).then_some(limit)
 }
 
 #[cfg(test)]
@@ -228,7 +230,7 @@ mod tests {
     const ANY: &str = "127.0.0.1:0";
 
     #[test]
-    fn a_group_is_for_the_server_that_has_begun_it() {
+    fn another_server_cannot_join_a_group() {
         let first = tcp(ANY.parse().expect("valid"), Reuse::First, 8).expect("a free port");
         let Ok(Address::Tcp(taken)) = address(&first) else {
             panic!("a TCP address")
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_are_bound_to_an_address_one_can_listen() {
+    fn only_one_of_two_sockets_on_an_address_can_listen() {
         let first = bound(ANY.parse().expect("valid"), Reuse::First).expect("a free port");
         let Ok(Address::Tcp(taken)) = address(&first) else {
             panic!("a TCP address")
@@ -265,12 +267,12 @@ mod tests {
         let _clients: Vec<_> = (0..100).map(connect).collect();
         let waiting = [&first, &second].map(|listener| queued(listener).expect("TCP"));
         assert_eq!(waiting.iter().sum::<usize>(), 100);
-        // One of 2^99 runs has none in either.
+        // In one of 2^99 runs one of the queues is empty.
         assert!(waiting.iter().all(|&waiting| waiting > 0), "{waiting:?}");
     }
 
     #[test]
-    fn the_queue_of_a_tcp_listener_is_counted() {
+    fn queued_counts_connections_of_a_tcp_listener_only() {
         let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
         assert_eq!(queued(&listener), Some(0));
         let Ok(Address::Tcp(address)) = address(&listener) else {
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_comes_with_the_address_of_its_client() {
+    fn accept_returns_the_address_of_the_client() {
         let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
         let Ok(Address::Tcp(local)) = address(&listener) else {
             panic!("a TCP address")
@@ -318,9 +320,9 @@ mod tests {
             shutdown.expect("it listens");
             assert!(is_shut_down(listener));
         }
-        std::net::TcpStream::connect(local).expect_err("nobody listens");
+        std::net::TcpStream::connect(local).expect_err("no socket listens");
         for listener in [&first, &second] {
-            listen_again(listener, local, 8).expect("nobody else has the port");
+            listen_again(listener, local, 8).expect("the port is free");
             assert!(!is_shut_down(listener));
             assert_eq!(address(listener).expect("bound"), local.into());
         }
@@ -332,7 +334,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
-    /// As the starter of a program leaves it.
+    /// Leaves a descriptor open as the starter of a program does.
     fn left_open(descriptor: impl Into<OwnedFd>) -> RawFd {
         let descriptor = descriptor.into();
         fcntl(&descriptor, FcntlArg::F_SETFD(FdFlag::empty())).expect("it is open");
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_must_listen() {
+    fn an_inherited_descriptor_must_be_a_listening_stream_socket() {
         let listener = std::net::TcpListener::bind(ANY).expect("a free port");
         let local = listener.local_addr().expect("bound");
         let (address, listener) = adopt(left_open(listener)).expect("it listens");
@@ -357,11 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_of_this_process_is_not_taken_for_an_inherited_one() {
+    fn a_descriptor_that_this_process_opened_is_not_adopted() {
         let listener = std::net::TcpListener::bind(ANY).expect("a free port");
         let local = listener.local_addr().expect("bound");
         for fd in [listener.as_raw_fd(), 1_000_000] {
-            let error = adopt(fd).expect_err("nobody left it open");
+            let error = adopt(fd).expect_err("it was not inherited");
             assert!(error.to_string().contains("handed in"), "{error}");
         }
         std::net::TcpStream::connect(local).expect("it listens still");

@@ -1,4 +1,4 @@
-//! Listeners on a path (unix(7)), and the files that they leave there.
+//! Unix listeners (unix(7)) and their socket files.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -11,19 +11,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
 
-/// How often a lock is tried for whose file another server removes meanwhile. Each time that server
-/// has come to an end with its start, so a second attempt is rare.
+/// How often to try the lock of a path, if another server removes the lock file meanwhile. That
+/// server has just finished its start, so a second attempt is rare.
 const LOCK_ATTEMPTS: u32 = 16;
 
-/// The file of a Unix listener, removed when the master lets go of it.
+/// The file of a Unix listener, which is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnixFile {
     path: PathBuf,
     identity: Identity,
 }
 
-/// Tells a file from another of the same name. The time of binding is part of it, since a new file
-/// often gets the inode of the one that was just removed.
+/// Distinguishes a file from another with the same name. It includes the time of bind(2), because a
+/// new file often gets the inode of the file that was removed just before.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -38,31 +38,31 @@ record!(Identity {
     bound
 });
 
-/// Who may connect.
+/// The mode and group of a socket file, which decide which users may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) mode: u32,
-    /// `None`: the process's own.
+    /// `None` for the group of the process.
     pub(crate) group: Option<u32>,
 }
 
-/// Held while a server finds out whether a path is free and takes it, or gives it back: a file
-/// beside the socket's, locked (flock(2)) and removed afterwards.
+/// A lock (flock(2)) on a file beside the socket file, which is removed afterwards. A server holds
+/// it while it checks and binds a path, and while it removes its socket file.
 #[derive(Debug)]
 struct PathLock {
     path: PathBuf,
     _file: File,
 }
 
-/// A listening Unix socket. A socket file left over by a server that is gone is replaced; one that
-/// is answered, or that is not a socket, is not.
+/// Makes a listening Unix socket. Replaces the socket file of a server that has ended. Fails if a
+/// process listens on the existing file, or if the file is not a socket.
 pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(OwnedFd, UnixFile)> {
-    let _lock = PathLock::take(path)?;
+    let _lock = PathLock::acquire(path)?;
     remove_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // Before it listens: until then nobody can connect, whatever the umask lets them.
-    access.give(path)?;
+    // Before listen(2), so that no client can connect by the permissions of the umask.
+    access.apply(path)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     let identity = Identity::of(path)?;
     Ok((
@@ -75,8 +75,9 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
 }
 
 impl Access {
-    /// Others may write to the directory, so the file is opened once and no link is followed.
-    fn give(self, path: &Path) -> io::Result<()> {
+    /// Sets mode and group of the file. Other users may write to the directory, so this opens the
+    /// file once and follows no link.
+    fn apply(self, path: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let options = options
             .read(true)
@@ -85,7 +86,7 @@ impl Access {
         if !file.metadata()?.file_type().is_socket() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        // What chmod(2) and chown(2) do to a descriptor of O_PATH (open(2)).
+        // The path by which chmod(2) and chown(2) change a file that is open with O_PATH (open(2)).
         let file = format!("/proc/self/fd/{}", file.as_raw_fd());
         if self.group.is_some() {
             chown(&file, None, self.group)?;
@@ -106,7 +107,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         }
         Ok(_) => {}
     }
-    // Non-blocking: one whose queue is full would keep us waiting until it accepts.
+    // Non-blocking, because connect(2) blocks while the queue of the listener is full.
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -129,9 +130,9 @@ impl Identity {
 }
 
 impl UnixFile {
-    /// Another server may have replaced the file; then it is not ours to remove.
+    /// Removes the file, unless another server has replaced it.
     fn remove(&self) -> io::Result<()> {
-        let _lock = PathLock::take(&self.path)?;
+        let _lock = PathLock::acquire(&self.path)?;
         if Identity::of(&self.path)? == self.identity {
             std::fs::remove_file(&self.path)?;
         }
@@ -145,15 +146,16 @@ impl Drop for UnixFile {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the socket file stays");
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "cannot remove the socket file");
             }
         }
     }
 }
 
 impl PathLock {
-    /// Does not wait: a server that holds the lock is about to listen there, or has just ended.
-    fn take(socket: &Path) -> io::Result<Self> {
+    /// Fails at once if another server holds the lock: it will listen there soon, or is ending.
+    fn acquire(socket: &Path) -> io::Result<Self> {
         let mut name = socket.as_os_str().to_owned();
         name.push(".lock");
         let path = PathBuf::from(name);
@@ -176,19 +178,19 @@ impl PathLock {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            "another server starts or ends at this path just now",
+            "another server is starting or ending at this path",
         ))
     }
 }
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // Before the lock itself goes. A file that stays is the next lock's.
+        // Removes the file before the lock is released. If this fails, the next lock uses the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Whether this is the file at `path`, and not one that was there when it was opened.
+/// Whether `file` is still the file at `path`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
     match path.symlink_metadata() {
@@ -211,14 +213,14 @@ pub(crate) mod tests {
     };
 
     #[test]
-    fn a_socket_file_is_replaced_only_if_nobody_answers() {
+    fn a_socket_file_is_replaced_only_if_no_process_listens_on_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
         let (listener, file) = listen(&path, 8, ALL).expect("a new path");
-        let error = listen(&path, 8, ALL).expect_err("somebody answers");
+        let error = listen(&path, 8, ALL).expect_err("a process listens");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
-        let (_again, new_file) = listen(&path, 8, ALL).expect("nobody answers now");
+        let (_again, new_file) = listen(&path, 8, ALL).expect("no process listens");
         drop(file);
         assert!(
             path.exists(),
@@ -230,20 +232,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_path_is_one_servers_while_it_starts_there() {
+    fn a_path_that_another_server_has_locked_is_in_use() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
-        let lock = PathLock::take(&path).expect("a new path");
+        let lock = PathLock::acquire(&path).expect("a new path");
         let error = listen(&path, 8, ALL).expect_err("another server starts");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(lock);
-        // A lock that a server has left over which was killed is nobody's.
+        // The lock file of a killed server is not locked.
         std::fs::write(dir.path().join("s.lock"), "").expect("writable");
         listen(&path, 8, ALL).expect("a new path");
     }
 
     #[test]
-    fn the_file_has_the_mode_that_was_asked_for_whatever_the_umask() {
+    fn the_file_has_the_requested_mode_with_any_umask() {
         let dir = tempfile::tempdir().expect("a directory");
         for mode in [0o666, 0o660, 0o600, 0o777] {
             let path = dir.path().join("s");
@@ -255,20 +257,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed_to_the_file_of_another() {
+    fn access_does_not_change_the_target_of_a_link() {
         let dir = tempfile::tempdir().expect("a directory");
         let precious = dir.path().join("precious");
         std::fs::write(&precious, "data").expect("writable");
         std::fs::set_permissions(&precious, Permissions::from_mode(0o600)).expect("it is ours");
         let path = dir.path().join("s");
         std::os::unix::fs::symlink(&precious, &path).expect("a new name");
-        ALL.give(&path).expect_err("it is no socket");
+        ALL.apply(&path).expect_err("it is no socket");
         let metadata = precious.metadata().expect("it is there");
         assert_eq!(metadata.mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn one_that_was_shut_down_is_replaced() {
+    fn a_socket_that_was_shut_down_is_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("s");
         let (listener, _file) = listen(&path, 8, ALL).expect("a new path");
@@ -276,7 +278,7 @@ pub(crate) mod tests {
         let shutdown = SockRef::from(&listener).shutdown(std::net::Shutdown::Read);
         shutdown.expect("it listens");
         assert!(is_shut_down(&listener));
-        let (_again, _file) = listen(&path, 8, ALL).expect("nobody answers");
+        let (_again, _file) = listen(&path, 8, ALL).expect("it refuses connections");
         std::os::unix::net::UnixStream::connect(&path).expect("it listens");
     }
 
@@ -286,12 +288,12 @@ pub(crate) mod tests {
         let path = dir.path().join("s");
         let (_listener, _file) = listen(&path, 0, ALL).expect("a new path");
         let _first = std::os::unix::net::UnixStream::connect(&path).expect("room for one");
-        let error = listen(&path, 8, ALL).expect_err("somebody has it, and is slow");
+        let error = listen(&path, 8, ALL).expect_err("a process listens");
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
-    fn a_file_that_is_no_socket_is_left_alone() {
+    fn a_file_that_is_no_socket_is_not_changed() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("precious");
         std::fs::write(&path, "data").expect("writable");
