@@ -1,11 +1,11 @@
-//! The monotonic clock, as all processes of a machine see it. `Instant` is the same clock, but one
-//! process cannot tell another what it reads there.
+//! The monotonic clock, which is the same for all processes of a machine. `Instant` is the same
+//! clock, but its value cannot be sent to another process.
 
 use std::time::Duration;
 
 use nix::time::ClockId;
 
-/// clock_gettime(2), `CLOCK_MONOTONIC`: it stands still while the machine is suspended.
+/// clock_gettime(2), `CLOCK_MONOTONIC`. The clock stops while the machine is suspended.
 pub(crate) fn monotonic() -> Duration {
     let now = ClockId::CLOCK_MONOTONIC.now();
     now.expect("the clock always exists").into()
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_as_instant_does() {
+    fn the_clock_advances_like_instant() {
         let (instant, before) = (std::time::Instant::now(), monotonic());
         while instant.elapsed() < Duration::from_millis(3) {}
         let passed = monotonic() - before;

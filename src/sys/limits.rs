@@ -1,4 +1,4 @@
-//! What this process may use: CPUs and descriptors.
+//! Limits of this process: CPUs and descriptors.
 
 use std::fmt;
 use std::io;
@@ -9,31 +9,31 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
-/// How many CPUs this process may use, and which rule decided it.
+/// The number of CPUs that this process may use, and the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cpus {
-    /// How many; at least 1.
+    /// CPUs that this process may use; at least 1.
     pub usable: usize,
-    /// How many the machine has on line.
+    /// CPUs of the machine that are online.
     pub online: usize,
-    /// What made it that many.
+    /// Why `usable` has its value.
     pub reason: CpuReason,
 }
 
-/// Why a process may use as many CPUs as it may.
+/// Reason for the number of CPUs that a process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuReason {
     /// Nothing limits it.
     All,
-    /// Its affinity mask (sched_setaffinity(2)), which a cpuset also sets.
+    /// The affinity mask of the process (sched_setaffinity(2)), which a cpuset also sets.
     Affinity,
-    /// Its cgroup's CPU quota (`cpu.max`).
+    /// The CPU quota of its cgroup (`cpu.max`).
     Quota,
 }
 
-/// Counts the CPUs this process may really use: affinity and cgroup quota.
+/// Counts the CPUs that this process may use, from its affinity mask and its cgroup's quota.
 #[must_use]
 pub fn usable_cpus() -> Cpus {
     let usable = available_parallelism().map_or(1, NonZeroUsize::get);
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_least_one_cpu_and_never_more_than_the_machine_has() {
+    fn at_least_one_cpu_is_usable_and_at_most_those_that_are_online() {
         let cpus = usable_cpus();
         assert!(cpus.usable >= 1 && cpus.usable <= cpus.online, "{cpus:?}");
     }

@@ -20,8 +20,8 @@ use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 const WORD: usize = size_of::<AtomicU64>();
 
-/// A file in memory of `words` zeroes, close-on-exec, whose size can never change again. Pages that
-/// nobody has touched cost nothing.
+/// Makes a file in memory of `words` zeroes, close-on-exec, whose size can never change. Pages that
+/// were never accessed use no memory.
 pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
     let fd = sealable(name)?;
     let bytes = i64::try_from(words * WORD).map_err(|_| Errno::EFBIG)?;
@@ -31,16 +31,17 @@ pub(crate) fn create(name: &CStr, words: usize) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Nobody changes it any more, not even who made it.
+/// The seals after which no process can change a file, not even the process that made it.
 pub(crate) const SEALS: SealFlag = SealFlag::F_SEAL_SEAL
     .union(SealFlag::F_SEAL_SHRINK)
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_WRITE);
 
-/// More than the state of the largest server there may be: some kilobytes for each slot.
+/// The largest file that [`contents`] reads, in bytes. The state of the largest possible server is
+/// smaller: it has some kilobytes for each slot.
 const CONTENTS_MAX: u64 = 64 << 20;
 
-/// A file in memory with these bytes, close-on-exec, that nobody can change.
+/// Makes a file in memory with these bytes, close-on-exec, that no process can change.
 pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(sealable(name)?);
     file.write_all(bytes)?;
@@ -48,7 +49,7 @@ pub(crate) fn sealed(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The bytes of a file made by [`sealed`], in this process or in another.
+/// Reads the bytes of a file that this process or another made by [`sealed`].
 pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     if length > CONTENTS_MAX {
@@ -60,20 +61,20 @@ pub(crate) fn contents(file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An empty file in memory, close-on-exec, that can be sealed.
+/// Makes an empty file in memory, close-on-exec, that can be sealed.
 fn sealable(name: &CStr) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // The sysctl vm.memfd_noexec may demand it; Linux before 6.3 does not know it.
-    let never_run = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
-    let fd = match memfd_create(name, flags | never_run) {
+    // The sysctl vm.memfd_noexec may require the flag; Linux before 6.3 does not know it.
+    let no_exec = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
+    let fd = match memfd_create(name, flags | no_exec) {
         Err(Errno::EINVAL) => memfd_create(name, flags),
         result => result,
     };
     Ok(fd?)
 }
 
-/// How many words a file made by [`create`] has, in this process or in another. Fails for every
-/// file that could shrink.
+/// Number of words in a file that this process or another made by [`create`]. Fails for every file
+/// that could shrink.
 pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
     let seals = SealFlag::from_bits_truncate(fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS)?);
     if !seals.contains(SealFlag::F_SEAL_SHRINK) {
@@ -83,15 +84,16 @@ pub(crate) fn words(fd: impl AsFd) -> io::Result<usize> {
     Ok(bytes / WORD)
 }
 
-/// The same file by a descriptor that can only read it. From now on nobody opens it for more but
-/// root and the user who made it, whose processes could do worse to each other (ptrace(2)).
+/// Opens the same file again, for reading only. From now on only root and the user that made the
+/// file can open it for writing; processes of one user can change each other anyway (ptrace(2)).
 pub(crate) fn read_only(fd: &OwnedFd) -> io::Result<OwnedFd> {
     fchmod(fd, Mode::S_IRUSR)?;
-    // A descriptor that is only duplicated has the rights of the first.
+    // A duplicate of the descriptor could still write.
     Ok(File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?.into())
 }
 
-/// A part of such a file, mapped until it is dropped. The descriptor is not needed for that.
+/// A mapped part of a file from [`create`], until it is dropped. The descriptor may be closed
+/// before.
 pub(crate) struct Mapping {
     pages: NonNull<libc::c_void>,
     bytes: usize,
@@ -99,7 +101,7 @@ pub(crate) struct Mapping {
     words: usize,
 }
 
-/// The whole of such a file, to be read alone, also by a descriptor of [`read_only`].
+/// A whole file from [`create`], mapped for reading only. A descriptor from [`read_only`] suffices.
 #[derive(Debug)]
 pub(crate) struct View(Mapping);
 
@@ -109,8 +111,8 @@ impl View {
         Mapping::map(fd, 0, words, libc::PROT_READ).map(Self)
     }
 
-    /// Relaxed, as the only kind of atomic access that the language promises for memory that cannot
-    /// be written; for any other order there are fences. Panics beyond the end.
+    /// Loads a word. Panics beyond the end. The order is `Relaxed`, because for read-only memory
+    /// Rust guarantees only relaxed atomic loads. Use fences for a stronger order.
     pub(crate) fn load(&self, word: usize) -> u64 {
         self.0[word].load(Relaxed)
     }
@@ -127,10 +129,9 @@ impl Mapping {
         Self::map(fd, from, words, libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    /// Leaves this memory out of the core that the process may leave (madvise(2), `MADV_DONTDUMP`).
+    /// Excludes this memory from core dumps (madvise(2), `MADV_DONTDUMP`).
     pub(crate) fn keep_from_cores(&self) -> io::Result<()> {
-        // SAFETY: the range is the one that mmap(2) gave to `self`; the advice changes nothing of
-        // what is in it.
+        // SAFETY: mmap(2) returned this range for `self`. The advice does not change its contents.
         let result = unsafe { libc::madvise(self.pages.as_ptr(), self.bytes, libc::MADV_DONTDUMP) };
         Ok(Errno::result(result).map(drop)?)
     }
@@ -138,18 +139,18 @@ impl Mapping {
     fn map(fd: impl AsFd, from: usize, words: usize, protection: libc::c_int) -> io::Result<Self> {
         let fd = fd.as_fd();
         let end = from.checked_add(words).ok_or(Errno::EINVAL)?;
-        // Beyond the end, and in a file that shrinks, memory is not there: SIGBUS.
+        // An access beyond the end of the file raises SIGBUS, also after the file has shrunk.
         if words == 0 || end > self::words(fd)? {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // A mapping begins at a page, whatever the size of pages is.
+        // A mapping must begin at a multiple of the page size.
         let page = sysconf(SysconfVar::PAGE_SIZE)?.unwrap_or(4096);
         let page = usize::try_from(page).map_err(|_| Errno::EINVAL)?;
         let skipped = from * WORD % page;
         let bytes = skipped + words * WORD;
         let offset = libc::off_t::try_from(from * WORD - skipped).map_err(|_| Errno::EINVAL)?;
-        // SAFETY: the kernel chooses the place, so no memory that is in use is replaced; `fd` is
-        // open for the length of the call.
+        // SAFETY: the kernel chooses the address, so the call replaces no memory that is in use.
+        // `fd` is open during the call.
         let pages = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -178,7 +179,7 @@ impl Mapping {
     pub(crate) fn leak(self) -> &'static [AtomicU64] {
         let (first, words) = (self.first, self.words);
         std::mem::forget(self);
-        // SAFETY: as for `deref`; nobody is left to unmap it.
+        // SAFETY: as for `deref`; after `forget` nothing unmaps the memory.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), words) }
     }
 }
@@ -187,23 +188,23 @@ impl Deref for Mapping {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: `words` words from `first` on are mapped for as long as `self` is, readable and
-        // writable (in a `View`, which gives only loads away, readable), aligned since pages and
-        // offsets are multiples of a word; the file cannot shrink beneath them. Any bytes are an
-        // AtomicU64, and other processes that map them make atomics of them too.
+        // SAFETY: `words` words from `first` on are mapped as long as `self` exists. They are
+        // readable and writable; in a `View`, which only loads, they are readable. They are
+        // aligned, because pages and offsets are multiples of a word. The file cannot shrink. Any
+        // bytes are a valid AtomicU64, and other processes use atomic access too.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the one that mmap(2) gave to `self`, and no borrow outlives `self`.
+        // SAFETY: mmap(2) returned this range for `self`, and no borrow outlives `self`.
         let result = unsafe { libc::munmap(self.pages.as_ptr(), self.bytes) };
-        debug_assert_eq!(result, 0, "munmap(2) refuses only ranges that are none");
+        debug_assert_eq!(result, 0, "munmap(2) fails only for an invalid range");
     }
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread, and all that is in it is atomic.
+// SAFETY: a mapping belongs to the process, not to a thread, and all access to it is atomic.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -221,11 +222,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_in_one_mapping_is_read_in_the_other() {
+    fn a_write_in_one_mapping_is_read_in_the_other() {
         let fd = create(c"test", 2000).expect("memory");
         assert_eq!(words(&fd).expect("sealed"), 2000);
         let all = Mapping::new(&fd, 0, 2000).expect("mapped");
-        // Not at a page's border.
+        // This mapping does not begin at a page.
         let part = Mapping::new(&fd, 1111, 3).expect("mapped");
         drop(fd);
         part[1].store(7, Relaxed);
@@ -236,21 +237,21 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_read_sees_what_is_written_and_writes_nothing() {
+    fn a_read_only_descriptor_shows_writes_and_cannot_write() {
         let fd = create(c"test", 600).expect("memory");
         let all = Mapping::new(&fd, 0, 600).expect("mapped");
-        let theirs = read_only(&fd).expect("/proc is there");
-        let view = View::new(&theirs).expect("mapped");
+        let reader = read_only(&fd).expect("/proc is there");
+        let view = View::new(&reader).expect("mapped");
         view.keep_from_cores().expect("it is a mapping");
         all[599].store(7, Relaxed);
         assert_eq!(view.load(599), 7);
-        let error = Mapping::new(&theirs, 0, 600).expect_err("it may not write");
+        let error = Mapping::new(&reader, 0, 600).expect_err("it may not write");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        nix::unistd::write(&theirs, b"x").expect_err("nor this way");
+        nix::unistd::write(&reader, b"x").expect_err("it may not write");
     }
 
     #[test]
-    fn what_is_not_there_is_not_mapped() {
+    fn a_range_that_is_empty_or_beyond_the_end_is_not_mapped() {
         let fd = create(c"test", 10).expect("memory");
         for (from, words) in [(0, 11), (10, 1), (usize::MAX, 1), (3, 0)] {
             Mapping::new(&fd, from, words).expect_err("beyond the end, or nothing");

@@ -1,5 +1,4 @@
-//! The system calls that are ours to make, one family in each file, no policy. The only `unsafe`
-//! of the crate is here.
+//! System calls, one family in each file, without policy. All `unsafe` code of the crate is here.
 #![allow(unsafe_code)]
 
 mod before_main;

@@ -5,8 +5,8 @@ use std::io;
 use nix::errno::Errno;
 use nix::libc;
 
-/// Fills `bytes` in place with random ones, from which nobody can tell others. Waits until the
-/// kernel has gathered enough, which it has soon after the machine has started.
+/// Fills `bytes` with unpredictable random bytes. Blocks until the kernel has gathered enough
+/// entropy, which is soon after the machine has started.
 pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -27,14 +27,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_are_the_same() {
+    fn two_fills_differ_and_are_complete() {
         let [one, other] = [(); 2].map(|()| {
             let mut bytes = [0; 1024];
             fill(&mut bytes).expect("the kernel has it");
             bytes
         });
         assert_ne!(one, other);
-        // About four of them are 0; all of a part would be that was not written.
+        // About four of 1024 random bytes are 0. A part that was not written has only zeroes.
         let zeroes = one.iter().filter(|&&byte| byte == 0).count();
         assert!(zeroes < 64, "{zeroes} zeroes");
     }

@@ -1,4 +1,4 @@
-//! Ended processes (wait(2)).
+//! Finds and reaps ended processes (wait(2)).
 
 use nix::errno::Errno;
 use nix::libc;
@@ -6,37 +6,38 @@ use nix::unistd::Pid;
 
 use crate::hooks::{Core, WorkerExit};
 
-/// A process that has ended, whoever it was: as PID 1 strangers become ours too. `None` if none
-/// has. Until it is [taken](take) its pid means nobody else, and it is what this tells of.
+/// Returns a process that has ended and was started by this one; `None` without one. As PID 1 this
+/// process also gets those that others have started. Until the process is [reaped](take), its pid
+/// is not reused, and this function may return it again.
 pub(crate) fn ended() -> Option<Pid> {
     // SAFETY: a `siginfo_t` is integers and addresses, for which zero is a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     loop {
-        // SAFETY: `info` is for the kernel to write to.
+        // SAFETY: the kernel writes to `info`, which is valid for writes.
         let result = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
         match Errno::result(result) {
             Err(Errno::EINTR) => {}
-            // There is nobody (`ECHILD`).
+            // There are no children (`ECHILD`).
             Err(_) => return None,
             Ok(_) => break,
         }
     }
-    // SAFETY: waitid(2) has succeeded, so this is what it fills in; 0 says that nobody has ended.
+    // SAFETY: waitid(2) has succeeded, so it has set this field. 0 means that no child has ended.
     let pid = unsafe { info.si_pid() };
     (pid > 0).then(|| Pid::from_raw(pid))
 }
 
-/// Reaps a process that has [`ended`].
+/// Reaps a process that has [`ended`], and returns how it ended.
 ///
-/// Not by nix's `waitpid`: it reaps a process that a real-time signal ended and then returns an
-/// error, so that nobody learns how it ended.
+/// This does not use nix's `waitpid`: if a real-time signal ended the process, nix reaps it and
+/// returns an error, so the signal is lost.
 pub(crate) fn take(pid: Pid) -> Option<WorkerExit> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is an integer for the kernel to write to.
-        let taken = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::WNOHANG) };
-        match Errno::result(taken) {
+        // SAFETY: the kernel writes to `status`, which is valid for writes.
+        let reaped = unsafe { libc::waitpid(pid.as_raw(), &raw mut status, libc::WNOHANG) };
+        match Errno::result(reaped) {
             Err(Errno::EINTR) => {}
             Ok(1..) => return parse(status),
             Ok(_) | Err(_) => return None,

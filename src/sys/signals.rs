@@ -1,4 +1,4 @@
-//! Signals as data: blocked, and read from a signalfd(2) when the master is ready for them.
+//! Signals of the master: blocked, and read from a signalfd(2) in the master's loop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,8 @@ use nix::unistd::{getpid, gettid};
 
 use crate::codec::record;
 
-/// The signals that mean something to the master. All are blocked in a worker too until it has
-/// its own handlers, so that none can end it half-way.
+/// The signals that the master handles. A worker starts with all of them blocked until it has its
+/// own handlers, so that no signal ends it during its start.
 const MASTER: [Signal; 10] = [
     Signal::SIGTERM,
     Signal::SIGQUIT,
@@ -27,15 +27,16 @@ const MASTER: [Signal; 10] = [
     Signal::SIGCHLD,
 ];
 
-/// The thread that reads the signals; 0 while there is none.
+/// Id of the thread that reads the signals; 0 without such a thread.
 static READER: AtomicI32 = AtomicI32::new(0);
 
 /// The master's signals, blocked until this is dropped.
 ///
-/// A mask belongs to a thread. The program may have others, which block nothing; there a signal
-/// would do what it does by default: end the master, or vanish if it is `SIGCHLD`. So each signal
-/// has a handler too, which passes it on to the thread that reads them. The handler also takes the
-/// place of an inherited "ignore", with which the kernel would reap the workers itself (wait(2)).
+/// A signal mask belongs to a thread. The program may have other threads, which do not block the
+/// signals. There a signal would have its default effect: end the master, or nothing for `SIGCHLD`.
+/// So each signal also has a handler, which forwards it to the thread that reads signals. The
+/// handler also replaces an inherited `SIG_IGN` for `SIGCHLD`, with which the kernel would reap the
+/// workers itself (wait(2)).
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: SignalFd,
@@ -43,7 +44,7 @@ pub(crate) struct Signals {
     actions: Vec<(Signal, SigAction)>,
 }
 
-/// The numbers of the signals that were blocked when the master began.
+/// The numbers of the signals that were blocked when the master started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Before(Vec<i32>);
 
@@ -54,7 +55,8 @@ impl Signals {
         Self::block_after(SigSet::thread_get_mask()?)
     }
 
-    /// In the next image: they have been blocked all the time, and what has arrived is not lost.
+    /// Continues after an upgrade. The signals stayed blocked during execve(2), so no signal that
+    /// arrived is lost.
     pub(crate) fn resume(Before(before): &Before) -> io::Result<Self> {
         let signals = before.iter().map(|&signal| Signal::try_from(signal));
         Self::block_after(signals.collect::<Result<_, _>>()?)
@@ -69,18 +71,18 @@ impl Signals {
             actions: Vec::new(),
         };
         READER.store(gettid().as_raw(), Ordering::Relaxed);
-        let handler = SigHandler::Handler(pass_on);
+        let handler = SigHandler::Handler(forward);
         let flags = SaFlags::SA_RESTART | SaFlags::SA_NOCLDSTOP;
         let action = SigAction::new(handler, flags, SigSet::empty());
         for signal in MASTER {
-            // SAFETY: `pass_on` makes one system call on numbers, which is async-signal-safe.
+            // SAFETY: `forward` makes one system call on numbers, which is async-signal-safe.
             let before = unsafe { sigaction(signal, &action) }?;
             signals.actions.push((signal, before));
         }
         Ok(signals)
     }
 
-    /// What was blocked before.
+    /// The signals that were blocked before.
     pub(crate) fn before(&self) -> Before {
         Before(self.mask.iter().map(|signal| signal as i32).collect())
     }
@@ -100,31 +102,31 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // What came too late would end the process as soon as it is no longer blocked.
+        // A signal that is still pending would end the process when it is unblocked.
         while self.next().is_some() {}
         for (signal, before) in self.actions.drain(..) {
-            // SAFETY: this is what was there before, and whoever put it there vouched for it.
-            // Fails only for signals that cannot be caught, which are not among ours.
+            // SAFETY: this restores the earlier action, which the code that set it had to make
+            // sound. It fails only for signals that cannot be caught; `MASTER` has none of those.
             let _ = unsafe { sigaction(signal, &before) };
         }
         READER.store(0, Ordering::Relaxed);
-        // Fails only for an invalid `how`, which nix does not let one write.
+        // Fails only for an invalid `how`, which nix cannot pass.
         let _ = self.mask.thread_set_mask();
     }
 }
 
-/// Runs in a thread that does not block the signal: sends it to the one that waits for it. There
-/// it is blocked, so the signalfd(2) has it.
-extern "C" fn pass_on(signal: libc::c_int) {
+/// Runs in a thread that does not block the signal, and sends the signal to the thread that reads
+/// signals. That thread blocks it, so the signalfd(2) receives it.
+extern "C" fn forward(signal: libc::c_int) {
     let reader = READER.load(Ordering::Relaxed);
-    // SAFETY: tgkill(2) takes three integers. It fails only if the reader is gone, and a handler
-    // has nobody to tell.
+    // SAFETY: tgkill(2) takes three integers. It fails only if the reading thread has ended, and a
+    // handler cannot report an error.
     unsafe { libc::syscall(libc::SYS_tgkill, getpid().as_raw(), reader, signal) };
 }
 
-/// Has this process end by `SIGALRM` so long after a `SIGTERM`, whatever it is doing then: a worker
-/// whose handler blocks hears neither its drain nor the end of its master, and the master that
-/// would kill it may be the one that has died.
+/// Makes `SIGALRM` end this process when `delay` has passed after a `SIGTERM`, even if its thread
+/// is blocked. A worker whose handler blocks notices neither its drain nor the end of its master,
+/// and a master that has died cannot kill it.
 pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default action runs no code of ours.
@@ -139,8 +141,9 @@ pub(crate) fn end_after_term(delay: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the inherited block off, in a worker whose handlers stand. `SIGABRT`, by which the master
-/// asks a worker that hangs for a core, the one who started the master may have blocked.
+/// Unblocks the signals in a worker, after it has set its handlers. Also unblocks `SIGABRT`, which
+/// the process that started the master may have blocked: with it the master makes a hung worker
+/// dump core.
 pub(crate) fn unblock() -> io::Result<()> {
     let set: SigSet = MASTER.into_iter().chain([Signal::SIGABRT]).collect();
     Ok(set.thread_unblock()?)
