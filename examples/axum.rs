@@ -1,7 +1,7 @@
 //! Any axum router, through `run`. `cargo run --example axum --features axum`
 //!
-//! The same shape takes any server that accepts tokio streams: `incoming` is a `Stream` of them
-//! too, and has a plain `accept`.
+//! `run` also works with any other server that takes tokio streams: `incoming` is a `Stream` of
+//! connections, and has a method `accept`.
 
 use axum::Router;
 use axum::extract::Path;

@@ -1,7 +1,7 @@
-//! Finishing what is open: a slow answer survives the end. `cargo run --example graceful`
+//! Graceful end: a slow response is completed first. `cargo run --example graceful`
 //!
-//! Ask (`curl http://127.0.0.1:8080/slow`), press Ctrl-C meanwhile, and see the answer arrive
-//! before the server ends. A second Ctrl-C does not wait.
+//! Run `curl http://127.0.0.1:8080/slow`, then press Ctrl-C in the server's terminal: curl gets its
+//! response before the server ends. A second Ctrl-C ends the server at once.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn main() -> Result<(), prefork_server::Error> {
         .http(Http::new().idle_timeout(Duration::from_secs(20)))
         .serve(async |worker: Worker| {
             let cleaner = worker.clone();
-            // Whatever else a worker does can end with it.
+            // Other tasks of a worker can wait for its drain too.
             tokio::task::spawn_local(async move {
                 cleaner.drain().await;
                 eprintln!("worker {} finishes what is open", cleaner.slot());

@@ -1,4 +1,4 @@
-//! The smallest server: one worker per CPU, one answer. `cargo run --example hello`
+//! The smallest server: one worker per CPU, one response. `cargo run --example hello`
 
 use std::convert::Infallible;
 

@@ -1,6 +1,7 @@
-//! Hearing what happens, and giving each worker its own surroundings. `cargo run --example hooks`
+//! Hooks: prints events, and sets an environment variable for each worker.
+//! `cargo run --example hooks`
 //!
-//! Kill a worker (`kill -9 PID`) or reload (`kill -HUP PID` of the master) and watch.
+//! Kill a worker (`kill -9 PID`) or reload (`kill -HUP PID` of the master) and read the output.
 
 use std::convert::Infallible;
 

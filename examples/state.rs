@@ -1,7 +1,7 @@
 //! State without locks: each worker has its own, in an `Rc`. `cargo run --example state`
 //!
-//! What one worker counts another does not see. That is the price of having no locks; what all
-//! must share belongs into a database.
+//! A worker does not see the counts of other workers. Keep state that all workers share in a
+//! database.
 
 use std::cell::Cell;
 use std::convert::Infallible;

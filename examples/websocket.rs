@@ -1,7 +1,7 @@
-//! WebSockets, and their goodbye. `cargo run --example websocket`
+//! WebSockets that close when their worker drains. `cargo run --example websocket`
 //!
-//! Open <http://127.0.0.1:8080/> and type: what you say comes back. Then `kill -HUP` the master:
-//! the page is told to go (close code 1001) and connects again, to the next worker.
+//! Open <http://127.0.0.1:8080/> and send a line: the server echoes it. Then `kill -HUP` the
+//! master: the server closes the socket (close code 1001), and the page connects to a new worker.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -35,7 +35,7 @@ const PAGE: &str = r#"<!doctype html>
 </script>
 "#;
 
-/// Says everything back until the client leaves or the worker drains.
+/// Echoes every message until the client closes the connection or the worker drains.
 async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
     let mut drain = pin!(drain);
     loop {
@@ -49,17 +49,17 @@ async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
                     return;
                 }
             }
-            // A ping is answered already, and so is the client's own goodbye.
+            // axum has answered pings and close frames already.
             Some(Ok(_)) => {}
             Some(Err(_)) | None => return,
         }
     }
-    let goodbye = CloseFrame {
+    let close = CloseFrame {
         code: close_code::AWAY,
         reason: "this worker leaves".into(),
     };
-    if socket.send(Message::Close(Some(goodbye))).await.is_ok() {
-        // The client says goodbye too. If it does not, this ends with the grace.
+    if socket.send(Message::Close(Some(close))).await.is_ok() {
+        // Waits for the client's close frame, until the upgrade grace ends.
         while let Some(Ok(_)) = socket.recv().await {}
     }
 }

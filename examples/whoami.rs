@@ -1,6 +1,7 @@
-//! Who answered, and who asked. `cargo run --example whoami`
+//! Responds with the worker and the addresses of the client. `cargo run --example whoami`
 //!
-//! Ask a few times: new connections meet different workers, a kept one always the same.
+//! Send several requests: new connections go to different workers; an open connection stays with
+//! its worker.
 
 use std::convert::Infallible;
 
