@@ -99,7 +99,7 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
         (
             "swapped",
             &files.key,
-            "has a key and no certificate; are the two swapped?",
+            "holds a key and no certificate; are the two swapped?",
         ),
         ("broken", &broken, "is not well-formed PEM"),
         (
