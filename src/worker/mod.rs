@@ -284,7 +284,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let stats = take_row(inheritance.stats);
+    let stats = map_stats(inheritance.stats);
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
@@ -337,7 +337,7 @@ where
     report(&channel, result)
 }
 
-fn take_row(stats: OwnedFd) -> WorkerStats {
+fn map_stats(stats: OwnedFd) -> WorkerStats {
     let stats = scoreboard::join(stats).unwrap_or_else(|error| {
         tracing::warn!(%error, "the master will not see what this worker counts");
         WorkerStats::own()
