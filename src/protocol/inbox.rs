@@ -138,10 +138,13 @@ impl Receiver {
                     }
                     // The master always has the sender, but without this the loop could spin.
                     (_, _) if len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    (_, fds) => tracing::error!(
-                        connections = fds.len(),
-                        "handed over in a version that this image does not know; closed"
-                    ),
+                    (_, fds) => {
+                        tracing::error!(
+                            connections = fds.len(),
+                            "handed over in a version that this image does not know; closed"
+                        );
+                        fds::close_received(fds);
+                    }
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -189,6 +192,9 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use socket2::Socket;
 
     use super::*;
 
@@ -293,6 +299,21 @@ mod tests {
             assert_eq!(received, note(b"x"));
             let ended = std::io::Read::read(&mut &theirs, &mut [0]);
             assert_eq!(ended.expect("nobody has the other end"), 0);
+        });
+    }
+
+    #[test]
+    fn to_close_what_another_process_sent_does_not_wait_for_its_unsent_data() {
+        with_inbox(|sender, mut receiver| {
+            let domain = socket2::Domain::IPV4;
+            let stream = Socket::new(domain, socket2::Type::STREAM, None).expect("a socket");
+            for bytes in [&b"\x02"[..], &[0; LEN_MAX + 1]] {
+                let linger = Some(Duration::from_secs(600));
+                stream.set_linger(linger).expect("an option");
+                fds::send(&sender.0, bytes, &[stream.as_raw_fd()]).expect("room");
+                assert!(receiver.take().expect("no error").is_none());
+                assert_eq!(stream.linger().expect("an option"), None);
+            }
         });
     }
 

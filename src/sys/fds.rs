@@ -15,6 +15,7 @@ use nix::sys::socket::{
     socketpair, sockopt,
 };
 use nix::unistd::{Pid, dup};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -130,7 +131,19 @@ pub(crate) fn receive(from: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, V
     let fds = received(&header);
     match header.msg_flags & libc::MSG_TRUNC {
         0 => Ok((usize::try_from(len).expect("a length"), fds)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+        _ => {
+            close_received(fds);
+            Err(io::ErrorKind::InvalidData.into())
+        }
+    }
+}
+
+/// Closes descriptors from another process. Does not wait until the unsent data of a TCP socket are
+/// sent, whatever `SO_LINGER` its sender has set (socket(7)).
+pub(crate) fn close_received(fds: Vec<OwnedFd>) {
+    for fd in fds {
+        // Fails for what is not a socket.
+        let _ = SockRef::from(&fd).set_linger(None);
     }
 }
 
