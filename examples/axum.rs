@@ -6,10 +6,10 @@
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::get;
-use prefork_server::Prefork;
+use prefork_server::{Exit, Prefork};
 
-fn main() -> Result<(), prefork_server::Error> {
-    Prefork::bind("127.0.0.1:8080").run(async |worker, incoming| {
+fn main() -> Exit {
+    let server = Prefork::bind("127.0.0.1:8080").run(async |worker, incoming| {
         let slot = worker.slot();
         let router = Router::new()
             .route(
@@ -24,5 +24,6 @@ fn main() -> Result<(), prefork_server::Error> {
             .with_graceful_shutdown(worker.drain())
             .await?;
         Ok(())
-    })
+    });
+    server.into()
 }

@@ -3,12 +3,11 @@
 //! Run `curl http://127.0.0.1:8080/slow`, then press Ctrl-C in the server's terminal: curl gets its
 //! response before the server ends. A second Ctrl-C ends the server at once.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
-use prefork_server::{Http, Prefork, Request, Response, Worker, service_fn};
+use prefork_server::{BoxError, Exit, Http, Prefork, Request, Response, Worker, handler};
 
-async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+async fn answer(worker: Worker, request: Request) -> Result<Response, BoxError> {
     if request.uri().path() == "/slow" {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -20,18 +19,19 @@ async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible
     Ok(Response::new(format!("answered while {state}\n").into()))
 }
 
-fn main() -> Result<(), prefork_server::Error> {
+fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .workers(2)
         .drain_timeout(Duration::from_secs(10))
         .http(Http::new().idle_timeout(Duration::from_secs(20)))
-        .serve(async |worker: Worker| {
+        .serve(async |worker| {
             let cleaner = worker.clone();
             // Other tasks of a worker can wait for its drain too.
             tokio::task::spawn_local(async move {
                 cleaner.drain().await;
                 eprintln!("worker {} finishes what is open", cleaner.slot());
             });
-            Ok(service_fn(move |request| answer(worker.clone(), request)))
+            Ok(handler(move |request| answer(worker.clone(), request)))
         })
+        .into()
 }

@@ -3,11 +3,9 @@
 //!
 //! Kill a worker (`kill -9 PID`) or reload (`kill -HUP PID` of the master) and read the output.
 
-use std::convert::Infallible;
-
 use prefork_server::{
-    Address, BoxError, Generation, Hooks, Notice, Prefork, Request, Response, Slot, WorkerCommand,
-    WorkerExit, WorkerInfo, service_fn,
+    Address, BoxError, Exit, Generation, Hooks, Notice, Prefork, Response, Slot, WorkerCommand,
+    WorkerExit, WorkerInfo, handler,
 };
 
 struct Narrator;
@@ -44,13 +42,14 @@ impl Hooks for Narrator {
     }
 }
 
-async fn cache_file(_request: Request) -> Result<Response, Infallible> {
-    let file = std::env::var("CACHE_FILE").unwrap_or_default();
-    Ok(Response::new(format!("my cache is {file}\n").into()))
-}
-
-fn main() -> Result<(), prefork_server::Error> {
+fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .hooks(Narrator)
-        .serve(async |_worker| Ok(service_fn(cache_file)))
+        .serve(async |_worker| {
+            Ok(handler(async |_request| {
+                let file = std::env::var("CACHE_FILE")?;
+                Ok(Response::new(format!("my cache is {file}\n").into()))
+            }))
+        })
+        .into()
 }

@@ -4,19 +4,20 @@
 //! database.
 
 use std::cell::Cell;
-use std::convert::Infallible;
 use std::rc::Rc;
 
-use prefork_server::{Prefork, Request, Response, service_fn};
+use prefork_server::{Exit, Prefork, Response, handler};
 
-fn main() -> Result<(), prefork_server::Error> {
-    Prefork::bind("127.0.0.1:8080").serve(async |worker| {
-        let slot = worker.slot();
-        let count = Rc::new(Cell::new(0_u64));
-        Ok(service_fn(move |_request: Request| {
-            count.set(count.get() + 1);
-            let text = format!("worker {slot} has answered {} times\n", count.get());
-            async { Ok::<Response, Infallible>(Response::new(text.into())) }
-        }))
-    })
+fn main() -> Exit {
+    Prefork::bind("127.0.0.1:8080")
+        .serve(async |worker| {
+            let slot = worker.slot();
+            let count = Rc::new(Cell::new(0_u64));
+            Ok(handler(move |_request| {
+                count.set(count.get() + 1);
+                let text = format!("worker {slot} has answered {} times\n", count.get());
+                async { Ok(Response::new(text.into())) }
+            }))
+        })
+        .into()
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::{Html, IntoResponse, Response};
-use prefork_server::{Http, Prefork, Request, Worker, service_fn};
+use prefork_server::{Exit, Http, Prefork, Request, Worker, service_fn};
 
 const PAGE: &str = r#"<!doctype html>
 <title>Echo</title>
@@ -77,10 +77,11 @@ async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible
     )
 }
 
-fn main() -> Result<(), prefork_server::Error> {
+fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .http(Http::new().upgrade_grace(Duration::from_secs(5)))
         .serve(async |worker: Worker| {
             Ok(service_fn(move |request| answer(worker.clone(), request)))
         })
+        .into()
 }

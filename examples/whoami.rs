@@ -3,15 +3,13 @@
 //! Send several requests: new connections go to different workers; an open connection stays with
 //! its worker.
 
-use std::convert::Infallible;
+use prefork_server::{Exit, Prefork, Request, Response, handler};
 
-use prefork_server::{Prefork, Request, Response, service_fn};
-
-fn main() -> Result<(), prefork_server::Error> {
+fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .also_bind("[::1]:8080")
         .serve(async |worker| {
-            Ok(service_fn(move |request: Request| {
+            Ok(handler(move |request: Request| {
                 let connection = request.body().connection();
                 let text = format!(
                     "slot {} of {}, generation {}, pid {}\nyou are {}, came to {}\n",
@@ -22,7 +20,8 @@ fn main() -> Result<(), prefork_server::Error> {
                     connection.peer,
                     connection.local,
                 );
-                async { Ok::<Response, Infallible>(Response::new(text.into())) }
+                async { Ok(Response::new(text.into())) }
             }))
         })
+        .into()
 }

@@ -25,8 +25,9 @@ pub(crate) const EXIT_FAILED: i32 = 1;
 
 /// Why a server could not start or had to end.
 ///
-/// `Display` does not include the cause, which [`source`](StdError::source) returns.
-#[derive(Debug)]
+/// `Display` does not include the cause, which [`source`](StdError::source) returns. `Debug` prints
+/// the error and its causes on one line, because the standard library prints the `Debug` of an
+/// error that `main` returns. [`Exit`](crate::Exit) gives such a program the exit code too.
 #[non_exhaustive]
 pub enum Error {
     /// A setting cannot work. Nothing was bound yet.
@@ -88,7 +89,8 @@ pub enum Error {
 
 impl Error {
     /// The code that the program should exit with: 2 for a bad setting, 3 if no worker became
-    /// ready, 4 for the crash limit, 5 if an address cannot be bound, 1 for every other error.
+    /// ready, 4 for the crash limit, 5 if an address cannot be bound, 1 for every other error. A
+    /// program whose `main` returns an [`Exit`](crate::Exit) exits with it.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -105,6 +107,24 @@ impl Error {
             call,
             source: source.into(),
         }
+    }
+}
+
+/// An error and its causes on one line.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line.push_str(": ");
+        line.push_str(&error.to_string());
+        cause = error.source();
+    }
+    line
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&chain(self))
     }
 }
 

@@ -7,16 +7,16 @@
 //! becomes a newer binary. Open connections go to the next worker. Linux only (5.10 or newer).
 //!
 //! ```no_run
-//! use std::convert::Infallible;
+//! use prefork_server::{Exit, Prefork, Response, handler};
 //!
-//! use prefork_server::{Prefork, Request, Response, service_fn};
-//!
-//! async fn hello(_request: Request) -> Result<Response, Infallible> {
-//!     Ok(Response::new("Hello, World!".into()))
-//! }
-//!
-//! fn main() -> Result<(), prefork_server::Error> {
-//!     Prefork::bind("127.0.0.1:8080").serve(async |_worker| Ok(service_fn(hello)))
+//! fn main() -> Exit {
+//!     Prefork::bind("127.0.0.1:8080")
+//!         .serve(async |_worker| {
+//!             Ok(handler(async |_request| {
+//!                 Ok(Response::new("Hello, World!".into()))
+//!             }))
+//!         })
+//!         .into()
 //! }
 //! ```
 //!
@@ -61,8 +61,9 @@
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] are called with a [`Notice`] for each event; [`Totals`] has the server's counts.
-//! - [`Error`] says why a server could not start or had to end, and has the exit code for it. A
-//!   worker that exits with [`EXIT_MISCONFIGURED`] is not spawned again.
+//! - [`Error`] says why a server could not start or had to end. If `main` returns [`Exit`], the
+//!   program prints it and exits with its code. A worker that exits with [`EXIT_MISCONFIGURED`] is
+//!   not spawned again.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
 //! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,
@@ -100,7 +101,7 @@
 //! floor 3  http                 HTTP on accepted sockets; `http/mod.rs` draws its own floors
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
-//! floor 0  address config error handle hooks id named policy | codec drain pool proxy |
+//! floor 0  address config error exit handle hooks id named policy | codec drain pool proxy |
 //!          keyring stats
 //! ```
 //!
@@ -179,6 +180,7 @@ mod codec;
 mod config;
 mod drain;
 mod error;
+mod exit;
 #[cfg(test)]
 #[path = "../tests/fuzz/target.rs"]
 mod fuzz;
@@ -205,12 +207,14 @@ pub use hyper::service::service_fn;
 pub use crate::address::{Address, AddressError, Peer};
 pub use crate::config::{Balance, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
+pub use crate::exit::Exit;
 pub use crate::handle::Handle;
 pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, WorkerInfo};
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
 pub use crate::http::{
-    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Refused, Request, Response, reply,
+    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Refused, Request, Response,
+    handler, reply,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};

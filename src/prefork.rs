@@ -28,19 +28,23 @@ use crate::{master, worker};
 /// supervises there, a worker serves. So code before the call runs N + 1 times. What only one
 /// process should do belongs behind [`role`] or into a [hook](Hooks); what each worker needs
 /// belongs into the app. In a worker the call never returns. In the master it returns when the
-/// server has ended.
+/// server has ended; then `main` returns the result as an [`Exit`](crate::Exit).
+///
+/// `main` must not be inside a tokio runtime, so it has no `#[tokio::main]`: each worker makes a
+/// runtime of its own, in which the app runs. Otherwise `serve` and `run` return
+/// [`Error::Config`].
 ///
 /// ```no_run
-/// use std::convert::Infallible;
+/// use prefork_server::{Exit, Prefork, Response, handler};
 ///
-/// use prefork_server::{Prefork, Request, Response, service_fn};
-///
-/// async fn hello(_request: Request) -> Result<Response, Infallible> {
-///     Ok(Response::new("Hello, World!".into()))
-/// }
-///
-/// fn main() -> Result<(), prefork_server::Error> {
-///     Prefork::bind("127.0.0.1:8080").serve(async |_worker| Ok(service_fn(hello)))
+/// fn main() -> Exit {
+///     Prefork::bind("127.0.0.1:8080")
+///         .serve(async |_worker| {
+///             Ok(handler(async |_request| {
+///                 Ok(Response::new("Hello, World!".into()))
+///             }))
+///         })
+///         .into()
 /// }
 /// ```
 pub struct Prefork {
@@ -85,6 +89,11 @@ pub fn role() -> Role {
 /// master reaps every process that ends, so a second server in the same process would disturb the
 /// first.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Why a master refuses to start on a thread that has entered a runtime.
+const INSIDE_A_RUNTIME: &str = "`main` is inside a tokio runtime; write `fn main() -> Exit` \
+     without `#[tokio::main]` and `async`: each worker makes its own runtime, and runs the closure \
+     of `serve` or `run` in it";
 
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
@@ -285,6 +294,9 @@ impl Prefork {
     fn parsed(&mut self) -> Result<NonZeroU16, Error> {
         if let Some(error) = self.refused.take() {
             return Err(Error::Config(error));
+        }
+        if self.processes == Processes::Workers && tokio::runtime::Handle::try_current().is_ok() {
+            return Err(Error::Config(INSIDE_A_RUNTIME.into()));
         }
         let addresses = self.config.addresses.len();
         if addresses > ADDRESSES_MAX {

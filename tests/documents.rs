@@ -83,6 +83,29 @@ fn links_lead_to_files_and_headings() {
     complain(&complaints);
 }
 
+#[test]
+fn the_main_of_each_program_returns_an_exit() {
+    let documents = files("md").into_iter().chain(files("rs"));
+    let shown = |path: &Path| {
+        let is_ours = path.starts_with("src/bin") || path.starts_with("benches");
+        !is_ours && !path.starts_with("tests")
+    };
+    let (mut complaints, mut programs) = (Vec::new(), 0);
+    for (path, text) in documents.filter(|(path, _)| shown(path)) {
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches(['/', '!', ' ']));
+        for line in lines.filter(|line| line.starts_with("fn main(")) {
+            programs += 1;
+            if !line.ends_with("Exit {") {
+                complaints.push(format!("{}: {line}", path.display()));
+            }
+        }
+    }
+    assert!(programs > 10, "the programs are not where they were");
+    complain(&complaints);
+}
+
 /// A function is named as `name()` after its file.
 #[test]
 fn the_design_page_names_files_and_functions_that_exist() {

@@ -55,6 +55,7 @@ mod tls;
 pub(crate) use conn::handover::HandoverTarget;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
+pub use exchange::handler::handler;
 pub use exchange::message::{Request, Response};
 pub use exchange::reply::reply;
 pub(crate) use exchange::service::Handler;

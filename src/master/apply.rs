@@ -6,13 +6,13 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 
 use crate::drain::Idle;
-use crate::error::{BoxError, Error};
+use crate::error::{BoxError, Error, chain};
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::Master;
 use crate::master::workers::outbox::{Message, SendFailed};
 use crate::master::workers::process::{EndRequest, Process};
-use crate::master::workers::spawn::{Image, with_causes};
+use crate::master::workers::spawn::Image;
 use crate::policy::Outcome;
 use crate::supervisor::{Abandoned, Action, Change, Event};
 
@@ -56,7 +56,7 @@ impl Master {
         match self.ensure_listeners(slot) {
             Ok(_) => self.send(by, Message::Adopt(slot)),
             Err(error) => {
-                let why = with_causes(&error);
+                let why = chain(&error);
                 tracing::warn!(%slot, "the listeners are made with the slot's worker: {why}");
             }
         }

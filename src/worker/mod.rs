@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
 
 use crate::config::Config;
-use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error};
+use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
 use crate::id::{Generation, Slot};
@@ -364,18 +364,6 @@ fn report(channel: &Channel, result: io::Result<(End, Started)>) -> i32 {
         tracing::debug!(%error, "could not report to the master how the worker ended");
     }
     code
-}
-
-/// An error and its causes on one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line.push_str(": ");
-        line.push_str(&error.to_string());
-        cause = error.source();
-    }
-    line
 }
 
 /// Whether the app has begun to accept connections.

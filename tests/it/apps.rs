@@ -14,14 +14,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, Generation, Hooks, Limit, Notice, Prefork, Request,
+    Address, BoxError, CrashLimit, Error, Exit, Generation, Hooks, Limit, Notice, Prefork, Request,
     Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerExit, WorkerInfo, role, service_fn,
 };
 use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, cap, crash, drain, hostile, presence, privileges, recycle, resize, websocket,
+    adoption, cap, crash, drain, exit_codes, hostile, presence, privileges, recycle, resize,
+    websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -31,8 +32,8 @@ pub(crate) const VARIABLE: &str = "PREFORK_TEST_APP";
 #[cfg(feature = "tls")]
 pub(crate) const FILES: &str = "PREFORK_TEST_FILES";
 
-/// Runs an app, and exits with the code of its error.
-pub(crate) fn run(app: &OsStr) {
+/// Runs an app. Its end is the end of `main`.
+pub(crate) fn run(app: &OsStr) -> Exit {
     let result = match app.to_str() {
         Some("crashes") => crashes(),
         Some("never_ready") => never_ready(),
@@ -43,7 +44,12 @@ pub(crate) fn run(app: &OsStr) {
             .serve(async |_| Ok(service_fn(hello))),
         Some("handle") => handle(),
         Some("axum") => axum(),
-        Some("role") => return print!("{:?}", role()),
+        Some("readme") => return exit_codes::app(),
+        Some("inside_a_runtime") => inside_a_runtime(),
+        Some("role") => {
+            print!("{:?}", role());
+            Ok(())
+        }
         Some("starts_programs") => starts_programs(),
         Some("starts_early") => starts_early(),
         Some("leaks") => leaks(),
@@ -67,7 +73,10 @@ pub(crate) fn run(app: &OsStr) {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
-        Some("connects") => return privileges::connect(),
+        Some("connects") => {
+            privileges::connect();
+            Ok(())
+        }
         Some("privileges") => privileges::app(),
         Some("patient") => cap::patient(),
         Some("silent") => presence::app(),
@@ -89,10 +98,7 @@ pub(crate) fn run(app: &OsStr) {
         Some("hello") => server().serve(async |_| Ok(service_fn(hello))),
         other => panic!("no such app: {other:?}"),
     };
-    if let Err(error) = result {
-        eprintln!("{error}");
-        std::process::exit(error.exit_code().into());
-    }
+    result.into()
 }
 
 pub(crate) fn server() -> Prefork {
@@ -291,6 +297,12 @@ fn sour() -> Result<(), Error> {
         Generation(3) => std::future::pending().await,
         _ => Ok(service_fn(hello)),
     })
+}
+
+/// As a `main` with `#[tokio::main]`.
+fn inside_a_runtime() -> Result<(), Error> {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async { server().serve(async |_| Ok(service_fn(hello))) })
 }
 
 fn axum() -> Result<(), Error> {

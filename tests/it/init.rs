@@ -376,7 +376,7 @@ fn respond(arguments: &[&str]) -> Command {
 
 /// The same command with its standard input as descriptor 3, passed under `name`. The shell execs
 /// the server, so that `LISTEN_PID` is the server's pid.
-fn activated(command: &Command, pid: &str, name: &str) -> Command {
+pub(crate) fn activated(command: &Command, pid: &str, name: &str) -> Command {
     let script = format!("LISTEN_PID={pid} exec \"$@\" 3<&0 </dev/null");
     let mut shell = Command::new("sh");
     shell
@@ -395,7 +395,7 @@ fn activated(command: &Command, pid: &str, name: &str) -> Command {
 }
 
 /// A descriptor to pass to the server. The command keeps it open until the command is dropped.
-fn input(descriptor: impl Into<OwnedFd>) -> Stdio {
+pub(crate) fn input(descriptor: impl Into<OwnedFd>) -> Stdio {
     descriptor.into().into()
 }
 

@@ -29,6 +29,7 @@ mod control;
 mod crash;
 mod discard;
 mod drain;
+mod exit_codes;
 mod files;
 mod handover;
 mod hang;
@@ -57,6 +58,7 @@ mod websocket;
 mod wire;
 
 use libtest_mimic::{Arguments, Trial};
+use prefork_server::Exit;
 
 /// The tests of each module.
 const MODULES: &[&[Test]] = &[
@@ -70,6 +72,7 @@ const MODULES: &[&[Test]] = &[
     crash::TESTS,
     discard::TESTS,
     drain::TESTS,
+    exit_codes::TESTS,
     files::TESTS,
     #[cfg(feature = "http2")]
     files::windowless::TESTS,
@@ -97,7 +100,7 @@ const MODULES: &[&[Test]] = &[
     wire::TESTS,
 ];
 
-fn main() {
+fn main() -> Exit {
     if let Some(app) = std::env::var_os(apps::VARIABLE) {
         return apps::run(&app);
     }

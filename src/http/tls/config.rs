@@ -29,21 +29,16 @@ const TICKET_LIFETIMES: (Duration, Duration) =
 /// master makes the keys of session tickets, and replaces them from time to time.
 ///
 /// ```no_run
-/// use std::convert::Infallible;
+/// use prefork_server::{Exit, Prefork, Response, Tls, handler};
 ///
-/// use prefork_server::{Prefork, Request, Response, Tls, service_fn};
-///
-/// async fn hello(_request: Request) -> Result<Response, Infallible> {
-///     Ok(Response::new("Hello, World!".into()))
-/// }
-///
-/// fn main() -> Result<(), prefork_server::Error> {
+/// fn main() -> Exit {
 ///     let tls = Tls::new()
 ///         .certificate_file("/etc/ssl/example.org.pem")
 ///         .key_file("/etc/ssl/private/example.org.key");
 ///     Prefork::bind("0.0.0.0:443")
 ///         .tls(tls)
-///         .serve(async |_worker| Ok(service_fn(hello)))
+///         .serve(async |_worker| Ok(handler(async |_request| Ok(Response::new("Hello!".into())))))
+///         .into()
 /// }
 /// ```
 #[derive(Clone, Debug)]

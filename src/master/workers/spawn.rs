@@ -10,7 +10,7 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
-use crate::error::{BoxError, Error};
+use crate::error::{BoxError, Error, chain};
 use crate::hooks::{Notice, WorkerCommand};
 use crate::id::{Generation, Slot, WorkerId};
 use crate::master::listeners::Ensured;
@@ -76,10 +76,7 @@ impl Master {
                 self.observers.notify(&Notice::WorkerSpawned(info));
             }
             Err(NotSpawned::Failed(error)) => {
-                let why = format!(
-                    "worker {slot} could not be spawned: {}",
-                    with_causes(&error)
-                );
+                let why = format!("worker {slot} could not be spawned: {}", chain(&error));
                 tracing::warn!("{why}");
                 self.failures.last = Some((generation, why.clone()));
                 match image {
@@ -217,12 +214,5 @@ fn spawn_error(error: io::Error, program: &Path, credentials: Option<Credentials
             Error::system("setuid(2)", io::Error::new(error.kind(), why))
         }
         _ => Error::system("execve(2)", error),
-    }
-}
-
-pub(in crate::master) fn with_causes(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
     }
 }

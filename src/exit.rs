@@ -1,0 +1,93 @@
+//! What `main` returns, so that a program exits with the documented code.
+
+use std::error::Error as StdError;
+use std::io::{self, Write};
+use std::iter;
+use std::process::{ExitCode, Termination};
+
+use crate::error::{BoxError, Error, chain};
+
+/// How a program ends. `main` returns it.
+///
+/// It is made of what [`serve`](crate::Prefork::serve) or [`run`](crate::Prefork::run) has
+/// returned. If that is an error, the program prints `Error: `, the error and its causes on one
+/// line of standard error, and exits with [`Error::exit_code`]: 2 for a bad setting, 3 if no worker
+/// became ready, 4 for the crash limit, 5 if an address cannot be bound, else 1. Without an error
+/// it prints nothing and exits with 0.
+///
+/// ```no_run
+/// use prefork_server::{Exit, Prefork, Response, handler};
+///
+/// fn main() -> Exit {
+///     Prefork::bind("127.0.0.1:8080")
+///         .serve(async |_worker| Ok(handler(async |_request| Ok(Response::new("hello".into())))))
+///         .into()
+/// }
+/// ```
+///
+/// Each type of error will do. If an [`Error`] is among the causes of another error, it decides the
+/// code; an error without it has the code 1. So a program with other steps puts them into a
+/// function:
+///
+/// ```no_run
+/// use prefork_server::{BoxError, Exit, Prefork, Response, handler};
+///
+/// fn run() -> Result<(), BoxError> {
+///     let greeting = std::fs::read_to_string("greeting.txt")?;
+///     Prefork::bind("127.0.0.1:8080").serve(async move |_worker| {
+///         Ok(handler(move |_request| {
+///             let greeting = greeting.clone();
+///             async { Ok(Response::new(greeting.into())) }
+///         }))
+///     })?;
+///     Ok(())
+/// }
+///
+/// fn main() -> Exit {
+///     run().into()
+/// }
+/// ```
+///
+/// A `main` that returns `Result<(), Error>` prints the same line, but exits with 1 for each error
+/// ([`Termination`]).
+#[derive(Debug)]
+#[must_use]
+pub struct Exit(Result<(), BoxError>);
+
+impl<E: Into<BoxError>> From<Result<(), E>> for Exit {
+    fn from(result: Result<(), E>) -> Self {
+        Self(result.map_err(Into::into))
+    }
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        let Err(error) = self.0 else {
+            return ExitCode::SUCCESS;
+        };
+        // `eprintln!` panics if the reader of standard error has left.
+        let _ = writeln!(io::stderr(), "Error: {}", chain(&*error));
+        ExitCode::from(code(&*error))
+    }
+}
+
+/// The exit code of the first [`Error`] among an error and its causes.
+fn code(error: &(dyn StdError + 'static)) -> u8 {
+    iter::successors(Some(error), |&error| error.source())
+        .find_map(|error| error.downcast_ref::<Error>())
+        .map_or(1, Error::exit_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_server_decides_the_code_also_behind_others() {
+        let error = || Error::Config("0 workers".into());
+        assert_eq!(code(&error()), 2);
+        assert_eq!(code(&Error::App(error().into())), 1);
+        assert_eq!(code(&io::Error::other(error())), 2);
+        assert_eq!(code(&io::Error::other("disk full")), 1);
+    }
+}
