@@ -26,6 +26,9 @@ pub mod http2 {}
 #[doc = include_str!("guide/websockets.md")]
 pub mod websockets {}
 
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}
+
 #[doc = include_str!("guide/upgrading.md")]
 pub mod upgrading {}
 

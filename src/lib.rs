@@ -64,7 +64,8 @@
 //! - [`Error`] says why a server could not start or had to end. If `main` returns [`Exit`], the
 //!   program prints it and exits with its code. A worker that exits with [`EXIT_MISCONFIGURED`] is
 //!   not spawned again.
-//! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
+//! - [`TestServer`] serves an app in a test. [`Prefork::in_process`] serves without workers, for
+//!   debuggers. The page [`guide::testing`] has both, and tests with real workers.
 //!
 //! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,
 //! tuning, load balancers, init systems, tables for those who come from fasthttp/prefork, forker,
@@ -222,7 +223,7 @@ pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};
 pub use crate::pool::Buffer;
-pub use crate::prefork::{Prefork, Role, role};
+pub use crate::prefork::{Prefork, Role, TestServer, role};
 pub use crate::proxy::{Forwarded, Network, NetworkError};
 pub use crate::stats::Totals;
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};

@@ -1,6 +1,7 @@
 //! The builder: collects settings, and calls the master or the worker, depending on the process.
 
 mod settings;
+mod test_server;
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hyper::service::Service;
 
+pub use self::test_server::TestServer;
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};

@@ -284,8 +284,10 @@ impl Prefork {
     }
 
     /// Serves in this process instead of in workers: no master, no respawn, no signals, one thread.
-    /// It is for tests (a test binary that is executed again would run its tests again) and
-    /// debuggers. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
+    /// It is for debuggers, and for tests that need the thread of the server: a test binary that is
+    /// executed again would run its tests again. [`TestServer`](crate::TestServer) is shorter, and
+    /// works inside a runtime; [`serve`](Self::serve) and [`run`](Self::run) panic there, because
+    /// they make one. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
     /// recycling, no hang detection, no other user, no pid file. The only notice is
     /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
     ///

@@ -3,13 +3,17 @@
 use std::convert::Infallible;
 
 use nix::sys::signal::{Signal, kill};
-use prefork_server::{Prefork, Request, Response, Stop, service_fn};
+use prefork_server::{Prefork, Request, Response, Stop, TestServer, handler, service_fn};
 
-use crate::client::get;
+use crate::client::{Client, get};
 use crate::support::{CEILING, Server, pid_of};
 
 tests! {
     a_server_in_this_process_serves_and_stops,
+    servers_for_tests_serve_beside_each_other_and_end_when_they_are_dropped,
+    a_server_for_tests_finishes_what_is_open_when_it_is_stopped,
+    a_server_for_tests_works_inside_a_runtime,
+    a_server_for_tests_says_why_it_cannot_start,
     waiting_for_a_server_that_cannot_start_ends,
     hooks_are_called_at_each_step_of_a_server,
     a_hook_that_refuses_ends_the_server,
@@ -41,6 +45,74 @@ fn a_server_in_this_process_serves_and_stops() {
         .expect("it drains");
     assert_eq!(client.join().expect("the client is served"), "not Send");
     assert_eq!(handle.wait_serving(), None, "it has ended");
+}
+
+/// Responds with `text`.
+fn saying(text: &'static str) -> TestServer {
+    let app = async move |_worker| {
+        Ok(handler(move |_request| async move {
+            Ok(Response::new(text.into()))
+        }))
+    };
+    TestServer::start(app).expect("it serves")
+}
+
+fn servers_for_tests_serve_beside_each_other_and_end_when_they_are_dropped() {
+    let (first, second) = (saying("first"), saying("second"));
+    let mut client = Client::connect(first.address());
+    assert_eq!(client.get("/").body, "first");
+    assert_eq!(get(second.address(), "/").body, "second");
+    assert_eq!(first.url(), format!("http://{}", first.address()));
+    let handle = first.handle().clone();
+    drop(first);
+    client.expect_end();
+    assert_eq!(handle.wait_serving(), None);
+    assert_eq!(get(second.address(), "/").body, "second");
+}
+
+fn a_server_for_tests_finishes_what_is_open_when_it_is_stopped() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let server = TestServer::start(async move |worker| {
+        Ok(handler(move |_request| {
+            let (worker, tell) = (worker.clone(), tell.clone());
+            async move {
+                tell.send(())?;
+                worker.drain().await;
+                Ok(Response::new("finished".into()))
+            }
+        }))
+    });
+    let server = server.expect("it serves");
+    let address = server.address();
+    let client = std::thread::spawn(move || get(address, "/").body);
+    told.recv_timeout(CEILING).expect("the request is open");
+    server.stop().expect("it drains");
+    assert_eq!(client.join().expect("it is served"), "finished");
+}
+
+fn a_server_for_tests_works_inside_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let body = runtime.block_on(async {
+        let server = saying("inside");
+        let address = server.address();
+        let body = tokio::task::spawn_blocking(move || get(address, "/").body).await;
+        server.stop().expect("it drains");
+        body
+    });
+    assert_eq!(body.expect("it is served"), "inside");
+}
+
+fn a_server_for_tests_says_why_it_cannot_start() {
+    let refused = TestServer::start_with(|server| {
+        server.run(async |_worker, _incoming| Err("no database".into()))
+    });
+    let error = refused.expect_err("the app fails");
+    assert_eq!(format!("{error:?}"), "the app failed: no database");
+    let unused = TestServer::start_with(|_server| Ok(()));
+    let error = unused.expect_err("it does not serve");
+    assert_eq!(error.exit_code(), 2);
+    let panics = || TestServer::start_with(|_server| panic!("on purpose"));
+    assert!(std::panic::catch_unwind(panics).is_err());
 }
 
 fn waiting_for_a_server_that_cannot_start_ends() {

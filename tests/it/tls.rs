@@ -1,7 +1,6 @@
 //! HTTPS: bad files, renewed files, and sessions that resume after a worker is replaced.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +8,7 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::geteuid;
-use prefork_server::{Address, Prefork, Request, Response, Stop, Tls, service_fn};
+use prefork_server::{Response, TestServer, Tls, handler};
 use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
@@ -112,23 +111,15 @@ fn a_server_in_this_process_speaks_tls() {
     let tls = Tls::new()
         .certificate_file(authority.path("cert.pem"))
         .key_pem(fs::read(authority.path("key.pem")).expect("it is ours"));
-    let mut server = Prefork::bind("127.0.0.1:0").in_process().tls(tls);
-    let handle = server.handle().expect("a socket pair");
-    let client = std::thread::spawn(move || {
-        let addresses = handle.wait_serving().expect("it serves");
-        let Address::Tcp(address) = addresses[0] else {
-            panic!("TCP")
-        };
-        let browser = authority.client(&TLS13);
-        let visits = [(); 2].map(|()| browser.visit(address));
-        handle.stop(Stop::Drain).expect("it runs");
-        visits
+    let server = TestServer::start_with(|server| {
+        server
+            .tls(tls)
+            .serve(async |_worker| Ok(handler(async |_request| Ok(Response::new("hi".into())))))
     });
-    let app = async |_: Request| Ok::<Response, Infallible>(Response::new("hi".into()));
-    server
-        .serve(async move |_worker| Ok(service_fn(app)))
-        .expect("it drains");
-    let [first, second] = client.join().expect("the client is served");
+    let server = server.expect("it serves");
+    let browser = authority.client(&TLS13);
+    let [first, second] = [(); 2].map(|()| browser.visit(server.address()));
+    server.stop().expect("it drains");
     assert_eq!(
         (first.response.body.as_str(), first.is_resumed()),
         ("hi", false)

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
-use std::thread::{self, JoinHandle};
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
 use prefork_server::{
-    Address, BoxError, DateHeader, Handle, Http, Prefork, Request, Response, Stop, service_fn,
+    Address, BoxError, DateHeader, Http, Request, Response, TestServer, service_fn,
 };
 use tempfile::TempDir;
 use tokio::runtime;
@@ -26,12 +25,11 @@ pub(crate) const MAX_BODY: usize = 1000;
 /// spare.
 const ROUNDS: u8 = 8;
 
-/// The server runs on a thread of its own until this is dropped.
+/// The server, which ends when this is dropped.
 pub(crate) struct Server {
     dir: TempDir,
     runtime: runtime::Handle,
-    handle: Handle,
-    thread: Option<JoinHandle<()>>,
+    _server: TestServer,
 }
 
 impl Server {
@@ -39,28 +37,22 @@ impl Server {
         let dir = tempfile::tempdir().expect("a directory");
         let address = Address::Unix(dir.path().join("s"));
         let (tell, told) = channel();
-        let thread = thread::spawn(move || {
+        let server = TestServer::start_with(move |server| {
             let http = Http::new()
                 .date_header(DateHeader::Omitted)
                 .max_target_size(MAX_TARGET)
                 .max_header_size(MAX_HEAD)
                 .max_body_size(MAX_BODY as u64);
-            let mut server = Prefork::bind(address).http(http).in_process();
-            let handle = server.handle().expect("a socket pair");
-            let served = server.serve(async move |_worker| {
-                let told = tell.send((handle, runtime::Handle::current()));
-                told.expect("the test waits");
+            let server = server.also_bind(address).http(http);
+            server.serve(async move |_worker| {
+                tell.send(runtime::Handle::current())?;
                 Ok(service_fn(echo))
-            });
-            served.expect("it drains");
+            })
         });
-        let (handle, runtime) = told.recv().expect("it starts");
-        handle.wait_serving().expect("it serves");
         Self {
             dir,
-            runtime,
-            handle,
-            thread: Some(thread),
+            _server: server.expect("it serves"),
+            runtime: told.recv().expect("it has a runtime"),
         }
     }
 
@@ -82,15 +74,6 @@ impl Server {
             let _ = tell.send(());
         });
         told.recv_timeout(CEILING).expect("the loop runs");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // If it has ended already, the thread's panic says why.
-        let _ = self.handle.stop(Stop::Now);
-        let ended = self.thread.take().expect("it is joined once").join();
-        assert!(ended.is_ok() || thread::panicking(), "the server panicked");
     }
 }
 
