@@ -10,19 +10,16 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem;
 use std::net;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use nix::errno::Errno;
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::Closed;
+use crate::sys::socket;
 
 /// The most bytes that the first read returns. Most requests are smaller.
 const FIRST_READ_MAX: usize = 2048;
@@ -114,8 +111,7 @@ impl Stream {
 
     /// Whether the socket has unread bytes, by a system call.
     pub(crate) fn has_unread(&self) -> bool {
-        !matches!(self, Self::Lost)
-            && recv(self.as_fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK) == Ok(1)
+        !matches!(self, Self::Lost) && socket::has_unread(self)
     }
 
     pub(crate) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -156,7 +152,7 @@ impl Stream {
             let room = buf.initialize_unfilled();
             let mut read = None;
             let outcome = stream.try_io(Interest::READABLE, || {
-                let count = recv(stream.as_raw_fd(), room, MsgFlags::empty())?;
+                let count = socket::recv(stream.as_fd(), room)?;
                 read = Some(count);
                 // A short read has emptied the socket. The error makes the runtime clear the
                 // readiness, so that the next read waits.
@@ -187,9 +183,9 @@ impl Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         if let Self::Tcp(stream) = self {
-            match send(stream.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                outcome => return Poll::Ready(Ok(outcome?)),
+            match socket::send(stream.as_fd(), bytes) {
+                Err(error) if is_temporary(&error) => {}
+                outcome => return Poll::Ready(outcome),
             }
         }
         Pin::new(self).poll_write(cx, bytes)
@@ -202,7 +198,7 @@ impl Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(written) = self.write_new(|socket| send_last(socket, bytes)) {
+        if let Some(written) = self.write_new(|socket| socket::send_last(socket, bytes)) {
             return Poll::Ready(written);
         }
         let stream = match self.registered()? {
@@ -211,7 +207,9 @@ impl Stream {
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            match stream.try_io(Interest::WRITABLE, || send_last(stream, bytes)) {
+            match stream.try_io(Interest::WRITABLE, || {
+                socket::send_last(stream.as_fd(), bytes)
+            }) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
@@ -257,14 +255,9 @@ enum Registered<'a> {
 
 impl New {
     fn closed(&self) -> Closed {
-        let has_events = |events| {
-            let mut fds = [PollFd::new(self.socket.as_fd(), events)];
-            poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
-        };
-        // poll(2) always reports a hang-up and an error.
-        if has_events(PollFlags::empty()) {
+        if socket::is_closed(&self.socket) {
             Closed::Everything
-        } else if has_events(PollFlags::from_bits_retain(libc::POLLRDHUP)) {
+        } else if socket::has_ended(&self.socket) {
             Closed::Sending
         } else {
             Closed::Nothing
@@ -272,22 +265,9 @@ impl New {
     }
 }
 
-/// send(2), together with the end of file if the kernel takes all bytes. close(2) cannot send the
-/// end of file instead: it drops unsent bytes if the client has sent more.
-fn send_last(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
-    let sent = send_more(socket, bytes)?;
-    if sent == bytes.len() {
-        // It fails if the client has closed the connection and needs no end of file.
-        let _ = shutdown(socket.as_raw_fd(), Shutdown::Write);
-    }
-    Ok(sent)
-}
-
-/// send(2) with `MSG_MORE`: the kernel holds the bytes until more bytes or the end of file follow,
-/// at most for 200 ms.
-fn send_more(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
-    let more = MsgFlags::MSG_NOSIGNAL | MsgFlags::from_bits_retain(libc::MSG_MORE);
-    Ok(send(socket.as_raw_fd(), bytes, more)?)
+fn is_temporary(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted)
 }
 
 fn lost() -> io::Error {

@@ -1,6 +1,5 @@
 use std::future::poll_fn;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
@@ -36,22 +35,6 @@ fn a_request_and_its_response_need_no_runtime() {
     let mut response = String::new();
     client.read_to_string(&mut response).expect("it ends");
     assert_eq!(response, "response");
-}
-
-/// The kernel holds the bytes for 200 ms. If the test took that long, it tries again.
-#[test]
-fn the_last_bytes_wait_for_the_end_of_file() {
-    loop {
-        let (client, stream) = pair();
-        let begun = Instant::now();
-        assert_eq!(send_more(&stream.as_fd(), b"last").expect("it is open"), 4);
-        let now = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        let received = recv(client.as_raw_fd(), &mut [0], now);
-        if begun.elapsed() < Duration::from_millis(100) {
-            assert_eq!(received, Err(Errno::EAGAIN));
-            break;
-        }
-    }
 }
 
 #[tokio::test]
