@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -85,26 +84,30 @@ impl Stream {
         })
     }
 
-    /// Returns the bytes that a new connection has received, if this is its first read.
-    pub(crate) fn read_first(&mut self) -> Option<Bytes> {
-        self.read_new(FIRST_READ_MAX, Bytes::copy_from_slice)
+    /// Passes the bytes that a new connection has received to `put`, if this is its first read.
+    #[inline]
+    pub(crate) fn read_first(&mut self, put: impl FnOnce(&[u8])) {
+        self.read_new(FIRST_READ_MAX, put);
     }
 
-    /// Reads from a new connection, once, at most `len_max` bytes; `None` if there are no bytes or
+    /// Reads from a new connection, once, at most `len_max` bytes. `false`: there are no bytes, or
     /// the runtime must read.
-    fn read_new<T>(&mut self, len_max: usize, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    fn read_new(&mut self, len_max: usize, put: impl FnOnce(&[u8])) -> bool {
         let Self::New(New { socket, read, .. }) = self else {
-            return None;
+            return false;
         };
         if !read.begin() {
-            return None;
+            return false;
         }
         FIRST_READ.with_borrow_mut(|bytes| {
             match socket.read(&mut bytes[..len_max.min(FIRST_READ_MAX)]) {
-                Ok(len @ 1..) => Some(take(&bytes[..len])),
+                Ok(len @ 1..) => {
+                    put(&bytes[..len]);
+                    true
+                }
                 // The next read returns the end of file again. After an error it returns the end of
                 // file.
-                Ok(0) | Err(_) => None,
+                Ok(0) | Err(_) => false,
             }
         })
     }
@@ -295,8 +298,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let len_max = buf.remaining();
-        let read = self.read_new(len_max, |bytes| buf.put_slice(bytes));
-        if read.is_some() {
+        if self.read_new(len_max, |bytes| buf.put_slice(bytes)) {
             return Poll::Ready(Ok(()));
         }
         each!(self, stream => Pin::new(stream).poll_read(cx, buf))
