@@ -124,7 +124,7 @@
 //! | `HandoverTarget` | another server that takes an idle connection |
 //! | `Endpoint` | a service that serves one kind of stream |
 //! | `Shared` | what the connections of an endpoint, or of HTTP/1, have in common |
-//! | `Buffers`, `FreeList` | buffers that connections take and give back |
+//! | `Inputs`, `FieldMaps`, `FreeList` | buffers and maps that connections take and give back |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
 //! | `DropNotice` | marks in the state that a stream was dropped |
 //! | `ResponseSource` | whether the handler or the server made a response |

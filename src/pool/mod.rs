@@ -1,6 +1,7 @@
 //! Buffers that are used again, so that a response is written without an allocation.
 
 mod free_list;
+mod inputs;
 
 use std::fmt;
 use std::io;
@@ -8,6 +9,7 @@ use std::io;
 use bytes::{Buf, Bytes};
 
 pub(crate) use self::free_list::FreeList;
+pub(crate) use self::inputs::Inputs;
 
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;

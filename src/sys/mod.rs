@@ -13,4 +13,5 @@ pub(crate) mod memory;
 pub(crate) mod random;
 pub(crate) mod reap;
 pub(crate) mod signals;
+pub(crate) mod socket;
 pub(crate) mod spawn;

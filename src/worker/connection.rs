@@ -29,13 +29,13 @@ pub struct Connection {
     admission: Admission,
 }
 
-/// Data that comes before the bytes in the socket. Dropped when all of it has been read.
+/// What comes before the bytes in the socket. Dropped when it has been read, unless it has addresses.
 #[derive(Debug, Default)]
 struct Prefix {
     origin: Origin,
     /// The PROXY header, if the connection comes from a balancer.
     proxied: Option<Box<Proxied>>,
-    /// Bytes that were read from the socket already. The next reads return them again.
+    /// The bytes that another worker has read and not parsed.
     read_ahead: Bytes,
 }
 
@@ -68,27 +68,13 @@ impl Connection {
         let prefix = self.prefix();
         prefix.origin = Origin::Worker;
         prefix.proxied = forwarded.map(|forwarded| Box::new(Proxied::read_before(forwarded)));
-        self.put_back(read_ahead);
+        prefix.read_ahead = read_ahead;
     }
 
-    /// Makes the next reads return these bytes before all others.
-    pub(crate) fn put_back(&mut self, bytes: Bytes) {
-        if bytes.is_empty() {
-            return;
-        }
-        let later = self.take_read_ahead();
-        let bytes = match later.is_empty() {
-            true => bytes,
-            false => [bytes, later].concat().into(),
-        };
-        self.prefix().read_ahead = bytes;
-    }
-
-    /// Takes the bytes that were put back and not read again.
-    pub(crate) fn take_read_ahead(&mut self) -> Bytes {
-        match &mut self.prefix {
-            Some(prefix) => std::mem::take(&mut prefix.read_ahead),
-            None => Bytes::new(),
+    /// Puts these bytes before the bytes of the socket.
+    pub(crate) fn put_back(&mut self, read_ahead: Bytes) {
+        if !read_ahead.is_empty() {
+            self.prefix().read_ahead = read_ahead;
         }
     }
 
@@ -96,23 +82,17 @@ impl Connection {
         self.prefix.get_or_insert_default()
     }
 
-    fn has_read_ahead(&self) -> bool {
-        let prefix = self.prefix.as_deref();
-        prefix.is_some_and(|prefix| !prefix.read_ahead.is_empty())
-    }
-
-    /// Copies as many of the bytes that were put back as fit into `buf`. Returns their number.
-    fn read_put_back(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+    /// Takes at most `max` of the bytes that another worker has read; none if there are none.
+    pub(crate) fn take_read_ahead(&mut self, max: usize) -> Bytes {
         let Some(prefix) = &mut self.prefix else {
-            return 0;
+            return Bytes::new();
         };
         let bytes = &mut prefix.read_ahead;
-        let len = bytes.len().min(buf.remaining());
-        buf.put_slice(&bytes.split_to(len));
+        let taken = bytes.split_to(bytes.len().min(max));
         if bytes.is_empty() && prefix.proxied.is_none() {
             self.prefix = None;
         }
-        len
+        taken
     }
 
     /// The address of the other end.
@@ -135,7 +115,9 @@ impl AsyncRead for Connection {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.read_put_back(buf) > 0 {
+        let read_ahead = this.take_read_ahead(buf.remaining());
+        if !read_ahead.is_empty() {
+            buf.put_slice(&read_ahead);
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut this.stream).poll_read(cx, buf)
@@ -144,17 +126,18 @@ impl AsyncRead for Connection {
 
 impl Socket for Connection {
     fn has_unread(&self) -> bool {
-        self.has_read_ahead() || self.stream.has_unread()
+        self.stream.has_unread()
+    }
+
+    fn read_first(&mut self, put: impl FnOnce(&[u8])) {
+        let read_ahead = self.take_read_ahead(usize::MAX);
+        match read_ahead.is_empty() {
+            true => self.stream.read_first(put),
+            false => put(&read_ahead),
+        }
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.has_read_ahead() {
-            return Poll::Ready(());
-        }
-        if let Some(bytes) = self.stream.read_first() {
-            self.put_back(bytes);
-            return Poll::Ready(());
-        }
         // The next read returns the error.
         self.stream.poll_read_ready(cx).map(drop)
     }
@@ -190,9 +173,6 @@ impl Socket for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read_put_back(buf) > 0 {
-            return Poll::Ready(Ok(()));
-        }
         self.stream.poll_read_unconstrained(cx, buf)
     }
 

@@ -139,11 +139,14 @@ impl HandoverTarget<Connection> for Outgoing {
         mut connection: Connection,
         read_ahead: Bytes,
     ) -> Pin<Box<dyn Future<Output = Result<(), Connection>>>> {
-        connection.put_back(read_ahead);
         let note = Note {
             local: connection.local().clone(),
             forwarded: connection.forwarded(),
-            read_ahead: connection.take_read_ahead(),
+            read_ahead: match read_ahead.is_empty() {
+                // This worker has read nothing. The worker before it may have.
+                true => connection.take_read_ahead(usize::MAX),
+                false => read_ahead,
+            },
         };
         Box::pin(async move {
             match self.send(&connection, &note).await {
@@ -260,15 +263,15 @@ mod tests {
     fn bytes_that_were_read_are_sent_along_or_given_back() {
         run(async {
             let mut fixture = Fixture::new(LONG);
-            let (_client, mut connection) = fixture.connection().await;
-            connection.put_back(Bytes::from_static(b" HTTP"));
-            let outgoing = Rc::clone(&fixture.outgoing);
-            let outcome = outgoing
-                .hand_over(connection, Bytes::from_static(b"GET /"))
-                .await;
-            assert!(outcome.is_ok());
-            let (_, note) = fixture.receiver.take().expect("no error").expect("one");
-            assert_eq!(note.read_ahead, b"GET / HTTP"[..]);
+            for (by_another_worker, by_this_worker) in [("", "GET /"), ("GET /", "")] {
+                let (_client, mut connection) = fixture.connection().await;
+                connection.put_back(Bytes::from_static(by_another_worker.as_bytes()));
+                let read_ahead = Bytes::from_static(by_this_worker.as_bytes());
+                let outgoing = Rc::clone(&fixture.outgoing);
+                assert!(outgoing.hand_over(connection, read_ahead).await.is_ok());
+                let (_, note) = fixture.receiver.take().expect("no error").expect("one");
+                assert_eq!(note.read_ahead, b"GET /"[..]);
+            }
             fixture.switch.start(Idle::Close);
             let (_client, connection) = fixture.connection().await;
             let outgoing = Rc::clone(&fixture.outgoing);
@@ -276,8 +279,8 @@ mod tests {
                 .hand_over(connection, Bytes::from_static(b"GET /"))
                 .await;
             let mut back = outcome.expect_err("the server ends");
-            assert_eq!(back.take_read_ahead(), b"GET /"[..]);
-            assert_eq!(fixture.sent(), 1);
+            assert_eq!(back.take_read_ahead(usize::MAX), b"GET /"[..]);
+            assert_eq!(fixture.sent(), 2);
         });
     }
 

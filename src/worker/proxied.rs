@@ -4,13 +4,13 @@
 mod fuzz;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
-use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 
 use crate::proxy::{Forwarded, Header, parse};
+use crate::sys::socket;
 use crate::worker::stream::Stream;
 
 /// How many bytes one recv(2) peeks at. A header with some TLS fields fits.
@@ -58,9 +58,9 @@ impl Proxied {
 
     /// Peeks at the received bytes, and reads those that belong to the header.
     fn advance(&mut self, stream: &Stream) -> io::Result<()> {
-        let fd = stream.as_fd().as_raw_fd();
+        let fd = stream.as_fd();
         let mut buffer = [0; PEEK_LEN];
-        let peeked = recv(fd, &mut buffer, MsgFlags::MSG_PEEK)?;
+        let peeked = socket::peek(fd, &mut buffer)?;
         if peeked == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -78,7 +78,7 @@ impl Proxied {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         };
-        let read = recv(fd, &mut buffer[..of_header], MsgFlags::empty())?;
+        let read = socket::recv(fd, &mut buffer[..of_header])?;
         debug_assert_eq!(read, of_header, "recv(2) returns the bytes it has shown");
         if self.is_complete {
             self.read = Vec::new();

@@ -10,19 +10,15 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem;
 use std::net;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use nix::errno::Errno;
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::Closed;
+use crate::sys::socket;
 
 /// The most bytes that the first read returns. Most requests are smaller.
 const FIRST_READ_MAX: usize = 2048;
@@ -88,34 +84,37 @@ impl Stream {
         })
     }
 
-    /// Returns the bytes that a new connection has received, if this is its first read.
-    pub(crate) fn read_first(&mut self) -> Option<Bytes> {
-        self.read_new(FIRST_READ_MAX, Bytes::copy_from_slice)
+    /// Passes the bytes that a new connection has received to `put`, if this is its first read.
+    #[inline]
+    pub(crate) fn read_first(&mut self, put: impl FnOnce(&[u8])) {
+        self.read_new(FIRST_READ_MAX, put);
     }
 
-    /// Reads from a new connection, once, at most `len_max` bytes; `None` if there are no bytes or
+    /// Reads from a new connection, once, at most `len_max` bytes. `false`: there are no bytes, or
     /// the runtime must read.
-    fn read_new<T>(&mut self, len_max: usize, take: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    fn read_new(&mut self, len_max: usize, put: impl FnOnce(&[u8])) -> bool {
         let Self::New(New { socket, read, .. }) = self else {
-            return None;
+            return false;
         };
         if !read.begin() {
-            return None;
+            return false;
         }
         FIRST_READ.with_borrow_mut(|bytes| {
             match socket.read(&mut bytes[..len_max.min(FIRST_READ_MAX)]) {
-                Ok(len @ 1..) => Some(take(&bytes[..len])),
+                Ok(len @ 1..) => {
+                    put(&bytes[..len]);
+                    true
+                }
                 // The next read returns the end of file again. After an error it returns the end of
                 // file.
-                Ok(0) | Err(_) => None,
+                Ok(0) | Err(_) => false,
             }
         })
     }
 
     /// Whether the socket has unread bytes, by a system call.
     pub(crate) fn has_unread(&self) -> bool {
-        !matches!(self, Self::Lost)
-            && recv(self.as_fd().as_raw_fd(), &mut [0], MsgFlags::MSG_PEEK) == Ok(1)
+        !matches!(self, Self::Lost) && socket::has_unread(self)
     }
 
     pub(crate) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -156,7 +155,7 @@ impl Stream {
             let room = buf.initialize_unfilled();
             let mut read = None;
             let outcome = stream.try_io(Interest::READABLE, || {
-                let count = recv(stream.as_raw_fd(), room, MsgFlags::empty())?;
+                let count = socket::recv(stream.as_fd(), room)?;
                 read = Some(count);
                 // A short read has emptied the socket. The error makes the runtime clear the
                 // readiness, so that the next read waits.
@@ -187,9 +186,9 @@ impl Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         if let Self::Tcp(stream) = self {
-            match send(stream.as_raw_fd(), bytes, MsgFlags::MSG_NOSIGNAL) {
-                Err(Errno::EAGAIN | Errno::EINTR) => {}
-                outcome => return Poll::Ready(Ok(outcome?)),
+            match socket::send(stream.as_fd(), bytes) {
+                Err(error) if is_temporary(&error) => {}
+                outcome => return Poll::Ready(outcome),
             }
         }
         Pin::new(self).poll_write(cx, bytes)
@@ -202,7 +201,7 @@ impl Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(written) = self.write_new(|socket| send_last(socket, bytes)) {
+        if let Some(written) = self.write_new(|socket| socket::send_last(socket, bytes)) {
             return Poll::Ready(written);
         }
         let stream = match self.registered()? {
@@ -211,7 +210,9 @@ impl Stream {
         };
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            match stream.try_io(Interest::WRITABLE, || send_last(stream, bytes)) {
+            match stream.try_io(Interest::WRITABLE, || {
+                socket::send_last(stream.as_fd(), bytes)
+            }) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 outcome => return Poll::Ready(outcome),
             }
@@ -257,14 +258,9 @@ enum Registered<'a> {
 
 impl New {
     fn closed(&self) -> Closed {
-        let has_events = |events| {
-            let mut fds = [PollFd::new(self.socket.as_fd(), events)];
-            poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
-        };
-        // poll(2) always reports a hang-up and an error.
-        if has_events(PollFlags::empty()) {
+        if socket::is_closed(&self.socket) {
             Closed::Everything
-        } else if has_events(PollFlags::from_bits_retain(libc::POLLRDHUP)) {
+        } else if socket::has_ended(&self.socket) {
             Closed::Sending
         } else {
             Closed::Nothing
@@ -272,22 +268,9 @@ impl New {
     }
 }
 
-/// send(2), together with the end of file if the kernel takes all bytes. close(2) cannot send the
-/// end of file instead: it drops unsent bytes if the client has sent more.
-fn send_last(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
-    let sent = send_more(socket, bytes)?;
-    if sent == bytes.len() {
-        // It fails if the client has closed the connection and needs no end of file.
-        let _ = shutdown(socket.as_raw_fd(), Shutdown::Write);
-    }
-    Ok(sent)
-}
-
-/// send(2) with `MSG_MORE`: the kernel holds the bytes until more bytes or the end of file follow,
-/// at most for 200 ms.
-fn send_more(socket: &impl AsRawFd, bytes: &[u8]) -> io::Result<usize> {
-    let more = MsgFlags::MSG_NOSIGNAL | MsgFlags::from_bits_retain(libc::MSG_MORE);
-    Ok(send(socket.as_raw_fd(), bytes, more)?)
+fn is_temporary(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(error.kind(), WouldBlock | Interrupted)
 }
 
 fn lost() -> io::Error {
@@ -315,8 +298,7 @@ impl AsyncRead for Stream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let len_max = buf.remaining();
-        let read = self.read_new(len_max, |bytes| buf.put_slice(bytes));
-        if read.is_some() {
+        if self.read_new(len_max, |bytes| buf.put_slice(bytes)) {
             return Poll::Ready(Ok(()));
         }
         each!(self, stream => Pin::new(stream).poll_read(cx, buf))

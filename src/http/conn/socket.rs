@@ -15,6 +15,10 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// learns of such bytes only at the next turn of its event loop.
     fn has_unread(&self) -> bool;
 
+    /// Passes the first bytes to `put`, if they can be read before the runtime waits for them. They
+    /// do not come again. Called before each [`Socket::poll_readable`] of a connection that rests.
+    fn read_first(&mut self, _put: impl FnOnce(&[u8])) {}
+
     /// Ready when a read does not have to wait for bytes, the end of file, or an error. It reads
     /// nothing and needs no buffer. After it was ready once, it may be ready again although a read
     /// would wait.

@@ -22,6 +22,7 @@ mod for_hyper;
 
 use std::cell::Cell;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -57,8 +58,9 @@ pub(crate) struct Stream<I> {
     drop_notice: DropNotice,
     stats: WorkerStats,
     preface: Preface,
-    /// Bytes that were read and not parsed. The next reads return them.
-    read_ahead: Bytes,
+    /// The bytes that were received and not parsed. A protocol parses them in this buffer, or reads
+    /// them from the stream.
+    input: BytesMut,
     /// Bytes that are held back. While hyper serves, the buffer stays until the stream ends: a
     /// client that pipelines needs it again at once.
     held: Option<Buffer>,
@@ -96,30 +98,40 @@ impl<I> Stream<I> {
             drop_notice: DropNotice(state),
             stats,
             preface,
-            read_ahead: Bytes::new(),
+            input: BytesMut::new(),
             held: None,
             last_read: LastRead::Nothing,
             last_call: LastCall::Flush,
         }
     }
 
-    /// The socket, and the bytes that were read and not parsed. The stream must hold nothing back.
+    /// The socket, and the bytes that were received and not parsed. The stream must hold nothing
+    /// back.
     pub(crate) fn into_parts(self) -> (I, Bytes) {
-        (self.io, self.read_ahead)
+        (self.io, self.input.freeze())
     }
 
-    /// Makes the next reads return these bytes, before bytes that were put back earlier.
-    pub(crate) fn put_back(&mut self, read_ahead: Bytes) {
-        self.read_ahead = match (self.read_ahead.is_empty(), read_ahead.is_empty()) {
-            (true, _) => read_ahead,
-            (false, true) => return,
-            (false, false) => [&read_ahead[..], &self.read_ahead[..]].concat().into(),
-        };
+    /// The bytes that were received and not parsed.
+    #[inline]
+    pub(crate) fn input(&mut self) -> &mut BytesMut {
+        &mut self.input
     }
 
-    /// The bytes that were put back.
-    pub(crate) fn read_ahead(&self) -> &[u8] {
-        &self.read_ahead
+    /// Takes the first bytes of the connection, which were received while it rested.
+    pub(crate) fn begin_with(&mut self, input: BytesMut) {
+        self.state().has_read();
+        self.count(input.len(), Count::BytesIn, Count::TunnelBytesIn);
+        if self.preface.check(&input).is_some() {
+            self.input = input;
+        }
+    }
+
+    /// Adds bytes before the input.
+    pub(crate) fn put_back(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            let later = mem::replace(&mut self.input, bytes.into());
+            self.input.extend_from_slice(&later);
+        }
     }
 
     /// Whether the first bytes of the connection were the preface of HTTP/2.
@@ -304,24 +316,17 @@ impl<I: Socket> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Reads at most `max` bytes and passes them to `put`. Returns how many; zero is the end of
-    /// file.
+    /// Reads at most `max` bytes from the socket and passes them to `put`, with the input. Returns
+    /// how many; zero is the end of file.
     #[inline]
     fn poll_read_with(
         &mut self,
         cx: &mut Context<'_>,
         max: usize,
-        mut put: impl FnMut(&[u8]),
+        mut put: impl FnMut(&mut BytesMut, &[u8]),
         read: impl FnOnce(&mut I, &mut Context<'_>, &mut ReadBuf<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<usize>> {
         self.check_cut()?;
-        if !self.read_ahead.is_empty() {
-            let len = self.read_ahead.len().min(max);
-            put(&self.read_ahead.split_to(len));
-            self.last_read = LastRead::Bytes;
-            self.state().has_read();
-            return Poll::Ready(Ok(len));
-        }
         let mut buffer = READ_BUFFER.take();
         buffer.resize(READ_AT_ONCE, 0);
         let max = max.min(READ_AT_ONCE) - self.preface.withheld();
@@ -330,8 +335,8 @@ impl<I: Socket> Stream<I> {
         let read = read(&mut self.io, cx, &mut read_buf).map_ok(|()| {
             let read = read_buf.filled();
             passed = self.preface.check(read).map(|before| {
-                put(before);
-                put(read);
+                put(&mut self.input, before);
+                put(&mut self.input, read);
                 before.len() + read.len()
             });
             read.len()
@@ -371,22 +376,18 @@ impl<I: Socket> Stream<I> {
 
     /// As [`Socket::poll_readable`].
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.read_ahead.is_empty() && !self.state().is_cut() {
+        if !self.state().is_cut() {
             ready!(self.io.poll_readable(cx));
         }
         Poll::Ready(())
     }
 
-    /// Reads bytes and appends them to `input`, which holds less than [`READ_AT_ONCE`]. Returns how
-    /// many; zero is the end of file. It uses nothing of the task's budget: the caller must yield
-    /// to other tasks by itself.
-    pub(crate) fn poll_fill(
-        &mut self,
-        cx: &mut Context<'_>,
-        input: &mut BytesMut,
-    ) -> Poll<io::Result<usize>> {
-        let max = READ_AT_ONCE - input.len();
-        let put = |bytes: &[u8]| input.extend_from_slice(bytes);
+    /// Reads bytes from the socket and appends them to the input, which holds less than
+    /// [`READ_AT_ONCE`]. Returns how many; zero is the end of file. It uses nothing of the task's
+    /// budget: the caller must yield to other tasks by itself.
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let max = READ_AT_ONCE - self.input.len();
+        let put = |input: &mut BytesMut, bytes: &[u8]| input.extend_from_slice(bytes);
         self.poll_read_with(cx, max, put, I::poll_read_unconstrained)
     }
 }

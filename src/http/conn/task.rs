@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
 use crate::http::conn::handover::{HandoverFuture, Shared};
@@ -129,7 +129,7 @@ impl<I: Socket> OpenConnection<I> {
                 }
                 if version == Version::Http2 {
                     // An HTTP/2 server does not wait for the client before it sends its settings.
-                    self.serve(Version::Http2);
+                    self.serve(Version::Http2, None);
                 }
                 Poll::Ready(None)
             }
@@ -156,8 +156,14 @@ impl<I: Socket> OpenConnection<I> {
         let Phase::Resting(io) = &mut self.phase else {
             return Poll::Ready(None);
         };
-        if io.poll_readable(cx).is_ready() {
-            self.serve(Version::Http1);
+        let mut first = None;
+        io.read_first(|bytes| {
+            let mut input = self.member.registry.inputs.take();
+            input.extend_from_slice(bytes);
+            first = Some(input);
+        });
+        if first.is_some() || io.poll_readable(cx).is_ready() {
+            self.serve(Version::Http1, first);
             return Poll::Ready(None);
         }
         let Some(order) = self.member.take_order(cx) else {
@@ -165,7 +171,7 @@ impl<I: Socket> OpenConnection<I> {
         };
         if order.is_void_after_input() && io.has_unread() {
             // A request arrived while other connections were being closed.
-            self.serve(Version::Http1);
+            self.serve(Version::Http1, None);
             return Poll::Ready(None);
         }
         let ending = match order {
@@ -262,9 +268,13 @@ impl<I: Socket> OpenConnection<I> {
         }
     }
 
-    /// Starts a protocol on the socket of a connection that rests.
-    fn serve(&mut self, version: Version) {
-        if let Some(stream) = self.take_stream() {
+    /// Starts a protocol on the socket of a connection that rests, with the first bytes if they
+    /// were read.
+    fn serve(&mut self, version: Version, first: Option<BytesMut>) {
+        if let Some(mut stream) = self.take_stream() {
+            if let Some(input) = first {
+                stream.begin_with(input);
+            }
             self.serve_stream(version, stream);
         }
     }
@@ -296,11 +306,11 @@ impl<I: Socket> OpenConnection<I> {
             self.member.note(order);
             return Some(None);
         }
-        let Some(stream) = self.take_stream() else {
+        let Some(mut stream) = self.take_stream() else {
             self.member.note(order);
             return Some(None);
         };
-        let is_between_requests = is_blank(stream.read_ahead());
+        let is_between_requests = is_blank(stream.input());
         if order == Order::Rest {
             if is_between_requests {
                 self.member.rest();
@@ -367,7 +377,7 @@ impl<I: Socket> OpenConnection<I> {
                 };
                 let mut status = error.status();
                 if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-                    && rules::is_target_long(stream.read_ahead(), &self.member.registry.http)
+                    && rules::is_target_long(stream.input(), &self.member.registry.http)
                 {
                     stream.amend(HEAD_TOO_LARGE, TARGET_TOO_LONG);
                     status = StatusCode::URI_TOO_LONG;

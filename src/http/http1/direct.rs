@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use bytes::Buf;
 use http::response::Parts;
 use http::{Response, Version};
 use http_body::Body;
@@ -94,9 +94,8 @@ enum Output {
     Unflushed,
 }
 
-/// The bytes that were read and not parsed.
+/// The stream's input, as far as this room knows it.
 struct Input {
-    bytes: BytesMut,
     buffer: InputBuffer,
     /// So many bytes were parsed and are the beginning of a head.
     part: usize,
@@ -107,7 +106,7 @@ struct Input {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum InputBuffer {
     Absent,
-    /// Taken from the shared buffers. It must be returned to them.
+    /// It must be returned to the server's buffers.
     Taken,
 }
 
@@ -141,17 +140,22 @@ where
     I: Socket,
     S: Handler,
 {
-    pub(crate) fn new(stream: Stream<I>, guarded: Guarded<S>, shared: Rc<Shared>) -> Self {
+    pub(crate) fn new(mut stream: Stream<I>, guarded: Guarded<S>, shared: Rc<Shared>) -> Self {
+        let (buffer, socket) = match stream.input().is_empty() {
+            true => (InputBuffer::Absent, SocketInput::Unknown),
+            // The bytes came with a short read, as most do. If not, the socket is readable.
+            false if stream.is_bare() => (InputBuffer::Taken, SocketInput::Empty),
+            false => (InputBuffer::Taken, SocketInput::Unknown),
+        };
         Self {
             stream,
             exchange: Exchange::new(&guarded.registry, &guarded.state),
             guarded,
             shared,
             input: Input {
-                bytes: BytesMut::new(),
-                buffer: InputBuffer::Absent,
+                buffer,
                 part: 0,
-                socket: SocketInput::Unknown,
+                socket,
             },
             head: Head::default(),
             after: After::NextRequest,
@@ -165,9 +169,16 @@ where
         if self.guarded.registry.http.date_header == DateHeader::Sent {
             self.shared.date.renew();
         }
+        let polled = self.poll_requests(cx);
+        if polled.is_pending() {
+            // Bytes may come until the next poll.
+            self.input.socket = SocketInput::Unknown;
+        }
+        polled
+    }
+
+    fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
         let mut served = 0;
-        // Bytes may have come since the last poll.
-        self.input.socket = SocketInput::Unknown;
         loop {
             // One `catch_unwind` for all calls of the user's code: with one for each call, each
             // result would be moved once more. The assertion holds because what a panic has left in
@@ -233,7 +244,7 @@ where
             let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
             return Poll::Ready(Some(Outcome::Over(ended)));
         }
-        if self.input.bytes.len() == self.input.part {
+        if self.stream.input().len() == self.input.part {
             return self.poll_read(cx);
         }
         let yields = *served == IN_A_ROW;
@@ -249,12 +260,12 @@ where
         *served += 1;
         let http = &self.guarded.registry.http;
         let mut request = Request::new(self.guarded.empty_body());
-        let buffers = &self.shared.buffers;
+        let maps = &self.shared.field_maps;
         match head::find(
-            &mut self.input.bytes,
+            self.stream.input(),
             &mut request,
             &mut self.cache,
-            buffers,
+            maps,
             http,
         ) {
             Found::Plain { head, is_last } => {
@@ -274,7 +285,7 @@ where
             Found::Part if self.input.part > 0 => {
                 return Poll::Ready(Some(Outcome::NotPlain(None)));
             }
-            Found::Part => self.input.part = self.input.bytes.len(),
+            Found::Part => self.input.part = self.stream.input().len(),
             Found::Other(taken) => {
                 self.head = Head::Taken(taken);
                 return Poll::Ready(Some(Outcome::NotPlain(None)));
@@ -296,9 +307,9 @@ where
         }
         if self.input.buffer == InputBuffer::Absent {
             self.input.buffer = InputBuffer::Taken;
-            self.input.bytes = self.shared.buffers.input();
+            *self.stream.input() = self.guarded.registry.inputs.take();
         }
-        let read = self.stream.poll_fill(cx, &mut self.input.bytes);
+        let read = self.stream.poll_fill(cx);
         self.return_empty_input();
         let is_short = matches!(read, Poll::Ready(Ok(..READ_AT_ONCE)));
         self.input.socket = match is_short && self.stream.is_bare() {
@@ -306,21 +317,21 @@ where
             false => SocketInput::Unknown,
         };
         match ready!(read) {
-            Ok(0) if self.input.bytes.is_empty() => self.after = After::Close,
+            Ok(0) if self.stream.input().is_empty() => self.after = After::Close,
             Ok(0) => return Poll::Ready(Some(Outcome::NotPlain(None))),
             Ok(_) => {}
             // Between requests an error is an end of the connection too.
-            Err(_) if self.input.bytes.is_empty() => self.after = After::Close,
+            Err(_) if self.stream.input().is_empty() => self.after = After::Close,
             Err(error) => return over(error),
         }
         Poll::Ready(None)
     }
 
     fn return_empty_input(&mut self) {
-        if self.input.buffer == InputBuffer::Taken && self.input.bytes.is_empty() {
+        if self.input.buffer == InputBuffer::Taken && self.stream.input().is_empty() {
             self.input.buffer = InputBuffer::Absent;
-            let bytes = mem::take(&mut self.input.bytes);
-            self.shared.buffers.return_input(bytes);
+            let input = mem::take(self.stream.input());
+            self.guarded.registry.inputs.put_back(input);
         }
     }
 
@@ -376,7 +387,7 @@ where
         if plan.has_close {
             self.after = After::Close;
         }
-        self.shared.buffers.return_fields(head.headers);
+        self.shared.field_maps.put_back(head.headers);
         None
     }
 
@@ -403,7 +414,7 @@ where
             self.after = After::Close;
         }
         if let Head::InInput(len) = mem::take(&mut self.head) {
-            self.input.bytes.advance(len);
+            self.stream.input().advance(len);
         }
         outcome.err().map(Outcome::from)
     }
@@ -415,7 +426,6 @@ where
         response: Option<Box<Response<Option<S::Body>>>>,
     ) -> (Stream<I>, Resumed<S>, Rc<Shared>) {
         let mut stream = self.stream;
-        stream.put_back(self.input.bytes.freeze());
         if let Head::Taken(head) = self.head {
             stream.put_back(head);
         }
@@ -428,11 +438,10 @@ where
 
     /// Returns the stream, with the bytes that were read and not parsed.
     pub(crate) fn into_stream(self) -> Stream<I> {
-        let (mut stream, mut input) = (self.stream, self.input.bytes);
+        let mut stream = self.stream;
         if let Head::InInput(len) = self.head {
-            input.advance(len);
+            stream.input().advance(len);
         }
-        stream.put_back(input.freeze());
         stream
     }
 }

@@ -13,8 +13,8 @@ use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
-use crate::http::http1::buffers::Buffers;
 use crate::http::http1::field::{Field, Span};
+use crate::http::http1::field_maps::FieldMaps;
 use crate::http::http1::head_cache::{CachedHead, HeadCache};
 use crate::http::options::Http;
 
@@ -60,7 +60,7 @@ pub(crate) fn find<B>(
     input: &mut BytesMut,
     request: &mut Request<B>,
     cache: &mut HeadCache,
-    buffers: &Buffers,
+    maps: &FieldMaps,
     http: &Http,
 ) -> Found {
     let begun = input.len().min(START.len());
@@ -69,7 +69,7 @@ pub(crate) fn find<B>(
     }
     if let Some(cached) = cache.cached()
         && let Some((line, uri)) = cached.line_before_same_fields(input)
-        && let Some(found) = from_cache(input, line, uri, request, cached, buffers, http)
+        && let Some(found) = from_cache(input, line, uri, request, cached, maps, http)
     {
         return found;
     }
@@ -98,7 +98,7 @@ pub(crate) fn find<B>(
     }
     let head = input.split_to(len).freeze();
     let fields = &fields[..count];
-    give_fields(request, buffers);
+    give_fields(request, maps);
     match fill(&head, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
             // A head that equals the cached one does not end the connection.
@@ -131,7 +131,7 @@ fn from_cache<B>(
     cached_uri: Option<&Uri>,
     request: &mut Request<B>,
     cache: &CachedHead,
-    buffers: &Buffers,
+    maps: &FieldMaps,
     http: &Http,
 ) -> Option<Found> {
     let len = line + cache.section_len();
@@ -148,7 +148,7 @@ fn from_cache<B>(
         }
     };
     *request.uri_mut() = uri;
-    give_fields(request, buffers);
+    give_fields(request, maps);
     let headers = request.headers_mut();
     headers.reserve(fields.len());
     for (name, value) in fields {
@@ -163,9 +163,9 @@ fn from_cache<B>(
 /// Gives a new request a map for fields. The request's own map has no capacity, so nothing has to
 /// be dropped. `forget` saves the sixty instructions by which the drop finds that out.
 #[inline]
-fn give_fields<B>(request: &mut Request<B>, buffers: &Buffers) {
+fn give_fields<B>(request: &mut Request<B>, maps: &FieldMaps) {
     debug_assert_eq!(request.headers().capacity(), 0);
-    mem::forget(mem::replace(request.headers_mut(), buffers.fields()));
+    mem::forget(mem::replace(request.headers_mut(), maps.take()));
 }
 
 /// Where the target is in a request line. `None` if the line is not plain.

@@ -8,10 +8,10 @@
 //! that come in many pieces. A response that streams or is large goes to hyper together with its
 //! request. A connection that hyper serves stays with hyper until the connection rests.
 
-pub(crate) mod buffers;
 pub(crate) mod date;
 pub(crate) mod direct;
 pub(crate) mod field;
+pub(crate) mod field_maps;
 pub(crate) mod head;
 pub(crate) mod head_cache;
 pub(crate) mod protocol;

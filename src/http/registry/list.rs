@@ -25,6 +25,7 @@ use crate::http::registry::mode::{Handovers, Mode};
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order, Timeouts};
 use crate::http::registry::wheel::{Tick, Wheel};
+use crate::pool::Inputs;
 use crate::stats::{Timing, WorkerStats};
 
 /// All open connections of one server.
@@ -37,6 +38,7 @@ pub(crate) struct Registry {
     pub(crate) mode: Cell<Mode>,
     pub(crate) handovers: Handovers,
     pub(crate) idle_queue: IdleQueue,
+    pub(crate) inputs: Inputs,
     #[cfg(feature = "http2")]
     pub(crate) buffered_for_http2: Cell<usize>,
     pub(crate) first_joined: Notify,
@@ -75,6 +77,7 @@ impl Registry {
             mode: Cell::new(Mode::Serving),
             handovers: Handovers::default(),
             idle_queue: IdleQueue::default(),
+            inputs: Inputs::new(),
             #[cfg(feature = "http2")]
             buffered_for_http2: Cell::new(0),
             first_joined: Notify::new(),

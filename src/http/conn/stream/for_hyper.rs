@@ -6,12 +6,12 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf;
+use bytes::{Buf, BytesMut};
 use hyper::rt;
 use tokio::io::ReadBuf;
 
 use crate::http::conn::socket::Socket;
-use crate::http::conn::stream::{HOLD_BACK, LastCall, Stream};
+use crate::http::conn::stream::{HOLD_BACK, LastCall, LastRead, Stream};
 use crate::http::registry::state::Stage;
 use crate::pool::Buffer;
 
@@ -66,7 +66,7 @@ impl<I: Socket> Stream<I> {
 }
 
 impl<I: Socket> Stream<I> {
-    /// Reads, and passes the bytes to `see`.
+    /// Reads the input, then from the socket, and passes the bytes to `see`.
     pub(crate) fn poll_read_seen(
         &mut self,
         cx: &mut Context<'_>,
@@ -74,14 +74,25 @@ impl<I: Socket> Stream<I> {
         mut see: impl FnMut(&[u8]),
     ) -> Poll<io::Result<()>> {
         let max = buf.remaining();
-        let put = |bytes: &[u8]| {
+        let mut put = |bytes: &[u8]| {
             buf.put_slice(bytes);
             see(bytes);
         };
+        if !self.input.is_empty() {
+            self.check_cut()?;
+            put(&self.input.split_to(self.input.len().min(max)));
+            if self.input.is_empty() {
+                self.input = BytesMut::new();
+            }
+            self.last_read = LastRead::Bytes;
+            self.state().has_read();
+            return Poll::Ready(Ok(()));
+        }
         let read = |io: &mut I, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>| {
             Pin::new(io).poll_read(cx, buf)
         };
-        self.poll_read_with(cx, max, put, read).map_ok(drop)
+        self.poll_read_with(cx, max, |_, bytes| put(bytes), read)
+            .map_ok(drop)
     }
 }
 

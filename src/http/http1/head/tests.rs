@@ -5,7 +5,7 @@ type Outcome = (Found, Request<()>);
 
 fn find_next(input: &mut BytesMut, cache: &mut HeadCache) -> Outcome {
     let mut request = Request::new(());
-    let found = find(input, &mut request, cache, &Buffers::new(), &Http::new());
+    let found = find(input, &mut request, cache, &FieldMaps::new(), &Http::new());
     (found, request)
 }
 

@@ -10,7 +10,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::*;
 use crate::address::{Address, Peer};
-use crate::http::http1::buffers::Buffers;
 use crate::http::{Closed, ConnectionInfo, Http, Request, reply};
 use crate::stats::WorkerStats;
 
@@ -88,7 +87,7 @@ impl AsyncWrite for Client {
 
 /// Polls the connection of a client once. The connection is pending then, for its client or to
 /// yield to others, and `inspect` looks at the state.
-fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry, &Buffers) -> T) -> T {
+fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry, &Shared) -> T) -> T {
     let registry = Rc::new(Registry::new(Http::new(), WorkerStats::own()));
     let service = service_fn(async |request: Request| {
         let (head, _) = request.into_parts();
@@ -100,7 +99,7 @@ fn poll_once<T>(client: Client, inspect: impl FnOnce(&Registry, &Buffers) -> T) 
     let mut connection = http1.begin(stream, &member.state);
     let polled = connection.poll(&mut Context::from_waker(std::task::Waker::noop()));
     assert!(polled.is_pending(), "it waits");
-    inspect(&registry, &http1.shared.buffers)
+    inspect(&registry, &http1.shared)
 }
 
 /// How many buffers for input and maps for fields the connection has returned while it waits.
@@ -110,7 +109,9 @@ fn returned(bytes: &'static [u8], is_bare: bool) -> (usize, usize) {
         is_bare,
         sends: Sends::Once,
     };
-    poll_once(client, |_, buffers| buffers.free())
+    poll_once(client, |registry, shared| {
+        (registry.inputs.len(), shared.field_maps.len())
+    })
 }
 
 /// The server does not use tokio's budget for a task, by which other servers yield.

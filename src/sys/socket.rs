@@ -1,0 +1,104 @@
+//! Calls on a connected socket that std and the runtime do not have: recv(2) and send(2) with
+//! flags, and what the other end has closed.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
+
+/// recv(2), which waits if the socket is a blocking one.
+#[inline]
+pub(crate) fn recv(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    recv_with(socket, bytes, MsgFlags::empty())
+}
+
+/// As [`recv`], and the bytes stay in the socket.
+pub(crate) fn peek(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
+    recv_with(socket, bytes, MsgFlags::MSG_PEEK)
+}
+
+/// Whether a non-blocking socket has bytes that were not read.
+pub(crate) fn has_unread(socket: impl AsFd) -> bool {
+    peek(socket, &mut [0]).is_ok_and(|len| len == 1)
+}
+
+#[inline]
+fn recv_with(socket: impl AsFd, bytes: &mut [u8], flags: MsgFlags) -> io::Result<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    Ok(nix::sys::socket::recv(fd, bytes, flags)?)
+}
+
+/// send(2). A closed connection is an error and no signal.
+#[inline]
+pub(crate) fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    send_with(socket, bytes, MsgFlags::empty())
+}
+
+/// As [`send`], together with the end of file if the kernel takes all bytes. close(2) cannot send
+/// the end of file instead: it drops unsent bytes if the client has sent more.
+pub(crate) fn send_last(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    let sent = send_more(&socket, bytes)?;
+    if sent == bytes.len() {
+        // It fails if the client has closed the connection and needs no end of file.
+        let _ = shutdown(socket.as_fd().as_raw_fd(), Shutdown::Write);
+    }
+    Ok(sent)
+}
+
+/// The kernel holds the bytes until more bytes or the end of file follow, at most for 200 ms.
+fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    send_with(socket, bytes, MsgFlags::from_bits_retain(libc::MSG_MORE))
+}
+
+#[inline]
+fn send_with(socket: impl AsFd, bytes: &[u8], flags: MsgFlags) -> io::Result<usize> {
+    let fd = socket.as_fd().as_raw_fd();
+    let flags = flags | MsgFlags::MSG_NOSIGNAL;
+    Ok(nix::sys::socket::send(fd, bytes, flags)?)
+}
+
+/// Whether the connection was reset, or both ends are shut down (poll(2), `POLLERR`, `POLLHUP`).
+pub(crate) fn is_closed(socket: impl AsFd) -> bool {
+    // poll(2) always reports these two.
+    has_events(socket, PollFlags::empty())
+}
+
+/// Whether the other end will send no more bytes (poll(2), `POLLRDHUP`).
+pub(crate) fn has_ended(socket: impl AsFd) -> bool {
+    has_events(socket, PollFlags::from_bits_retain(libc::POLLRDHUP))
+}
+
+fn has_events(socket: impl AsFd, events: PollFlags) -> bool {
+    let mut fds = [PollFd::new(socket.as_fd(), events)];
+    poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// The kernel holds the bytes for 200 ms. If the test took that long, it tries again.
+    #[test]
+    fn the_last_bytes_wait_for_the_end_of_file() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        loop {
+            let client = TcpStream::connect(address).expect("it listens");
+            client.set_nonblocking(true).expect("a socket");
+            let (server, _) = listener.accept().expect("the client waits");
+            let begun = Instant::now();
+            assert_eq!(send_more(&server, b"last").expect("it is open"), 4);
+            let received = peek(&client, &mut [0]);
+            if begun.elapsed() < Duration::from_millis(100) {
+                let error = received.expect_err("the kernel holds them");
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                break;
+            }
+        }
+    }
+}
