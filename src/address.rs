@@ -73,6 +73,12 @@ impl fmt::Display for Address {
     }
 }
 
+/// The addresses on one line.
+pub(crate) fn list(addresses: &[Address]) -> String {
+    let addresses: Vec<_> = addresses.iter().map(Address::to_string).collect();
+    addresses.join(", ")
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -52,6 +52,10 @@
 //!
 //! The binary does both, and the log says how many lines were dropped.
 //!
+//! What a worker does on its thread is in the span `worker`, which has its `slot` and `generation`.
+//! Events of a handler that failed or panicked have the `method` and the `uri` of the request.
+//! Threads that the app starts (`spawn_blocking`) do not inherit the span.
+//!
 //! # Where to begin
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] serves HTTP/1, and HTTP/2

@@ -5,6 +5,7 @@ use std::io;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 
+use crate::address;
 use crate::drain::Idle;
 use crate::error::{BoxError, Error, chain};
 use crate::hooks::Notice;
@@ -214,11 +215,13 @@ impl Master {
         if let Err(source) = self.observers.hooks.serving(&addresses, &workers) {
             return self.on_hook_refused("serving", source);
         }
+        let workers = self.workers.count;
+        tracing::info!(addresses = %address::list(&addresses), workers, "serving");
         self.commands.handle.set_serving(&addresses);
         let pid = std::process::id();
         self.observers.notify(&Notice::Serving {
             addresses,
-            workers: self.workers.count,
+            workers,
             pid,
         });
     }

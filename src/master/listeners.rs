@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZeroU16;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::address::Address;
+use crate::address::{self, Address};
 use crate::codec::record;
 use crate::config::Config;
 use crate::error::Error;
@@ -152,11 +152,11 @@ impl Listeners {
                 .collect::<Result<_, _>>()?
         } else {
             let bound: Vec<_> = activated.into_iter().map(Bound::activated).collect();
-            let addresses: Vec<_> = bound.iter().map(|it| it.address.to_string()).collect();
+            let addresses: Vec<_> = bound.iter().map(|it| it.address.clone()).collect();
             tracing::info!(
                 "listening on what was inherited (LISTEN_FDS) and on nothing else: {}, shared by \
                  all workers",
-                addresses.join(", ")
+                address::list(&addresses)
             );
             bound
         };

@@ -14,7 +14,7 @@ use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
-use crate::address::Address;
+use crate::address::{self, Address};
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle};
@@ -44,10 +44,12 @@ where
         handle,
         commands,
     } = setup;
+    let (slot, generation) = (Slot(0), Generation::FIRST);
+    let _entered = super::span(slot, generation).entered();
     let (switch, drain) = DrainSwitch::new();
     let worker = Worker {
-        slot: Slot(0),
-        generation: Generation::FIRST,
+        slot,
+        generation,
         workers: 1,
         drain,
         handle: handle.clone(),
@@ -146,6 +148,7 @@ fn start(controls: Controls) -> io::Result<Stopped> {
             workers: 1,
             pid: worker.pid,
         });
+        tracing::info!(addresses = %address::list(&addresses), "serving");
         handle.set_serving(&addresses);
     });
     Ok(stopped)

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
+use tracing::Span;
 
 use crate::config::Config;
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain};
@@ -252,6 +253,7 @@ where
 {
     let name = format!("worker {} gen {}", marker.slot, marker.generation);
     spawn::set_name(&CString::new(name).expect("digits and letters hold no NUL"));
+    let _entered = span(marker.slot, marker.generation).entered();
     let run = AssertUnwindSafe(|| run_with_master(setup, marker, app));
     std::process::exit(catch_unwind(run).unwrap_or(EXIT_PANICKED))
 }
@@ -335,6 +337,12 @@ where
         control::forward_pending(&pending, &channel);
     }
     report(&channel, result)
+}
+
+/// The span of what a worker does on its thread. Its level is that of errors, so that a subscriber
+/// that takes any event of the worker takes the span too.
+fn span(slot: Slot, generation: Generation) -> Span {
+    tracing::error_span!("worker", %slot, %generation)
 }
 
 fn map_stats(stats: OwnedFd) -> WorkerStats {

@@ -19,7 +19,7 @@ pub(crate) async fn by_age(worker: Worker, age: Duration) {
     let mut wait = age;
     loop {
         sleep(wait).await;
-        tracing::info!(slot = %worker.slot(), "a worker is over {age:?} old and is to be replaced");
+        tracing::info!("this worker is over {age:?} old and is to be replaced");
         worker.recycle();
         wait = wait.saturating_mul(2);
     }
@@ -35,10 +35,7 @@ pub(crate) async fn by_requests(worker: Worker, max: u64, answered: impl Fn() ->
         looks.tick().await;
         let answered = answered();
         if answered >= asks_at {
-            tracing::info!(
-                slot = %worker.slot(),
-                "a worker has answered {answered} requests and is to be replaced"
-            );
+            tracing::info!("this worker has answered {answered} requests and is to be replaced");
             worker.recycle();
             wait = wait.saturating_mul(2);
             asks_at = answered.saturating_add(wait);

@@ -29,6 +29,7 @@ mod control;
 mod crash;
 mod discard;
 mod drain;
+mod events;
 mod exit_codes;
 mod files;
 mod handover;
@@ -72,6 +73,7 @@ const MODULES: &[&[Test]] = &[
     crash::TESTS,
     discard::TESTS,
     drain::TESTS,
+    events::TESTS,
     exit_codes::TESTS,
     files::TESTS,
     #[cfg(feature = "http2")]

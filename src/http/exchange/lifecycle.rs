@@ -9,6 +9,7 @@ use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 
+use crate::http::exchange::request_line::RequestLine;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::stats::Timing;
@@ -35,6 +36,8 @@ pub(crate) struct Exchange {
     version: Version,
     /// Whether the request is a CONNECT: any 2xx response to it opens a tunnel.
     tunnel: bool,
+    /// What the log says of the request if it fails.
+    pub(crate) line: RequestLine,
 }
 
 impl Exchange {
@@ -46,6 +49,7 @@ impl Exchange {
             timing: None,
             version: Version::HTTP_11,
             tunnel: false,
+            line: RequestLine::default(),
         }
     }
 
@@ -120,17 +124,20 @@ impl Exchange {
             BodyFailure::TimedOut => StatusCode::REQUEST_TIMEOUT,
             BodyFailure::Broken => StatusCode::BAD_REQUEST,
             BodyFailure::None => {
-                tracing::warn!(error, "handler failed");
+                let RequestLine { method, target } = &self.line;
+                tracing::warn!(error, %method, uri = %target, "handler failed");
                 return StatusCode::INTERNAL_SERVER_ERROR;
             }
         };
-        tracing::debug!(error, %status, "request failed by its body");
+        let RequestLine { method, target } = &self.line;
+        tracing::debug!(error, %status, %method, uri = %target, "request failed by its body");
         status
     }
 
     /// The response's body ended with an error. So the connection ends too.
     pub(crate) fn broke_off(&self, error: &(dyn Error + Send + Sync + 'static)) {
-        tracing::warn!(error, "response broken off: its body failed");
+        let RequestLine { method, target } = &self.line;
+        tracing::warn!(error, %method, uri = %target, "response broken off: its body failed");
         self.registry.counters.broken_response();
     }
 
@@ -142,7 +149,8 @@ impl Exchange {
             .copied()
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("(not a string)");
-        tracing::error!(message, "handler panicked");
+        let RequestLine { method, target } = &self.line;
+        tracing::error!(panic = message, %method, uri = %target, "handler panicked");
         self.registry.counters.panic();
         StatusCode::INTERNAL_SERVER_ERROR
     }

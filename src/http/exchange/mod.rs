@@ -5,5 +5,6 @@ pub(crate) mod handler;
 pub(crate) mod lifecycle;
 pub(crate) mod message;
 pub(crate) mod reply;
+pub(crate) mod request_line;
 pub(crate) mod rules;
 pub(crate) mod service;

@@ -22,6 +22,7 @@ use crate::error::BoxError;
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
 use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
 use crate::http::exchange::message::Request;
+use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::rules;
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::ConnState;
@@ -102,6 +103,7 @@ where
         let tunnel = request.method() == Method::CONNECT;
         let mut exchange = Exchange::new(&self.registry, &self.state);
         exchange.begin(request.version(), tunnel);
+        exchange.line = RequestLine::of(&request);
         if request.extensions().get::<OnUpgrade>().is_some() {
             // When this connection ends, hyper gives the stream away without a flush, also if the
             // upgrade is refused. A response that the stream holds at that time would be lost.

@@ -2,7 +2,6 @@
 //! the response into the stream's buffer, and sends the buffer when no further request has come.
 
 use std::any::Any;
-use std::error::Error;
 use std::io;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,12 +16,14 @@ use http_body::Body;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
+use crate::error::BoxError;
 use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
 use crate::http::exchange::message::Request;
+use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::head::{self, Found, Head};
 use crate::http::http1::head_cache::HeadCache;
@@ -207,6 +208,7 @@ where
                         self.respond(head, Some(body), ResponseSource::Handler)
                     }
                     Err(error) => {
+                        self.name_request();
                         let (head, body, source) =
                             server_response(self.exchange.failed(&*error.into()));
                         self.respond(head, body, source)
@@ -214,8 +216,8 @@ where
                 },
                 CurrentPinned::Body { body, left, .. } => {
                     let out = self.stream.held();
-                    let outcome = ready!(poll_body(body, left, out, &self.exchange, cx));
-                    self.end_response(outcome)
+                    let outcome = ready!(poll_body(body, left, out, cx));
+                    self.end_body(outcome)
                 }
             };
             if let Some(outcome) = step {
@@ -229,12 +231,19 @@ where
         if !self.exchange.is_under_way() {
             resume_unwind(payload);
         }
+        self.name_request();
         let status = self.exchange.panicked(&*payload);
         if let CurrentPinned::Body { .. } = self.current.as_mut().project() {
             return self.end_response(Err(io::ErrorKind::UnexpectedEof.into()));
         }
         let (head, body, source) = server_response(status);
         self.respond(head, body, source)
+    }
+
+    /// Notes for the log which request fails.
+    fn name_request(&mut self) {
+        let head = self.head.bytes(self.stream.input());
+        self.exchange.line = RequestLine::of_head(head);
     }
 
     /// Looks for the next request.
@@ -391,6 +400,15 @@ where
         None
     }
 
+    /// The body is written, or has failed, or is shorter than its length.
+    fn end_body(&mut self, outcome: Result<(), Option<BoxError>>) -> Step<S::Body> {
+        if let Err(Some(error)) = &outcome {
+            self.name_request();
+            self.exchange.broke_off(&**error);
+        }
+        self.end_response(outcome.map_err(|_| io::ErrorKind::UnexpectedEof.into()))
+    }
+
     /// Ends the current response: its body is written, or has failed. If it has failed and no byte
     /// of the response is sent, the part of the response is removed from the buffer. hyper would
     /// send that part if the body is shorter than its length.
@@ -410,6 +428,7 @@ where
         if let Err(payload) = dropped {
             // The response is complete and is sent. The connection ends then, so that the user's
             // code is not called again for it.
+            self.name_request();
             self.exchange.panicked(&*payload);
             self.after = After::Close;
         }
@@ -422,9 +441,12 @@ where
     /// Converts the connection for hyper: the stream with the bytes that were read, the service
     /// with the response to send first, and what the connections share.
     pub(crate) fn into_hyper(
-        self,
+        mut self,
         response: Option<Box<Response<Option<S::Body>>>>,
     ) -> (Stream<I>, Resumed<S>, Rc<Shared>) {
+        if response.is_some() {
+            self.name_request();
+        }
         let mut stream = self.stream;
         if let Head::Taken(head) = self.head {
             stream.put_back(head);
@@ -451,12 +473,11 @@ fn poll_body<B>(
     mut body: Pin<&mut Option<B>>,
     left: &mut u64,
     out: &mut Buffer,
-    exchange: &Exchange,
     cx: &mut Context<'_>,
-) -> Poll<io::Result<()>>
+) -> Poll<Result<(), Option<BoxError>>>
 where
     B: Body,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    B::Error: Into<BoxError>,
 {
     while *left > 0
         && let Some(body) = body.as_mut().as_pin_mut()
@@ -466,13 +487,10 @@ where
                 if let Ok(piece) = frame.into_data() {
                     write::write_piece(out, piece, left);
                 }
-                continue;
             }
-            Some(Err(error)) => exchange.broke_off(&*error.into()),
-            // The body is shorter than its length.
-            None => {}
+            Some(Err(error)) => return Poll::Ready(Err(Some(error.into()))),
+            None => return Poll::Ready(Err(None)),
         }
-        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
     }
     Poll::Ready(Ok(()))
 }

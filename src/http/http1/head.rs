@@ -48,6 +48,16 @@ pub(crate) enum Head {
     Taken(Bytes),
 }
 
+impl Head {
+    /// The head, if `input` is the input that it was found in.
+    pub(crate) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::InInput(len) => &input[..*len],
+            Self::Taken(head) => head,
+        }
+    }
+}
+
 impl Default for Head {
     fn default() -> Self {
         Self::InInput(0)

@@ -1,0 +1,103 @@
+//! What the library logs: its events, and the span of each worker.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::sys::signal::Signal;
+use prefork_server::{Response, TestServer, handler};
+use tracing::Level;
+
+use crate::client::Client;
+use crate::support::Server;
+
+tests! {
+    an_event_of_a_failed_handler_names_the_worker_and_the_request,
+    each_worker_has_a_span_and_the_master_says_that_it_serves,
+}
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = std::str::from_utf8(&log).expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+fn an_event_of_a_failed_handler_names_the_worker_and_the_request() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::INFO)
+        .with_target(false)
+        .with_ansi(false)
+        .without_time()
+        .with_writer(move || writer.clone())
+        .finish();
+    let server = tracing::subscriber::with_default(subscriber, || {
+        TestServer::start(async |_worker| {
+            Ok(handler(async |request| match request.uri().path() {
+                "/fails" => Err("no tea".into()),
+                "/panics" => panic!("no milk"),
+                _ => Ok(Response::default()),
+            }))
+        })
+    });
+    let server = server.expect("it serves");
+    let mut client = Client::connect(server.address());
+    let mut ask = |request: &str| {
+        client.send(&format!("{request} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        client.response().head
+    };
+    // The first are plain. hyper serves the others.
+    for request in [
+        "GET /fails?sugar=1",
+        "GET /panics",
+        "DELETE /fails?sugar=2",
+        "DELETE http://x/panics",
+    ] {
+        assert!(ask(request).starts_with("HTTP/1.1 500 "), "{request}");
+    }
+    let address = server.address();
+    server.stop().expect("it drains");
+    let worker = "worker{slot=0 generation=1}:";
+    let expected = [
+        format!(" INFO {worker} serving addresses={address}"),
+        format!(" WARN {worker} handler failed error=no tea method=GET uri=/fails?sugar=1"),
+        format!("ERROR {worker} handler panicked panic=\"no milk\" method=GET uri=/panics"),
+        format!(" WARN {worker} handler failed error=no tea method=DELETE uri=/fails?sugar=2"),
+        format!("ERROR {worker} handler panicked panic=\"no milk\" method=DELETE uri=/panics"),
+    ];
+    assert_eq!(log.lines(), expected);
+}
+
+fn each_worker_has_a_span_and_the_master_says_that_it_serves() {
+    let mut server = Server::start(&["--respond", "hi", "--log-level", "debug"]);
+    let address = server.address();
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    server.signal(Signal::SIGTERM);
+    let log = server.end().log;
+    for wanted in [
+        format!(" INFO serving addresses={address} workers=2"),
+        "DEBUG worker{slot=0 generation=1}: worker served".into(),
+        "DEBUG worker{slot=1 generation=2}: worker served".into(),
+    ] {
+        assert!(log.contains(&wanted), "{wanted}: {log}");
+    }
+}
