@@ -22,11 +22,12 @@ use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::policy::Stop;
 use crate::stats::WorkerStats;
+use crate::worker::at_exit::AtExit;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::sharing::Shares;
-use crate::worker::{End, Setup, Worker, block_on, queue, runtime, tls};
+use crate::worker::{End, Setup, Started, Worker, block_on, queue, runtime, tls};
 
 /// Runs the app in this process until the app returns or a handle stops it.
 pub(crate) fn run<A>(
@@ -59,6 +60,7 @@ where
         drain_timeout: config.drain_timeout,
         stats: WorkerStats::own(),
         tls: tls::Inherited::default(),
+        at_exit: AtExit::default(),
     };
     let stats = worker.stats.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
@@ -73,12 +75,12 @@ where
             addresses,
             worker: worker.info(),
         })?;
-        let app = async |worker, incoming| stopped.unless(app(worker, incoming)).await;
-        Ok::<_, io::Error>(super::run(app, worker, &queue, config.drain_timeout).await)
+        let run = super::run(app, worker, &queue, config.drain_timeout);
+        Ok::<_, io::Error>(stopped.unless(run).await)
     });
     match end {
-        Ok((End::Left { .. }, _)) => Ok(()),
-        Ok((End::Failed(error), _)) => match error.downcast::<Error>() {
+        Ok(End::Left { .. }) => Ok(()),
+        Ok(End::Failed(error)) => match error.downcast::<Error>() {
             Ok(refused) => Err(*refused),
             Err(error) => Err(Error::App(error)),
         },
@@ -156,17 +158,17 @@ fn start(controls: Controls) -> io::Result<Stopped> {
 
 impl Stopped {
     /// Runs the app unless it is stopped first.
-    async fn unless(
-        &self,
-        app: impl Future<Output = Result<(), BoxError>>,
-    ) -> Result<(), BoxError> {
+    async fn unless(&self, app: impl Future<Output = (End, Started)>) -> End {
         let (mut app, mut asked) = (pin!(app), pin!(self.asked.notified()));
         poll_fn(|cx| {
             if asked.as_mut().poll(cx).is_ready() {
                 let refused = self.refused.borrow_mut().take();
-                return Poll::Ready(refused.map_or(Ok(()), |error| Err(error.into())));
+                return Poll::Ready(match refused {
+                    Some(error) => End::Failed(error.into()),
+                    None => End::Left { open: 0 },
+                });
             }
-            app.as_mut().poll(cx)
+            app.as_mut().poll(cx).map(|(end, _started)| end)
         })
         .await
     }

@@ -2,6 +2,7 @@
 //! connections until it drains, reports to the master and exits.
 
 pub(crate) mod alone;
+mod at_exit;
 pub(crate) mod background;
 pub(crate) mod clients;
 pub(crate) mod connection;
@@ -18,6 +19,7 @@ mod source;
 mod stream;
 mod tls;
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -31,6 +33,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 use tracing::Span;
 
 use crate::config::Config;
@@ -44,6 +47,7 @@ use crate::protocol::inheritance::{Marker, ProcessRole};
 use crate::protocol::scoreboard;
 use crate::stats::{Gauge, State, WorkerStats};
 use crate::sys::{limits, spawn};
+use crate::worker::at_exit::AtExit;
 use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
@@ -79,6 +83,7 @@ pub struct Worker {
     drain_timeout: Duration,
     stats: WorkerStats,
     tls: tls::Inherited,
+    at_exit: AtExit,
 }
 
 impl Worker {
@@ -158,6 +163,40 @@ impl Worker {
         {
             tracing::debug!(%error, "could not ask the master to replace the worker");
         }
+    }
+
+    /// Runs `work` after the last request, before this worker exits: to close a pool, or to send
+    /// what a logger or tracer has kept. A worker exits without dropping what `main` has made, so
+    /// what is to be flushed belongs here. Of several, the last one runs first.
+    ///
+    /// It runs inside the runtime of the worker, when the app has returned: after a drain, also if
+    /// that has cut connections, and after an error. It may take as long as is left of the [drain
+    /// timeout](crate::Prefork::drain_timeout), and at least half a second. It does not run if the
+    /// worker panics or is killed.
+    ///
+    /// ```no_run
+    /// use prefork_server::{Exit, Prefork, Response, handler};
+    /// # struct Tracer;
+    /// # impl Tracer {
+    /// #     fn install() -> Self { Self }
+    /// #     fn shutdown(self) {}
+    /// # }
+    ///
+    /// fn main() -> Exit {
+    ///     Prefork::bind("127.0.0.1:8080")
+    ///         .serve(async |worker| {
+    ///             let tracer = Tracer::install();
+    ///             worker.at_exit(async {
+    ///                 // It blocks until its last spans are sent.
+    ///                 let _ = tokio::task::spawn_blocking(|| tracer.shutdown()).await;
+    ///             });
+    ///             Ok(handler(async |_request| Ok(Response::new("traced".into()))))
+    ///         })
+    ///         .into()
+    /// }
+    /// ```
+    pub fn at_exit(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.at_exit.push(work);
     }
 
     /// A handle on the whole server. Its commands go to the master.
@@ -303,6 +342,7 @@ where
         drain_timeout: config.drain_timeout,
         stats: stats.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
+        at_exit: AtExit::default(),
     };
     let channel = inheritance.channel;
     let pending = commands.try_clone();
@@ -381,14 +421,17 @@ enum Started {
     No,
 }
 
-/// Runs the app until it returns or the drain timeout is over.
+/// Runs the app until it returns or the drain timeout is over, then what is to be done at the exit.
 async fn run<A>(app: A, worker: Worker, queue: &Arc<Queue>, timeout: Duration) -> (End, Started)
 where
     A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
 {
     let (drain, stats) = (worker.drain.clone(), worker.stats.clone());
+    let at_exit = worker.at_exit.clone();
+    let asked = Cell::new(None);
     let deadline = async {
         let idle = drain.asked().await;
+        asked.set(Some(Instant::now()));
         stats.set_state(State::Draining);
         queue.drain(idle);
         tokio::time::sleep(timeout).await;
@@ -413,6 +456,8 @@ where
         },
         Err(error) => End::Failed(error),
     };
+    let spent = asked.get().map_or(Duration::ZERO, |asked| asked.elapsed());
+    at_exit.run(timeout.saturating_sub(spent)).await;
     (end, started)
 }
 

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, cap, crash, drain, exit_codes, hostile, presence, privileges, recycle, resize,
-    websocket,
+    adoption, at_exit, cap, crash, drain, exit_codes, hostile, presence, privileges, recycle,
+    resize, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -46,6 +46,8 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("axum") => axum(),
         Some("readme") => return exit_codes::app(),
         Some("inside_a_runtime") => inside_a_runtime(),
+        Some("at_exit") => at_exit::app(),
+        Some("endless_exit") => at_exit::endless(),
         Some("role") => {
             print!("{:?}", role());
             Ok(())

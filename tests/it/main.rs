@@ -21,6 +21,7 @@ mod access_log;
 mod adoption;
 mod api;
 mod apps;
+mod at_exit;
 mod balance;
 mod balancer;
 mod cap;
@@ -66,6 +67,7 @@ const MODULES: &[&[Test]] = &[
     access_log::TESTS,
     adoption::TESTS,
     api::TESTS,
+    at_exit::TESTS,
     balance::TESTS,
     balancer::TESTS,
     cap::TESTS,
