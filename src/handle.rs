@@ -1,14 +1,16 @@
 //! A handle to a running server: by it any thread of any of its processes can resize, reload,
 //! upgrade or stop the server.
 
+use std::fmt;
 use std::io;
 use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::address::Address;
 use crate::codec::{self, record};
 use crate::policy::Stop;
+use crate::status::Status;
 
 /// A request of a [`Handle`] to the master. A worker sends the same bytes through its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,15 @@ struct Shared {
     asked: UnixDatagram,
     serving: Mutex<Serving>,
     changed: Condvar,
+    status: Mutex<Published>,
 }
+
+/// Makes the status of the server when a handle asks.
+pub(crate) type StatusSource = Box<dyn Fn() -> Status + Send>;
+
+/// `None` before the server runs, after its end, and in a worker.
+#[derive(Default)]
+struct Published(Option<StatusSource>);
 
 #[derive(Debug)]
 enum Serving {
@@ -59,6 +69,7 @@ impl Handle {
             asked,
             serving: Mutex::new(Serving::NotYet),
             changed: Condvar::new(),
+            status: Mutex::default(),
         };
         Ok((
             Self {
@@ -145,11 +156,49 @@ impl Handle {
         }
     }
 
+    /// The state of the server now: slots, generations, workers and counts. `None` before the
+    /// server runs and after its end. A worker knows only itself, so in a worker it is `None` too.
+    ///
+    /// It waits for nobody: it works in a [hook](crate::Hooks), and while all workers hang. For a
+    /// thread in the master, a hook of the master, or a server that runs [in
+    /// process](crate::Prefork::in_process), which has one slot with one worker.
+    ///
+    /// ```
+    /// use prefork_server::{Response, ServerState, TestServer, handler};
+    ///
+    /// # fn main() -> Result<(), prefork_server::Error> {
+    /// let server = TestServer::start(async |_worker| {
+    ///     Ok(handler(async |_request| Ok(Response::new("hello".into()))))
+    /// })?;
+    /// let status = server.handle().status().expect("it runs");
+    /// assert_eq!(status.state, ServerState::Serving);
+    /// assert_eq!(status.totals.requests, 0);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let published = self.published();
+        published.0.as_ref().map(|source| source())
+    }
+
+    /// Changes what [`status`](Self::status) returns. No handle sees the status while `change`
+    /// runs.
+    pub(crate) fn publish(&self, change: impl FnOnce() -> StatusSource) {
+        let mut published = self.published();
+        published.0 = Some(change());
+    }
+
+    fn published(&self) -> MutexGuard<'_, Published> {
+        let status = self.shared.status.lock();
+        status.unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn set_serving(&self, addresses: &[Address]) {
         self.set(Serving::On(addresses.to_vec()));
     }
 
     pub(crate) fn set_ended(&self) {
+        self.published().0 = None;
         self.set(Serving::Ended);
     }
 
@@ -164,6 +213,15 @@ impl Handle {
 
     fn ask(&self, command: Command) -> io::Result<()> {
         self.shared.asked.send(&command.encode()).map(drop)
+    }
+}
+
+impl fmt::Debug for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(_) => f.write_str("Running"),
+            None => f.write_str("NotRunning"),
+        }
     }
 }
 

@@ -64,7 +64,8 @@
 //!   that takes tokio streams (axum's with the feature `axum`).
 //! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
-//! - [`Hooks`] are called with a [`Notice`] for each event; [`Totals`] has the server's counts.
+//! - [`Hooks`] are called with a [`Notice`] for each event. [`Handle::status`] has the state of
+//!   each worker and the server's counts, [`Totals`].
 //! - [`Error`] says why a server could not start or had to end. If `main` returns [`Exit`], the
 //!   program prints it and exits with its code. A worker that exits with [`EXIT_MISCONFIGURED`] is
 //!   not spawned again.
@@ -107,7 +108,7 @@
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  sys | supervisor     system calls, one family each | decisions
 //! floor 0  address config error exit handle hooks id named policy | codec drain pool proxy |
-//!          keyring stats
+//!          keyring stats status
 //! ```
 //!
 //! `policy` has the words that users and the supervisor share, `named` the names of option values.
@@ -203,6 +204,7 @@ mod prefork;
 mod protocol;
 mod proxy;
 mod stats;
+mod status;
 mod supervisor;
 mod sys;
 mod worker;
@@ -225,11 +227,12 @@ pub use crate::http::{
 pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::named::NameError;
-pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};
+pub use crate::policy::{Backoff, CrashLimit, Outcome, ServerState, Stop, WorkerState};
 pub use crate::pool::Buffer;
 pub use crate::prefork::{Prefork, Role, TestServer, role};
 pub use crate::proxy::{Forwarded, Network, NetworkError};
 pub use crate::stats::Totals;
+pub use crate::status::{SlotStatus, Status, WorkerStatus};
 pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;
 pub use crate::worker::connection::Connection;

@@ -13,6 +13,37 @@ pub enum Stop {
     Now,
 }
 
+/// What a server as a whole does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ServerState {
+    /// Not every slot has had a ready worker.
+    Starting,
+    /// Every slot has had a ready worker, and no reload or upgrade runs.
+    Serving,
+    /// The workers are being replaced, slot by slot.
+    Reloading,
+    /// A worker of the binary on disk, the canary, is being tried.
+    Upgrading,
+    /// The server finishes its open work and then ends.
+    Draining,
+}
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// Its process runs, and it does not accept connections yet.
+    Starting,
+    /// It accepts connections.
+    Serving,
+    /// It finishes its open work and then exits.
+    Draining,
+    /// The master has aborted or killed it: it hung, was not ready in time, or did not end its
+    /// drain in time.
+    Ending,
+}
+
 /// More than `max` crashes within `per` end the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

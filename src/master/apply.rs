@@ -84,6 +84,7 @@ impl Master {
                 process.end_request = EndRequest::Kill;
             }
             signal(process, Signal::SIGKILL);
+            self.publish_status();
         }
     }
 
@@ -145,6 +146,11 @@ impl Master {
     }
 
     pub(super) fn on_change(&mut self, change: Change) {
+        if let Change::Resized { workers } = &change {
+            self.workers.count = workers.get();
+        }
+        // Before the hooks, which may look at it.
+        self.publish_status();
         match change {
             Change::Serving => self.on_serving(),
             Change::WorkerReady(worker, ..) => self.notify_of(worker, Notice::WorkerReady),
@@ -176,7 +182,6 @@ impl Master {
             }
             Change::UpgradeAbandoned { why } => self.on_upgrade_abandoned(why),
             Change::Resized { workers } => {
-                self.workers.count = workers.get();
                 tracing::info!(%workers, "resized");
                 self.observers.notify(&Notice::Resized {
                     workers: workers.get(),

@@ -15,6 +15,7 @@ mod pid_file;
 mod schedule;
 mod signal_map;
 mod start;
+mod status;
 mod tls;
 mod upgrade;
 mod workers;
@@ -125,6 +126,7 @@ impl Master {
     /// The loop. In each turn the master reaps the workers that have ended, does the tasks that are
     /// due, carries out the supervisor's actions, sleeps, and receives what has come.
     fn supervise(&mut self) -> Result<(), Error> {
+        self.publish_status();
         loop {
             while let Some(worker) = self.next_ended() {
                 // The master acts first on what the worker sent before it ended, while no other
@@ -213,7 +215,7 @@ impl Master {
             .workers
             .processes
             .values()
-            .map(|process| &process.stats);
+            .map(|process| &*process.stats);
         let totals = self.workers.scoreboard.totals(stats);
         tracing::info!("{outcome}: {totals}");
         self.observers.notify(&Notice::Finished { outcome, totals });

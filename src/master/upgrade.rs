@@ -12,6 +12,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::sync::Arc;
 
 use self::program::Identity;
 pub(super) use self::program::Program;
@@ -313,7 +314,7 @@ fn take_scoreboard(
         tracing::error!(%error, "the counts of the image before this one are lost");
         let mut fresh = || -> io::Result<Scoreboard> {
             for process in processes.values_mut() {
-                process.stats = Page::new()?;
+                process.stats = Arc::new(Page::new()?);
             }
             Scoreboard::new()
         };

@@ -13,6 +13,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -37,10 +38,10 @@ pub(crate) struct Page {
     map: Mapping,
 }
 
-/// The counts of the workers that have ended.
-#[derive(Debug)]
+/// The counts of the workers that have ended. Clones are the same.
+#[derive(Clone, Debug)]
 pub(crate) struct Scoreboard {
-    ended: Page,
+    ended: Arc<Page>,
 }
 
 /// What the master needs of a page to find workers that hang.
@@ -112,6 +113,11 @@ impl Page {
         u32::try_from(self.gauge(Gauge::Connections)).expect("it is at most GAUGE_MAX")
     }
 
+    /// How many requests the page's worker has begun and not finished.
+    pub(crate) fn requests(&self) -> u32 {
+        u32::try_from(self.gauge(Gauge::Requests)).expect("it is at most GAUGE_MAX")
+    }
+
     fn heartbeat(&self, now: Duration) -> Duration {
         Duration::from_millis(self.stats().gauge(Gauge::HeartbeatMillis)).min(now)
     }
@@ -136,16 +142,32 @@ impl Record for Page {
     }
 }
 
+impl Record for Arc<Page> {
+    fn put(&self, to: &mut Writer) {
+        Page::put(self, to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Page::take(from).map(Arc::new)
+    }
+}
+
 impl Scoreboard {
     pub(crate) fn new() -> io::Result<Self> {
-        Page::new().map(|ended| Self { ended })
+        Page::new().map(Self::of)
     }
 
     /// Takes over the scoreboard of the image before. Fails if that image had another layout. Then
     /// the pages of its workers have another layout too.
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         check(&fd)?;
-        Page::map(fd).map(|ended| Self { ended })
+        Page::map(fd).map(Self::of)
+    }
+
+    fn of(ended: Page) -> Self {
+        Self {
+            ended: Arc::new(ended),
+        }
     }
 
     /// A duplicate of the descriptor, for the next image.
@@ -162,7 +184,7 @@ impl Scoreboard {
     pub(crate) fn totals<'a>(&'a self, stats: impl Iterator<Item = &'a Page>) -> Totals {
         let mut sum = Sum::new();
         stats
-            .chain([&self.ended])
+            .chain([&*self.ended])
             .for_each(|page| sum.add(page.stats()));
         sum.totals()
     }

@@ -202,7 +202,6 @@ impl WorkerStats {
     }
 
     /// The totals of this page alone.
-    #[cfg(test)]
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Sum::new();
         sum.add(StatsView(self.words()));

@@ -23,6 +23,7 @@ mod ending;
 mod event;
 #[cfg(any(test, debug_assertions))]
 mod invariants;
+mod overview;
 mod policy;
 mod recycle;
 mod reload;
@@ -44,6 +45,7 @@ use crate::policy::{Outcome, Stop};
 
 pub(crate) use self::action::{Abandoned, Action, Change};
 pub(crate) use self::event::{Event, Exit, Step};
+pub(crate) use self::overview::SlotOverview;
 pub(crate) use self::policy::Policy;
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;

@@ -20,8 +20,9 @@ use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle};
 use crate::hooks::{Hooks, Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
-use crate::policy::Stop;
-use crate::stats::WorkerStats;
+use crate::policy::{ServerState, Stop, WorkerState};
+use crate::stats::{Gauge, State, WorkerStats};
+use crate::status::{SlotStatus, Status, WorkerStatus};
 use crate::worker::at_exit::AtExit;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
@@ -65,7 +66,7 @@ where
     let stats = worker.stats.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;
     let end = block_on(runtime, async {
-        let queue = queue(listeners, None, &config, stats)?;
+        let queue = queue(listeners, None, &config, stats.clone())?;
         let stopped = start(Controls {
             queue: Arc::clone(&queue),
             switch,
@@ -74,6 +75,7 @@ where
             handle,
             addresses,
             worker: worker.info(),
+            stats,
         })?;
         let run = super::run(app, worker, &queue, config.drain_timeout);
         Ok::<_, io::Error>(stopped.unless(run).await)
@@ -97,6 +99,7 @@ struct Controls {
     handle: Handle,
     addresses: Vec<Address>,
     worker: WorkerInfo,
+    stats: WorkerStats,
 }
 
 /// Ends the app when a handle asks for `Stop::Now`, or when a hook refuses.
@@ -116,7 +119,9 @@ fn start(controls: Controls) -> io::Result<Stopped> {
         handle,
         addresses,
         worker,
+        stats,
     } = controls;
+    publish_status(&handle, addresses.clone(), worker, stats.clone());
     let stopped = Stopped::default();
     let hooks = Rc::new(RefCell::new(hooks));
     let commands = UnixDatagram::from_std(commands)?;
@@ -151,9 +156,49 @@ fn start(controls: Controls) -> io::Result<Stopped> {
             pid: worker.pid,
         });
         tracing::info!(addresses = %address::list(&addresses), "serving");
+        stats.set_state(State::Serving);
         handle.set_serving(&addresses);
     });
     Ok(stopped)
+}
+
+/// Gives the handles the state of the server. The counts are read when a handle asks.
+fn publish_status(
+    handle: &Handle,
+    addresses: Vec<Address>,
+    worker: WorkerInfo,
+    stats: WorkerStats,
+) {
+    let source = Box::new(move || {
+        let (server, state) = match stats.gauge(Gauge::State) {
+            state if state == State::Starting as u64 => {
+                (ServerState::Starting, WorkerState::Starting)
+            }
+            state if state == State::Serving as u64 => (ServerState::Serving, WorkerState::Serving),
+            _ => (ServerState::Draining, WorkerState::Draining),
+        };
+        let gauge = |gauge| u32::try_from(stats.gauge(gauge)).unwrap_or(u32::MAX);
+        let workers = vec![WorkerStatus {
+            worker,
+            state,
+            connections: gauge(Gauge::Connections),
+            requests: gauge(Gauge::Requests),
+        }];
+        Status {
+            state: server,
+            addresses: addresses.clone(),
+            workers: 1,
+            generation: worker.generation,
+            slots: vec![SlotStatus {
+                slot: worker.slot,
+                workers,
+                adopted_by: None,
+                backing_off: false,
+            }],
+            totals: stats.totals(),
+        }
+    });
+    handle.publish(|| source);
 }
 
 impl Stopped {

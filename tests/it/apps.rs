@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, cap, crash, drain, exit_codes, hostile, presence, privileges, recycle,
-    resize, websocket,
+    resize, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -48,6 +48,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("inside_a_runtime") => inside_a_runtime(),
         Some("at_exit") => at_exit::app(),
         Some("endless_exit") => at_exit::endless(),
+        Some("status") => status::app(),
         Some("role") => {
             print!("{:?}", role());
             Ok(())

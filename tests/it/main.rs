@@ -51,6 +51,7 @@ mod resize;
 mod scoreboard;
 mod signals;
 mod startup;
+mod status;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
@@ -96,6 +97,7 @@ const MODULES: &[&[Test]] = &[
     scoreboard::TESTS,
     signals::TESTS,
     startup::TESTS,
+    status::TESTS,
     #[cfg(feature = "tls")]
     tls::TESTS,
     upgrade::TESTS,

@@ -45,7 +45,12 @@ impl Master {
         process.close_channel();
         // A worker that was killed has sent nothing, but its page says how many were open.
         let cut = process.cut().unwrap_or_else(|| process.stats.connections());
-        self.workers.scoreboard.keep(&process.stats);
+        // In one step for handles: the counts are in the worker's page, or in that of the ended.
+        let source = self.status_source();
+        self.commands.handle.publish(|| {
+            self.workers.scoreboard.keep(&process.stats);
+            source
+        });
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }

@@ -1,6 +1,7 @@
 //! What the master knows of a worker's process.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
@@ -22,7 +23,7 @@ pub(crate) struct Process {
     pub(crate) generation: Generation,
     pub(crate) end_request: EndRequest,
     /// The worker's page of the scoreboard.
-    pub(crate) stats: Page,
+    pub(crate) stats: Arc<Page>,
     spawned: Moment,
     channel: ChannelState,
     outbox: Outbox,
@@ -95,7 +96,7 @@ impl Process {
             slot,
             generation,
             end_request: EndRequest::None,
-            stats,
+            stats: Arc::new(stats),
             spawned: Moment(Instant::now()),
             channel: ChannelState::Open(channel),
             outbox: Outbox::default(),

@@ -65,6 +65,7 @@ impl Master {
                 let info = process.info();
                 self.workers.processes.insert(worker, process);
                 self.handle_event(Event::Spawned(worker));
+                self.publish_status();
                 if let Err(source) = self.observers.hooks.worker_spawned(&info) {
                     self.on_hook_refused("worker_spawned", source);
                 }

@@ -1,0 +1,70 @@
+//! What the supervisor knows of the server, in the words of users.
+
+use crate::id::{Generation, Slot, WorkerId};
+use crate::policy::{ServerState, WorkerState as Public};
+use crate::supervisor::slot::Holder;
+use crate::supervisor::upgrade::CANARY_SLOT;
+use crate::supervisor::worker::{Worker, WorkerState};
+use crate::supervisor::{Phase, Supervisor};
+
+/// A slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotOverview {
+    pub(crate) slot: Slot,
+    pub(crate) workers: Vec<(WorkerId, Public)>,
+    /// The worker of another slot that attends to this slot's listeners.
+    pub(crate) adopter: Option<WorkerId>,
+    pub(crate) backing_off: bool,
+}
+
+impl Supervisor {
+    pub(crate) fn server_state(&self) -> ServerState {
+        match self.phase {
+            Phase::Starting => ServerState::Starting,
+            Phase::Serving => ServerState::Serving,
+            Phase::Reloading { .. } => ServerState::Reloading,
+            Phase::Upgrading => ServerState::Upgrading,
+            Phase::Draining { .. } | Phase::Finished => ServerState::Draining,
+        }
+    }
+
+    /// The newest generation of which a worker was ready.
+    pub(crate) fn generation(&self) -> Generation {
+        self.proven
+    }
+
+    /// The wanted slots, and retired ones that still have workers.
+    pub(crate) fn overview(&self) -> Vec<SlotOverview> {
+        let slots = (0..).map(Slot).zip(&self.entries);
+        let slots = slots.map(|(slot, entry)| {
+            let (holders, backing_off): ([Option<&Worker>; 2], _) = match &entry.holder {
+                Holder::Vacant => ([None; 2], false),
+                Holder::Held(worker) => ([Some(worker), None], false),
+                Holder::Replacing { old, new } => ([Some(old), Some(new)], false),
+                Holder::Backoff { .. } => ([None; 2], true),
+            };
+            let canary = self.canary.as_ref().filter(|_| slot == CANARY_SLOT);
+            let workers = holders.into_iter().flatten().chain(&entry.leaving);
+            SlotOverview {
+                slot,
+                workers: workers.chain(canary).map(in_public).collect(),
+                adopter: entry.adopter,
+                backing_off,
+            }
+        });
+        let wanted = |slot: Slot| slot.0 < self.workers.get();
+        slots
+            .filter(|it| wanted(it.slot) || !it.workers.is_empty())
+            .collect()
+    }
+}
+
+fn in_public(worker: &Worker) -> (WorkerId, Public) {
+    let state = match worker.state {
+        WorkerState::Starting { .. } => Public::Starting,
+        WorkerState::Serving { .. } => Public::Serving,
+        WorkerState::Draining { .. } => Public::Draining,
+        WorkerState::Aborted { .. } | WorkerState::Killed => Public::Ending,
+    };
+    (worker.id, state)
+}
