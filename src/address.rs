@@ -73,6 +73,14 @@ impl fmt::Display for Address {
     }
 }
 
+/// As text.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Address {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// The addresses on one line.
 pub(crate) fn list(addresses: &[Address]) -> String {
     let addresses: Vec<_> = addresses.iter().map(Address::to_string).collect();

@@ -11,12 +11,14 @@ use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
 use crate::stats::Totals;
 
+mod json;
 mod timed;
 
 pub(crate) use self::timed::Timed;
 
 /// A worker as the hooks and the announce stream know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerInfo {
     /// The slot that it serves.
@@ -65,6 +67,8 @@ pub enum Core {
 }
 
 /// Something that happened. Hooks and the announce stream get the same values.
+///
+/// With the feature `serde` it is serialized as a line of the announce stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

@@ -9,11 +9,13 @@ pub const MAX_WORKERS: usize = 1024;
 /// A slot, `0..workers`. It keeps its listeners as long as the server runs, and one worker after
 /// the other serves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Slot(pub u16);
 
 /// A generation of workers: 1 at the start, and one more with each reload and each upgrade, also
 /// with one that is abandoned. A worker is *current* if its generation is the newest, else *stale*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Generation(pub u32);
 
 /// A worker process, counted from 1 in the order of spawning. Unlike a pid, the number is never

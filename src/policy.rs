@@ -15,6 +15,11 @@ pub enum Stop {
 
 /// What a server as a whole does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum ServerState {
     /// Not every slot has had a ready worker.
@@ -31,6 +36,11 @@ pub enum ServerState {
 
 /// What a worker does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum WorkerState {
     /// Its process runs, and it does not accept connections yet.

@@ -7,7 +7,11 @@ use crate::policy::{ServerState, WorkerState};
 use crate::stats::Totals;
 
 /// The state of a server at one moment. [`Handle::status`](crate::Handle::status) returns it.
+///
+/// With the feature `serde` it can be serialized: states in lower case, addresses as text,
+/// durations in seconds, and the fields of `worker` beside its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Status {
     /// What the server as a whole does.
@@ -27,6 +31,7 @@ pub struct Status {
 
 /// The state of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SlotStatus {
     /// The slot.
@@ -43,9 +48,11 @@ pub struct SlotStatus {
 
 /// The state of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStatus {
     /// The worker.
+    #[cfg_attr(feature = "serde", serde(flatten))]
     pub worker: WorkerInfo,
     /// What it does.
     pub state: WorkerState,
@@ -54,4 +61,69 @@ pub struct WorkerStatus {
     /// How many requests have begun and are not finished. It is 0 with
     /// [`Prefork::run`](crate::Prefork::run).
     pub requests: u32,
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_serialized_in_the_words_of_the_notices() {
+        let worker = WorkerStatus {
+            worker: WorkerInfo::new(Slot(1), Generation(2), 3),
+            state: WorkerState::Draining,
+            connections: 4,
+            requests: 5,
+        };
+        let slot = SlotStatus {
+            slot: Slot(1),
+            workers: vec![worker],
+            adopted_by: Some(Slot(0)),
+            backing_off: false,
+        };
+        let totals = Totals {
+            requests: 6,
+            latency_p99: Duration::from_millis(1500),
+            ..Totals::default()
+        };
+        let status = Status {
+            state: ServerState::Reloading,
+            addresses: vec!["127.0.0.1:80".parse().expect("an address")],
+            workers: 2,
+            generation: Generation(2),
+            slots: vec![slot],
+            totals,
+        };
+        let mut json = serde_json::to_value(&status).expect("JSON");
+        let totals = json["totals"].take();
+        assert_eq!(totals["requests"], 6);
+        assert_eq!(totals["latency_p99"], 1.5);
+        assert_eq!(
+            json,
+            json!({
+                "state": "reloading",
+                "addresses": ["127.0.0.1:80"],
+                "workers": 2,
+                "generation": 2,
+                "slots": [{
+                    "slot": 1,
+                    "workers": [{
+                        "slot": 1,
+                        "generation": 2,
+                        "pid": 3,
+                        "state": "draining",
+                        "connections": 4,
+                        "requests": 5,
+                    }],
+                    "adopted_by": 0,
+                    "backing_off": false,
+                }],
+                "totals": null,
+            })
+        );
+    }
 }

@@ -12,7 +12,10 @@ use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, StatsView, latency};
 /// Requests, responses and bytes are those of [`Prefork::serve`](crate::Prefork::serve). What
 /// another server does with the connections of [`Prefork::run`](crate::Prefork::run) is not
 /// counted.
+///
+/// With the feature `serde` it can be serialized, durations in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Totals {
     /// Connections that were accepted.
@@ -42,8 +45,10 @@ pub struct Totals {
     pub tls_handshake_failures: u64,
     /// Half of the requests took at most this long, from the end of the head to the end of the
     /// response. It is right within 7 %; under load one request in sixteen is timed.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub latency_p50: Duration,
     /// As `latency_p50`, for 99 of 100 requests.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub latency_p99: Duration,
     /// How often a connection went from one worker to another. `connections` counts each connection
     /// once.
@@ -54,7 +59,13 @@ pub struct Totals {
     /// counts.
     pub upgrades_cut: u64,
     /// The longest time for which the event loop of a worker stood still, within 0.1 s.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub longest_stall: Duration,
+}
+
+#[cfg(feature = "serde")]
+fn as_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// Adds up the pages.
