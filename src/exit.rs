@@ -80,14 +80,37 @@ fn code(error: &(dyn StdError + 'static)) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
+
+    /// As an app adds what it was about to do.
+    #[derive(Debug)]
+    struct Context(Error);
+
+    impl fmt::Display for Context {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("cannot serve")
+        }
+    }
+
+    impl StdError for Context {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            Some(&self.0)
+        }
+    }
 
     #[test]
     fn an_error_of_the_server_decides_the_code_also_behind_others() {
         let error = || Error::Config("0 workers".into());
         assert_eq!(code(&error()), 2);
         assert_eq!(code(&Error::App(error().into())), 1);
-        assert_eq!(code(&io::Error::other(error())), 2);
+        assert_eq!(code(&Context(error())), 2);
+        assert_eq!(chain(&Context(error())), "cannot serve: 0 workers");
+        assert_eq!(
+            format!("{:?}", Error::App(error().into())),
+            "the app failed: 0 workers"
+        );
         assert_eq!(code(&io::Error::other("disk full")), 1);
     }
 }

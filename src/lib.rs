@@ -62,7 +62,8 @@
 //!   with the feature `http2`; [`Http`] has the limits and timeouts, and with the feature `tls`
 //!   `Tls` has the certificate. [`Prefork::run`] gives [`Incoming`] connections to any other server
 //!   that takes tokio streams (axum's with the feature `axum`).
-//! - [`Worker`] tells the app which worker it is and when to drain, and can ask to be replaced.
+//! - [`Worker`] tells the app which worker it is and when to drain, can ask to be replaced, and
+//!   runs what is to be done [at the exit](Worker::at_exit).
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] are called with a [`Notice`] for each event. [`Handle::status`] has the state of
 //!   each worker and the server's counts, [`Totals`].
