@@ -213,7 +213,7 @@ pub use crate::http::{
     Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Refused, Request, Response, reply,
 };
 #[cfg(feature = "tls")]
-pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
+pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, Stop};

@@ -73,4 +73,6 @@ pub(crate) use server::Server;
 #[cfg(feature = "tls")]
 pub(crate) use tls::acceptor::Acceptor;
 #[cfg(feature = "tls")]
+pub use tls::certificate::Certificate;
+#[cfg(feature = "tls")]
 pub use tls::config::{ClientAuth, Tls};

@@ -24,6 +24,8 @@ mod apps;
 mod balance;
 mod balancer;
 mod cap;
+#[cfg(feature = "tls")]
+mod certificates;
 mod client;
 mod control;
 mod crash;
@@ -66,6 +68,8 @@ const MODULES: &[&[Test]] = &[
     balance::TESTS,
     balancer::TESTS,
     cap::TESTS,
+    #[cfg(feature = "tls")]
+    certificates::TESTS,
     control::TESTS,
     crash::TESTS,
     discard::TESTS,
