@@ -178,7 +178,7 @@ mod tests {
     use crate::worker::incoming::{Incoming, Queue};
 
     /// A time for the drain that no test waits for to its end.
-    const LONG: Duration = Duration::from_mins(5);
+    const LONG: Duration = Duration::from_secs(5 * 60);
     const SHORT: Duration = Duration::from_millis(300);
 
     /// A worker that drains, with connections from a listener of its own, and its slot's inbox.

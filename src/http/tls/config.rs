@@ -11,8 +11,10 @@ use crate::named::named;
 
 /// The shortest and the longest lifetime of tickets. A client's clock may have no more than a
 /// resolution of one second. RFC 8446 4.6.1 allows at most one week.
-const TICKET_LIFETIMES: (Duration, Duration) =
-    (Duration::from_secs(1), Duration::from_hours(7 * 24));
+const TICKET_LIFETIMES: (Duration, Duration) = (
+    Duration::from_secs(1),
+    Duration::from_secs(7 * 24 * 60 * 60),
+);
 
 /// HTTPS: the certificates, their keys, and the CAs of client certificates.
 ///
@@ -86,7 +88,7 @@ impl Tls {
             ciphers: Vec::new(),
             client_ca: None,
             client_auth: None,
-            ticket_lifetime: Duration::from_hours(12),
+            ticket_lifetime: Duration::from_secs(12 * 60 * 60),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::http::tls::crypto::{digest, provider, provider_with};
 use crate::http::tls::ocsp;
 use crate::http::tls::pem::{Kind, Pem, Source};
 
-const DAY: Duration = Duration::from_hours(24);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A digest of the client CAs and of [`ClientAuth`]. A ticket is valid only under the same policy.
 pub(crate) type ClientPolicy = [u8; digest::SHA256_OUTPUT_LEN];
