@@ -2,7 +2,7 @@
 
 use clap::{Parser, ValueEnum};
 
-use crate::case::{Pace, Plan};
+use crate::case::Plan;
 use crate::contender::{Event, Name};
 use crate::support::options::{Common, Extent};
 
@@ -17,10 +17,6 @@ pub(crate) struct Options {
     /// Only these events
     #[arg(long, value_enum, value_delimiter = ',')]
     events: Vec<Event>,
-
-    /// Each event as soon as the one before is over: a storm, not a day's work
-    #[arg(long)]
-    storm: bool,
 
     /// Where chance begins
     #[arg(long, default_value_t = 1)]
@@ -43,7 +39,6 @@ impl Options {
                 Extent::Quick => full / 10,
                 Extent::Full => full,
             },
-            pace: [Pace::Answers, Pace::None][usize::from(self.storm)],
             seed: self.seed,
         }
     }
