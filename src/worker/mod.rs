@@ -174,14 +174,14 @@ impl Worker {
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
         let (drain, stats) = (self.drain.clone(), self.stats.clone());
-        let patience = outgoing::patience(self.drain_timeout);
-        Some(Outgoing::new(sender, drain, patience, stats))
+        let wait_max = outgoing::wait_max(self.drain_timeout);
+        Some(Outgoing::new(sender, drain, wait_max, stats))
     }
 
     /// As [`Drain::closing_within`], shortly before the drain timeout.
     pub(crate) fn closing(&self) -> impl Future<Output = ()> + use<> {
-        let patience = outgoing::patience(self.drain_timeout);
-        self.drain.clone().closing_within(patience)
+        let wait_max = outgoing::wait_max(self.drain_timeout);
+        self.drain.clone().closing_within(wait_max)
     }
 
     /// The connections that it is to give to other slots.

@@ -44,7 +44,7 @@ pub(crate) struct Outgoing {
 }
 
 /// How long a drain may wait for room in the inbox: the drain timeout without a reserve at its end.
-pub(crate) fn patience(drain_timeout: Duration) -> Duration {
+pub(crate) fn wait_max(drain_timeout: Duration) -> Duration {
     drain_timeout - RESERVE.min(drain_timeout / 2)
 }
 
@@ -212,7 +212,7 @@ mod tests {
                 outgoing: Rc::new(Outgoing::new(
                     sender,
                     drain,
-                    patience(drain_timeout),
+                    wait_max(drain_timeout),
                     stats.clone(),
                 )),
                 receiver: Receiver::new(end(inbox.receiver())).expect("a runtime"),
