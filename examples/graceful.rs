@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prefork_server::{Http, Prefork, Request, Response, Worker, service_fn};
 
-async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+async fn respond(worker: Worker, request: Request) -> Result<Response, Infallible> {
     if request.uri().path() == "/slow" {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -32,6 +32,6 @@ fn main() -> Result<(), prefork_server::Error> {
                 cleaner.drain().await;
                 eprintln!("worker {} finishes what is open", cleaner.slot());
             });
-            Ok(service_fn(move |request| answer(worker.clone(), request)))
+            Ok(service_fn(move |request| respond(worker.clone(), request)))
         })
 }

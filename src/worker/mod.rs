@@ -114,7 +114,7 @@ impl Worker {
     /// use hyper::upgrade::Upgraded;
     /// use prefork_server::{BoxError, Request, Response, Worker};
     ///
-    /// async fn answer(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
+    /// async fn respond(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
     ///     let upgrade = hyper::upgrade::on(&mut request);
     ///     tokio::spawn(async move {
     ///         let mut stream = upgrade.await?;

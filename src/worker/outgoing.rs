@@ -24,7 +24,7 @@ use crate::worker::drain::Drain;
 use crate::worker::sharing::{Share, Siblings};
 
 /// How long before the drain timeout the worker stops waiting for room in the inbox, at most. In
-/// this time the connections that could not be sent may answer one more request and linger.
+/// this time the connections that could not be sent may have one more request and linger.
 const RESERVE: Duration = Duration::from_secs(1);
 
 /// Sends connections to the slot's inbox, one after the other, or to another slot's inbox.
