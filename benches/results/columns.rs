@@ -20,7 +20,8 @@
 //! - **driver us**: the CPU time that the load itself burnt for a request. Close to a request's
 //!   share of the wall clock, the driver was the bottleneck, and only the CPU column is about the
 //!   server.
-//! - **answer B**: the length of a response with its head. Servers that send more headers do more.
+//! - **response B**: the length of a response with its head. Servers that send more headers do
+//!   more.
 //! - **failed**: requests without a right response, by kind. Each response is compared with the
 //!   expected one, length and every byte of the body. A failure does not end the bench; a thousand
 //!   in one run end that run.
@@ -40,7 +41,7 @@ pub(crate) const IDLE: &str = "idle_bytes";
 /// In per cent.
 pub(crate) const BUSIEST: &str = "busiest_worker_percent";
 /// In bytes.
-pub(crate) const RESPONSE: &str = "answer_bytes";
+pub(crate) const RESPONSE: &str = "response_bytes";
 
 /// What ratios are to: what most Rust servers run on.
 pub(crate) const YARDSTICK: &str = "multi_thread";
@@ -75,7 +76,7 @@ pub(crate) fn table(sheet: &Sheet) -> Table {
             Some(format!("{median:.0} % ({least:.0}-{most:.0})"))
         }),
         digits("driver us", DRIVER, 2),
-        digits("answer B", RESPONSE, 0),
+        digits("response B", RESPONSE, 0),
         Column::failed(),
     ];
     Table::new(
