@@ -6,6 +6,7 @@ use fastrand::Rng;
 
 use crate::contender::{Contender, Event, Name};
 use crate::load::{Load, usual};
+use crate::options::Options;
 use crate::process::{Trouble, freeze};
 use crate::support::progress::Progress;
 use crate::tally::{Loss, Tally};
@@ -15,13 +16,6 @@ const LOSSES_TOLD: usize = 12;
 
 /// To how many workers a server is resized.
 const WORKERS_MAX: usize = 6;
-
-/// What a case is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) count: usize,
-    pub(crate) seed: u64,
-}
 
 /// What a case came to.
 pub(crate) struct Case {
@@ -37,7 +31,12 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn run(name: Name, event: Event, plan: Plan, progress: &mut Progress) -> Self {
+    pub(crate) fn run(
+        name: Name,
+        event: Event,
+        options: &Options,
+        progress: &mut Progress,
+    ) -> Self {
         let mut case = Self {
             name,
             event,
@@ -48,7 +47,7 @@ impl Case {
         };
         match name.start(event.workers()) {
             Ok(mut server) => {
-                let end = case.under_load(&mut *server, plan, progress);
+                let end = case.under_load(&mut *server, options, progress);
                 case.trouble = end.err();
                 case.log = server.log();
             }
@@ -60,13 +59,13 @@ impl Case {
     fn under_load(
         &mut self,
         server: &mut dyn Contender,
-        plan: Plan,
+        options: &Options,
         progress: &mut Progress,
     ) -> Result<(), Trouble> {
-        let mut chance = Rng::with_seed(plan.seed);
+        let mut chance = Rng::with_seed(options.seed);
         let mut size = self.event.workers();
         let load = Load::start(server.address(), usual())?;
-        let end = (1..=plan.count).try_for_each(|number| {
+        let end = (1..=options.count(self.event)).try_for_each(|number| {
             progress.step(self.event.name(), self.name.name());
             load.next_event();
             let start = Instant::now();

@@ -89,13 +89,13 @@ fn main() -> ExitCode {
     let (events, servers) = (options.events(), options.servers());
     let steps = events
         .iter()
-        .map(|&event| options.plan(event).count * servers.len());
+        .map(|&event| options.count(event) * servers.len());
     let mut progress = Progress::new("lifecycle", steps.sum());
     let mut cases = Vec::new();
     for &event in &events {
         let mut table = Table::empty(format!("{}:", event.name()), &Case::head());
         for &name in &servers {
-            let case = Case::run(name, event, options.plan(event), &mut progress);
+            let case = Case::run(name, event, &options, &mut progress);
             let (name, cells) = case.row();
             table.push(name, cells.as_deref());
             cases.push(case);

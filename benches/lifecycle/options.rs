@@ -2,7 +2,6 @@
 
 use clap::{Parser, ValueEnum};
 
-use crate::case::Plan;
 use crate::contender::{Event, Name};
 use crate::support::options::{Common, Extent};
 
@@ -27,19 +26,17 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn plan(&self, event: Event) -> Plan {
+    /// How often an event happens.
+    pub(crate) fn count(&self, event: Event) -> usize {
         let full = match event {
             Event::Reload | Event::Kill => 50,
             Event::Upgrade => 20,
             Event::Resize => 40,
         };
-        Plan {
-            count: match self.common.extent() {
-                Extent::Smoke => 2,
-                Extent::Quick => full / 10,
-                Extent::Full => full,
-            },
-            seed: self.seed,
+        match self.common.extent() {
+            Extent::Smoke => 2,
+            Extent::Quick => full / 10,
+            Extent::Full => full,
         }
     }
 

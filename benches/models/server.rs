@@ -142,6 +142,8 @@ fn compute() -> ! {
 pub(crate) struct Server {
     pub(crate) model: Model,
     processes: Processes,
+    /// A server that writes more notices finds a reader.
+    _notices: Notices,
     pub(crate) address: SocketAddr,
     pub(crate) workers: usize,
 }
@@ -156,7 +158,8 @@ impl Server {
         };
         let dir = tempfile::tempdir()?;
         let (processes, said) = cpus::on(cpus, || Processes::start(dir, &command))?;
-        let serving = Notices::of(said).named("serving", Instant::now() + CEILING);
+        let notices = Notices::of(said);
+        let serving = notices.named("serving", Instant::now() + CEILING);
         let serving = serving.map_err(|trouble| {
             // The caller does not get the server, and so cannot ask it for its log.
             Trouble::Stuck(format!("{trouble}\n{}", processes.log()))
@@ -171,6 +174,7 @@ impl Server {
         Ok(Self {
             model,
             processes,
+            _notices: notices,
             address: notices::address(&serving)?,
             workers,
         })

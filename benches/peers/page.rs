@@ -9,7 +9,7 @@ use crate::options::{Options, Scale};
 use crate::peer::{FLOOR, OURS};
 use crate::programs::target;
 use crate::question::{Question, Shown};
-use crate::report::{Bar, Column, Look, Results, Row, Table, bars, written};
+use crate::report::{Bar, Cell, Look, Results, Row, Sample, Table, bars, written};
 
 /// Where the page is kept, from the package on.
 const KEPT: &str = "benches/peers";
@@ -96,22 +96,35 @@ fn section(shown: &Shown, rows: &[Row]) -> Section {
     let median = |row: &Row| row.median(figure).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| median(a).total_cmp(&median(b)));
 
-    let mut columns = vec![Column::server()];
-    let medians = shown.columns.iter();
-    columns.extend(medians.map(|(head, figure)| Column::median(head, figure)));
     let is_alone = shown.columns.len() == 1;
-    if is_alone {
-        columns.push(Column::optional("range", |row| {
-            let sample = row.sample(figure)?;
-            let (least, most) = (written(sample.least()), written(sample.most()));
-            Some(format!("{least}-{most}"))
-        }));
-    }
-    if shown.is_compared {
+    let named = |name: &str| rows.iter().copied().find(|row| row.server == name);
+    let (ours, floor) = (named(OURS), named(FLOOR));
+    let table = Table::of_rows(&shown.title, rows.iter().copied(), |row| {
+        let medians = shown.columns.iter();
+        let median =
+            |(head, figure): &(String, String)| (head.clone(), row.median(figure).map(written));
+        let mut cells: Vec<Cell> = medians.map(median).collect();
+        if is_alone {
+            let range = row.sample(figure).map(|sample| {
+                let (least, most) = (written(sample.least()), written(sample.most()));
+                format!("{least}-{most}")
+            });
+            cells.push(("range".to_owned(), range));
+        }
+        // To ours and to the floor, as far as they are there.
         let before = if is_alone { "" } else { &format!("{head}, ") };
-        columns.extend(ratios(before, &rows, figure));
-    }
-    columns.push(Column::failed());
+        let mut push = |head: &str, ratios: Option<Sample>| {
+            let ratios = ratios.map(|ratios| ratios.to_string());
+            cells.push((format!("{before}{head} (range)"), ratios));
+        };
+        if let Some(ours) = ours.filter(|_| shown.is_compared) {
+            push("ours / it", ours.ratios(row, figure));
+        }
+        if let Some(floor) = floor.filter(|_| shown.is_compared) {
+            push("it / floor", row.ratios(floor, figure));
+        }
+        cells
+    });
     let picture = shown.is_compared.then(|| {
         let unit = if is_alone {
             head
@@ -121,24 +134,7 @@ fn section(shown: &Shown, rows: &[Row]) -> Section {
         let all: Vec<_> = rows.iter().filter_map(|row| bar(row, figure)).collect();
         (format!("{figure}.svg"), bars(&shown.title, unit, &all))
     });
-    let table = Table::new(&*shown.title, &columns, rows.iter().copied());
     Section { table, picture }
-}
-
-/// To ours and to the floor, as far as they are there.
-fn ratios<'a>(before: &str, rows: &[&'a Row], figure: &'a str) -> Vec<Column<'a>> {
-    let row = |name| rows.iter().copied().find(|row| row.server == name);
-    let ours = row(OURS).map(|ours| {
-        Column::optional(format!("{before}ours / it (range)"), move |row| {
-            Some(ours.ratios(row, figure)?.to_string())
-        })
-    });
-    let floor = row(FLOOR).map(|floor| {
-        Column::optional(format!("{before}it / floor (range)"), move |row| {
-            Some(row.ratios(floor, figure)?.to_string())
-        })
-    });
-    ours.into_iter().chain(floor).collect()
 }
 
 fn bar<'a>(row: &'a Row, figure: &str) -> Option<Bar<'a>> {

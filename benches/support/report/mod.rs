@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::sample::{Sample, written};
 pub(crate) use self::svg::{Bar, Look, bars};
-pub(crate) use self::table::{Column, Table};
+pub(crate) use self::table::{Cell, Table};
 use super::load::{Failure, Failures};
 use super::machine::Fact;
 
