@@ -42,9 +42,9 @@
 //! Master and workers log by the `tracing` facade, and the program chooses the subscriber. The
 //! master has one thread, which writes each line itself. So a subscriber whose writer blocks stops
 //! the master for as long: no worker is replaced and no signal is heard while the reader of a pipe
-//! does not read. A subscriber that panics ends the master. tracing-subscriber's `fmt` can block and
-//! can panic by default: it writes to a standard output that may be a pipe, and tells of a failed
-//! write by `eprintln!`, which panics when the reader of standard error has left. For a server:
+//! does not read. A subscriber that panics ends the master. tracing-subscriber's `fmt` can do both
+//! by default: it writes to a standard output that may be a pipe, and tells of a failed write by
+//! `eprintln!`, which panics when the reader of standard error has left. For a server:
 //!
 //! - `log_internal_errors(false)`;
 //! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
@@ -63,8 +63,8 @@
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] are called with a [`Notice`] for each event; [`Totals`] has the server's counts.
 //! - [`Error`] says why a server could not start or had to end, and has the exit code for it. If a
-//!   worker exits with [`EXIT_MISCONFIGURED`], the server drains and ends; in a reload or an upgrade
-//!   only that ends.
+//!   worker exits with [`EXIT_MISCONFIGURED`], the server drains and ends; in a reload or an
+//!   upgrade, the old workers go on.
 //! - [`Prefork::in_process`] serves without workers, for tests and debuggers.
 //!
 //! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,

@@ -94,7 +94,7 @@ impl Floor {
         };
         let bytes = &self.buffer[..count];
         // Our clients send requests whole.
-        let ends = bytes.array_windows().filter(|it| *it == b"\r\n\r\n");
+        let ends = bytes.windows(4).filter(|it| it == b"\r\n\r\n");
         let requests = ends.count();
         // One that asks for this asks nothing more.
         if requests == 1 && bytes.windows(CLOSE.len()).any(|it| it == CLOSE) {

@@ -23,8 +23,9 @@
 //! second. They take turns, every turn on a newly started server. The Rust servers have mimalloc,
 //! as our binary has; in `idle` they have the system's allocator, which holds less. The cases:
 //!
-//! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections; 16 requests at once on each; a
-//!   connection for each request.
+//! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections with the same request again and
+//!   again, and with requests as a browser sends them, each one different; 16 requests at once on
+//!   each; a connection for each request.
 //! - `handshakes`, 9 rounds: CPU per connection within TLS 1.3, full handshakes and resumed ones;
 //!   of `prefork`, `nginx`, `fasthttp` and `net-http`.
 //! - `idle`, 3 rounds: memory per connection of 8,000 after a request each.
@@ -40,9 +41,9 @@
 //! and pictures, which `--write` puts beside this bench too.
 //!
 //! Not measured: more than one worker (`models` asks about that), a network, encryption in bulk,
-//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. Every request is the same in
-//! all cases, as in most benchmarks. We remember what a client repeats, the others do not:
-//! `what-was-tried.md` has what other requests cost.
+//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. In all cases but one every
+//! request is the same, as in most benchmarks. We remember what a client repeats, the others do
+//! not: the case `cpu_browsing` shows what that is worth.
 
 mod crowd;
 mod facts;

@@ -32,10 +32,14 @@ fn hello() -> Ask {
     Ask::get("/").expecting(BODY)
 }
 
-const LOADS: [(&str, &str); 3] = [
+const LOADS: [(&str, &str); 4] = [
     (
         "cpu_keep_alive",
         "CPU per request, 64 kept-alive connections",
+    ),
+    (
+        "cpu_browsing",
+        "CPU per request, 64 kept-alive connections, requests as a browser sends them",
     ),
     (
         "cpu_pipelined",
@@ -60,9 +64,11 @@ pub(crate) fn cost(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let server = session.start(peer, Allocator::Mimalloc)?;
     let mut turn = Turn::default();
     let kept = Plan::new(CONNECTIONS, hello());
+    let browsing = Plan::new(CONNECTIONS, Ask::browsing().expecting(BODY));
     let mut pipelined = kept.clone();
     pipelined.pipeline = 16;
-    let plans = [kept, pipelined, Plan::new(CONNECTIONS, hello().closing())];
+    let closing = Plan::new(CONNECTIONS, hello().closing());
+    let plans = [kept, browsing, pipelined, closing];
     for ((key, _), plan) in LOADS.into_iter().zip(plans) {
         let length = cpu_of_load(&server, plan, session.scale.turn, (key, &mut turn))?;
         turn.round.entry(LENGTH.into()).or_insert(length as f64);

@@ -17,7 +17,8 @@ use super::tls::Sessions;
 
 /// One kind of request as it goes over the wire, as often as it is sent at once.
 pub(super) struct Batch {
-    bytes: Vec<u8>,
+    /// What a client sends, one after the other.
+    writes: Vec<Vec<u8>>,
     requests: usize,
     expected: Expected,
     closes: bool,
@@ -25,8 +26,13 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(ask: &Ask, pipeline: usize) -> Self {
+        let count = ask.requests.len();
+        let write = |first: usize| {
+            let requests = (0..pipeline).map(|next| &ask.requests[(first + next) % count][..]);
+            requests.collect::<Vec<_>>().concat()
+        };
         Self {
-            bytes: ask.request.repeat(pipeline),
+            writes: (0..count).map(write).collect(),
             requests: pipeline,
             expected: ask.expected.clone(),
             closes: ask.closes,
@@ -107,8 +113,9 @@ impl Client {
         let requests = &batches[batch];
         self.response.clear();
         self.sent += 1;
+        let write = self.write(requests);
         if let Link::Open(stream) = &mut self.link
-            && stream.send(&requests.bytes).is_err()
+            && stream.send(write).is_err()
         {
             // The server had closed it while nothing was asked, which is its right.
             self.link = Link::Closed;
@@ -161,6 +168,13 @@ impl Client {
         }
     }
 
+    /// The bytes of the batch that was sent last, or is to be sent.
+    fn write<'a>(&self, batch: &'a Batch) -> &'a [u8] {
+        // Clients begin at different places.
+        let at = self.id * 64 + self.sent as usize * batch.requests;
+        &batch.writes[at % batch.writes.len()]
+    }
+
     /// A connection that may still be on its way. Over loopback the handshake is usually done at
     /// once, so the request goes out right after it and saves a turn through epoll.
     fn connect(&mut self, epoll: &Epoll, batch: &Batch) -> io::Result<Link> {
@@ -172,7 +186,7 @@ impl Client {
             Err(error) => return Err(error),
         }
         let mut stream = Stream::new(socket, self.sessions.as_mut());
-        let (link, interest): (fn(_) -> _, _) = match stream.send(&batch.bytes) {
+        let (link, interest): (fn(_) -> _, _) = match stream.send(self.write(batch)) {
             Ok(()) => (Link::Open, EpollFlags::EPOLLIN),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 (Link::Opening, EpollFlags::EPOLLOUT)
@@ -203,7 +217,7 @@ impl Client {
         mut stream: Stream,
         batch: &Batch,
     ) -> Result<Option<Fate>, Failure> {
-        let sent = stream.send(&batch.bytes);
+        let sent = stream.send(self.write(batch));
         sent.map_err(|_| Failure::Connect)?;
         let mut event = EpollEvent::new(EpollFlags::EPOLLIN, self.id as u64);
         let modified = epoll.modify(&stream.socket, &mut event);

@@ -12,10 +12,14 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// against one that is gone.
 const BUDGET: u64 = 1000;
 
+/// Different requests, where no two in a row are the same.
+const VARIANTS: usize = 4096;
+
 /// One kind of request, and what its response must be.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    pub(super) request: Vec<u8>,
+    /// Each client sends one after the other, from the first again after the last.
+    pub(super) requests: Arc<[Vec<u8>]>,
     pub(super) expected: Expected,
     /// Whether the server closes the connection when the response is there, or keeps it.
     pub(crate) closes: bool,
@@ -33,8 +37,36 @@ impl Ask {
     /// `GET path`, kept alive, whose response may be anything until [`expecting`](Self::expecting)
     /// says more.
     pub(crate) fn get(path: &str) -> Self {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        Self::of([request.into_bytes()].into())
+    }
+
+    /// Requests as a browser sends them from page to page: fourteen fields, and another path,
+    /// referer, cookie and request number each time. No client repeats one within 4,096.
+    pub(crate) fn browsing() -> Self {
+        let page = |at: usize| format!("/articles/{}/{at:04}?page={}", at % 37, at % 7);
+        let request = |at: usize| {
+            let (path, before) = (page(at), page(at.wrapping_sub(1) % VARIANTS));
+            let cookie = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\
+                 User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 \
+                 Firefox/145.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,\
+                 */*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\n\
+                 Accept-Encoding: gzip, deflate, br, zstd\r\n\
+                 Referer: http://localhost{before}\r\n\
+                 Cookie: session=5f2c9a7be1d04c3f; seen={cookie:016x}; theme=dark\r\n\
+                 Upgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\n\
+                 Sec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\n\
+                 Priority: u=0, i\r\nX-Request-Id: {at:08x}-{cookie:016x}\r\n\r\n"
+            )
+        };
+        Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
+    }
+
+    fn of(requests: Arc<[Vec<u8>]>) -> Self {
         Self {
-            request: format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes(),
+            requests,
             expected: Expected::Told,
             closes: false,
         }
@@ -49,11 +81,13 @@ impl Ask {
     }
 
     /// Each request on a connection of its own, which the server closes.
-    pub(crate) fn closing(mut self) -> Self {
-        let blank_line = self.request.len() - 2;
-        self.request.truncate(blank_line);
-        self.request.extend(b"Connection: close\r\n\r\n");
+    pub(crate) fn closing(self) -> Self {
+        let closing = |request: &Vec<u8>| {
+            let fields = &request[..request.len() - 2];
+            [fields, b"Connection: close\r\n\r\n"].concat()
+        };
         Self {
+            requests: self.requests.iter().map(closing).collect(),
             closes: true,
             ..self
         }
