@@ -171,6 +171,8 @@
 //! channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how one image leaves
 //! and the next goes on). The [design page](guide::design) says where things are decided.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
