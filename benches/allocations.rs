@@ -1,19 +1,18 @@
 //! How often is the allocator asked for a request, and what does a connection at rest hold?
 //!
 //! Counted, not timed, so the figures are the same on any machine and however busy it is. The
-//! server is this package's, in this process; the clients use standard sockets and buffers of
-//! their own and allocate nothing while they are counted.
+//! server is this package's, in this process; the load driver in another thread allocates nothing
+//! while they are counted.
 //!
 //! Not counted: what the kernel holds for a socket.
 
-#[allow(dead_code, reason = "shared by several benches")]
-#[path = "support/options.rs"]
-mod options;
+#[path = "support/mod.rs"]
+mod support;
 
 use std::convert::Infallible;
 use std::fmt::Display;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -25,7 +24,8 @@ use prefork_server::{
     Address, Buffer, Handle, Prefork, Request, Response, Stop, reply, service_fn,
 };
 
-use self::options::{Common, Extent};
+use self::support::load::{self, Ask, Driver, Plan};
+use self::support::options::{Common, Extent};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
@@ -54,9 +54,9 @@ fn main() {
         handle.stop(Stop::Drain).expect("it runs");
     });
     server
-        .serve(async |_worker| Ok(service_fn(answer)))
+        .serve(async |_worker| Ok(service_fn(respond)))
         .expect("a free port");
-    clients.join().expect("the clients are answered");
+    clients.join().expect("the clients have their responses");
 }
 
 fn address(handle: &Handle) -> SocketAddr {
@@ -67,7 +67,7 @@ fn address(handle: &Handle) -> SocketAddr {
     *address
 }
 
-async fn answer(request: Request) -> Result<Response<Full<Buffer>>, Infallible> {
+async fn respond(request: Request) -> Result<Response<Full<Buffer>>, Infallible> {
     let (head, _unread) = request.into_parts();
     let body = if head.uri.path() == "/written" {
         let mut text = Buffer::take();
@@ -82,32 +82,25 @@ async fn answer(request: Request) -> Result<Response<Full<Buffer>>, Infallible> 
     Ok(response.expect("a constant header"))
 }
 
-const HELLO: &str = "GET / HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n";
-const WRITTEN: &str = "GET /written HTTP/1.1\r\nHost: bench\r\nAccept: */*\r\n\r\n";
-
-/// What it is called, the request, and how many are sent at once.
+/// What it is called, what is asked for, and how many requests are sent at once.
 const CASES: [(&str, &str, usize); 3] = [
-    ("kept alive, a static body", HELLO, 1),
-    ("kept alive, a body written into a buffer", WRITTEN, 1),
-    ("pipelined x16, a static body", HELLO, 16),
+    ("kept alive, a static body", "/", 1),
+    ("kept alive, a body written into a buffer", "/written", 1),
+    ("pipelined x16, a static body", "/", 16),
 ];
 
 fn print(case: &str, allocations: impl Display, bytes: impl Display) {
     println!("{case:<60} {allocations:>12} {bytes:>14}");
 }
 
-fn count((name, request, at_once): (&str, &str, usize), address: SocketAddr, requests: usize) {
-    let mut client = Client::connect(address);
-    let batch = request.repeat(at_once);
+fn count((name, path, at_once): (&str, &str, usize), address: SocketAddr, requests: usize) {
+    let mut plan = Plan::new(1, Ask::get(path));
+    plan.pipeline = at_once;
+    let mut driver = Driver::new(address, plan);
     // What grows at first: buffers, header maps, the tables of the runtime.
-    let answer = client.measure(batch.as_bytes());
-    for _ in 0..1000 {
-        client.ask(batch.as_bytes(), answer);
-    }
+    ask(&mut driver, 1000 * at_once);
     let before = dhat::HeapStats::get();
-    for _ in 0..requests / at_once {
-        client.ask(batch.as_bytes(), answer);
-    }
+    ask(&mut driver, requests);
     let after = dhat::HeapStats::get();
     print(
         &format!("{requests} requests {name}"),
@@ -116,16 +109,16 @@ fn count((name, request, at_once): (&str, &str, usize), address: SocketAddr, req
     );
 }
 
+fn ask(driver: &mut Driver, requests: usize) {
+    let outcome = driver.closed(load::Extent::Requests(requests as u64));
+    assert_eq!(outcome.failures.total(), 0, "{}", outcome.failures);
+}
+
 /// Connections that were served once and are at rest.
 fn count_at_rest(address: SocketAddr) {
-    let mut clients = Vec::with_capacity(AT_REST);
-    let answer = Client::connect(address).measure(HELLO.as_bytes());
+    let mut driver = Driver::new(address, Plan::new(AT_REST, Ask::get("/")));
     let before = when_at_rest();
-    for _ in 0..AT_REST {
-        let mut client = Client::connect(address);
-        client.ask(HELLO.as_bytes(), answer);
-        clients.push(client);
-    }
+    driver.warm();
     let warm = dhat::HeapStats::get();
     let after = when_at_rest();
     for (case, now) in [
@@ -152,43 +145,5 @@ fn when_at_rest() -> dhat::HeapStats {
             return now;
         }
         before = now;
-    }
-}
-
-struct Client {
-    stream: TcpStream,
-    buffer: [u8; 16 * 1024],
-}
-
-impl Client {
-    fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server accepts");
-        stream.set_nodelay(true).expect("a TCP socket");
-        Self {
-            stream,
-            buffer: [0; 16 * 1024],
-        }
-    }
-
-    /// Asks once, and says how long the response is.
-    fn measure(&mut self, request: &[u8]) -> usize {
-        self.stream.write_all(request).expect("the server reads");
-        let wait = Duration::from_millis(200);
-        self.stream.set_read_timeout(Some(wait)).expect("not zero");
-        let mut len = 0;
-        // The response is whole when nothing more comes.
-        while let Ok(more @ 1..) = self.stream.read(&mut self.buffer[len..]) {
-            len += more;
-        }
-        self.stream.set_read_timeout(None).expect("none is fine");
-        assert!(self.buffer.starts_with(b"HTTP/1.1 200 OK\r\n"));
-        len
-    }
-
-    fn ask(&mut self, request: &[u8], answer: usize) {
-        self.stream.write_all(request).expect("the server reads");
-        self.stream
-            .read_exact(&mut self.buffer[..answer])
-            .expect("a response as long as the first");
     }
 }

@@ -5,7 +5,7 @@
 //! reload, worker by worker. Each with 4, 64 and 1,024 workers: a step looks at every slot, so a
 //! reload grows with the square of their number.
 //!
-//! Not measured: carrying the actions out, which takes a fork and an exec each (`processes.rs`).
+//! Not measured: carrying the actions out, which takes a fork and an exec each (`lifecycle`).
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use prefork_server::{BoxError, Exit, Http, Prefork, Request, Response, Worker, handler};
 
-async fn answer(worker: Worker, request: Request) -> Result<Response, BoxError> {
+async fn respond(worker: Worker, request: Request) -> Result<Response, BoxError> {
     if request.uri().path() == "/slow" {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
@@ -31,7 +31,7 @@ fn main() -> Exit {
                 cleaner.drain().await;
                 eprintln!("worker {} finishes what is open", cleaner.slot());
             });
-            Ok(handler(move |request| answer(worker.clone(), request)))
+            Ok(handler(move |request| respond(worker.clone(), request)))
         })
         .into()
 }

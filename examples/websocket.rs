@@ -64,7 +64,7 @@ async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
     }
 }
 
-async fn answer(worker: Worker, request: Request) -> Result<Response, Infallible> {
+async fn respond(worker: Worker, request: Request) -> Result<Response, Infallible> {
     if request.uri().path() != "/ws" {
         return Ok(Html(PAGE).into_response());
     }
@@ -81,7 +81,7 @@ fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .http(Http::new().upgrade_grace(Duration::from_secs(5)))
         .serve(async |worker: Worker| {
-            Ok(service_fn(move |request| answer(worker.clone(), request)))
+            Ok(service_fn(move |request| respond(worker.clone(), request)))
         })
         .into()
 }

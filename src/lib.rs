@@ -3,8 +3,9 @@
 //! A *master* process without an async runtime holds the listeners and supervises. *Workers*,
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
 //! listener of its own, so the kernel spreads new connections over them. When a worker crashes or
-//! is replaced, its listener and what waits in its queue stay with the master; also when the master
-//! becomes a newer binary. Open connections go to the next worker. Linux only (5.10 or newer).
+//! is replaced, its listener and the listener's queue stay with the master; also when the master
+//! becomes a newer binary. When a worker is replaced, its open HTTP/1 connections without TLS go to
+//! the next worker; when it crashes, they are lost. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use prefork_server::{Exit, Prefork, Response, handler};
@@ -32,8 +33,8 @@
 //! - what only one process may do (migrate a database, write a file) belongs behind [`role`], or
 //!   into a [hook](Hooks) that is called in the master;
 //! - nothing before them may depend on being alone: no lock file, no port, no prompt;
-//! - programs may be started before them, and inherit nothing of the server; but a worker that
-//!   becomes another program (execve(2)) loses what its master gave it;
+//! - other programs may be started before them, and get no descriptor of the server; but a worker
+//!   that itself becomes another program (execve(2)) loses its listeners and its control channel;
 //! - state made before them is not shared. Each process has its own.
 //!
 //! # The log
@@ -41,9 +42,9 @@
 //! Master and workers log by the `tracing` facade, and the program chooses the subscriber. The
 //! master has one thread, which writes each line itself. So a subscriber whose writer blocks stops
 //! the master for as long: no worker is replaced and no signal is heard while the reader of a pipe
-//! does not read. One that panics ends the master. tracing-subscriber's `fmt` does both by default:
-//! it writes to a standard output that may be a pipe, and tells of a failed write by `eprintln!`,
-//! which panics when the reader of standard error has left. For a server:
+//! does not read. A subscriber that panics ends the master. tracing-subscriber's `fmt` can do both
+//! by default: it writes to a standard output that may be a pipe, and tells of a failed write by
+//! `eprintln!`, which panics when the reader of standard error has left. For a server:
 //!
 //! - `log_internal_errors(false)`;
 //! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
@@ -68,8 +69,8 @@
 //! - [`Hooks`] are called with a [`Notice`] for each event. [`Handle::status`] has the state of
 //!   each worker and the server's counts, [`Totals`].
 //! - [`Error`] says why a server could not start or had to end. If `main` returns [`Exit`], the
-//!   program prints it and exits with its code. A worker that exits with [`EXIT_MISCONFIGURED`] is
-//!   not spawned again.
+//!   program prints it and exits with its code. If a worker exits with [`EXIT_MISCONFIGURED`],
+//!   the server drains and ends; in a reload or an upgrade, the old workers go on.
 //! - [`TestServer`] serves an app in a test. [`Prefork::in_process`] serves without workers, for
 //!   debuggers. The page [`guide::testing`] has both, and tests with real workers.
 //!
@@ -98,8 +99,10 @@
 //!
 //! # The house
 //!
-//! For those who change it. A room may use the rooms on floors below it, and none above or beside
-//! unless drawn; `tests/tidy.rs` enforces that.
+//! For those who change it. A room may use the rooms on floors below it. `tests/tidy.rs` enforces
+//! that, and lists the exceptions: the rooms on floor 0 that use each other (`BESIDE`), and what a
+//! room may not use although it is below (`FORBIDDEN`: `prefork` uses neither `sys` nor `protocol`,
+//! `http` makes no system calls, `supervisor` uses words and figures only).
 //!
 //! ```text
 //! floor 6  bin/prefork-server   the binary; it uses the public API and nothing else
@@ -147,17 +150,17 @@
 //!   no descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs`
 //!   has one function for each action and decides nothing.
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`.
-//! - Each word of the scoreboard is written by one process at a time, and none guards another.
-//!   Totals never fall. A worker can write its own page alone. What the master knows it does not
-//!   read back from shared memory, and it clamps what it reads.
+//! - Each word of the scoreboard is written by one process at a time, and no word says whether
+//!   another one is valid. Totals never fall. A worker can write only its own page. The master does
+//!   not read from shared memory what it knows itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`. The canary reports which versions it reads before the master execs. After
-//!   the exec nothing is an error that the server can do without.
+//!   the exec, the server goes on if something fails that it can do without.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each block with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
-//! - The master takes no descriptors from workers. The last close of a descriptor that a worker
-//!   sent is not in the master: `sys::discard` says why.
+//! - The master takes no descriptors from workers. If a worker has sent one anyway, another process
+//!   closes it last, because that close may block (`sys/discard.rs`).
 //! - The master reads private keys and makes ticket keys; it gives them to the workers.
 //! - Every descriptor is close-on-exec. The few that a worker inherits are put in place between
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
@@ -167,13 +170,15 @@
 //!   the server ends, so that no connection in it is lost with a worker.
 //! - A worker does not read a connection while it hands the connection over, and serves it again if
 //!   the hand-over fails.
-//! - One function spawns: the first worker, every later one and the canary. None of them gets what
-//!   a service manager has told the master.
+//! - One function starts every worker and the canary: `Master::spawn()` in
+//!   `master/workers/spawn.rs`. It removes the variables of a service manager first.
 //!
 //! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
 //! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
 //! channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how one image leaves
 //! and the next goes on). The [design page](guide::design) says where things are decided.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
@@ -225,7 +230,7 @@ pub use crate::http::{
     handler, reply,
 };
 #[cfg(feature = "tls")]
-pub use crate::http::{ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
+pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, ServerState, Stop, WorkerState};

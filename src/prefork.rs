@@ -77,7 +77,7 @@ pub enum Role {
     Worker,
 }
 
-/// Whether this process is a master or a worker. The answer is the same from the first line of
+/// Whether this process is a master or a worker. The role is the same from the first line of
 /// `main` on. Programs that a worker starts are no workers.
 #[must_use]
 pub fn role() -> Role {

@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::support::load::{Ask, Driver, Extent, Failure, Outcome, Pipeline, Plan, Rate, Share};
+use self::support::load::{Ask, Driver, Extent, Failure, Outcome, Plan};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const STALL: Duration = Duration::from_millis(400);
@@ -59,11 +59,12 @@ fn hello() -> Ask {
     Ask::get("/").expecting("hello")
 }
 
-/// Ten requests of two clients, little patience.
+/// Ten requests of two clients, a short timeout.
 fn ten(address: SocketAddr, ask: Ask) -> Outcome {
-    let mut plan = Plan::new(address, 2, ask);
-    plan.patience = Duration::from_millis(200);
-    Driver::new(plan).closed(Extent::Requests(10))
+    let mut plan = Plan::new(2, ask);
+    plan.timeout = Duration::from_millis(200);
+    let mut driver = Driver::new(address, plan);
+    driver.closed(Extent::Requests(10)).clone()
 }
 
 fn assert_all_fail(outcome: &Outcome, failure: Failure) {
@@ -85,8 +86,10 @@ fn right_responses_are_counted_and_timed() {
 #[test]
 fn pipelined_responses_are_told_apart() {
     let address = server(|stream| repeat(stream, HELLO));
-    let plan = Plan::new(address, 2, hello()).pipelined(Pipeline(16));
-    let outcome = Driver::new(plan).closed(Extent::Requests(320));
+    let mut plan = Plan::new(2, hello());
+    plan.pipeline = 16;
+    let mut driver = Driver::new(address, plan);
+    let outcome = driver.closed(Extent::Requests(320));
     assert_eq!((outcome.answered, outcome.failures.total()), (320, 0));
 }
 
@@ -193,11 +196,13 @@ fn a_cut_response_is_a_failure() {
 #[test]
 fn refused_connections_end_the_run_at_its_budget() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut plan = Plan::new(listener.local_addr().unwrap(), 2, hello());
+    let address = listener.local_addr().unwrap();
     drop(listener);
+    let mut plan = Plan::new(2, hello());
     plan.budget = 50;
-    let outcome = Driver::new(plan).closed(Extent::Requests(u64::MAX));
-    assert_eq!(outcome.end, support::load::End::OverBudget);
+    let mut driver = Driver::new(address, plan);
+    let outcome = driver.closed(Extent::Requests(u64::MAX));
+    assert!(outcome.is_over_budget);
     assert_eq!(outcome.failures.count(Failure::Connect), 51);
 }
 
@@ -210,10 +215,11 @@ fn a_silent_server_ends_the_run_and_its_requests_count() {
         2,
         "one for each client"
     );
-    let mut plan = Plan::new(address, 2, hello());
-    plan.patience = Duration::from_millis(100);
+    let mut plan = Plan::new(2, hello());
+    plan.timeout = Duration::from_millis(100);
     let time = Duration::from_millis(100);
-    let outcome = Driver::new(plan).open(Rate::per_second(1000.0), time);
+    let mut driver = Driver::new(address, plan);
+    let outcome = driver.open(1000.0, time);
     assert_eq!(
         outcome.failures.count(Failure::Silent),
         100,
@@ -234,8 +240,10 @@ fn requests_are_mixed_by_their_share() {
     });
     // The seldom response has another body than expected, so each of them counts as a failure.
     let seldom = Ask::get("/seldom").expecting("hello");
-    let plan = Plan::new(address, 2, hello()).seldom(Share(100), seldom);
-    let outcome = Driver::new(plan).closed(Extent::Requests(2000));
+    let mut plan = Plan::new(2, hello());
+    plan.seldom = Some((100, seldom));
+    let mut driver = Driver::new(address, plan);
+    let outcome = driver.closed(Extent::Requests(2000));
     let seldom = outcome.failures.count(Failure::Body);
     assert!((150..250).contains(&seldom), "{seldom} of 2000 at 10 %");
     assert_eq!(outcome.answered + seldom, 2000);
@@ -253,7 +261,7 @@ fn each_client_gets_its_own_response() {
             stream.write_all(response.as_bytes()).unwrap();
         }
     });
-    let mut driver = Driver::new(Plan::new(address, 3, Ask::get("/")));
+    let mut driver = Driver::new(address, Plan::new(3, Ask::get("/")));
     let mut heard = Vec::new();
     driver.ask_each(&Ask::get("/"), |id, body| heard.push((id, body.to_vec())));
     let first = heard.clone();
@@ -283,14 +291,14 @@ fn the_open_loop_omits_nothing_while_a_server_stalls() {
         }
     });
     let second = Duration::from_secs(1);
-    let mut driver = Driver::new(Plan::new(address, 1, hello()));
-    let open = driver.open(Rate::per_second(500.0), second);
+    let mut driver = Driver::new(address, Plan::new(1, hello()));
+    let open = driver.open(500.0, second);
     assert_eq!((open.answered, open.failures.total()), (500, 0));
     let slow = open.latencies.count_between(50_000_000, u64::MAX);
     assert!(slow >= 150, "{slow} of 500 waited for 50 ms or longer");
     assert!(open.latency(1.0) >= STALL - Duration::from_millis(5));
 
-    let mut driver = Driver::new(Plan::new(address, 1, hello()));
+    let mut driver = Driver::new(address, Plan::new(1, hello()));
     let closed = driver.closed(Extent::For(second));
     assert!(closed.latencies.count_between(50_000_000, u64::MAX) < 20);
 }

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Habit};
-use crate::contender::Contender;
-use crate::prefork::{Mode, Prefork};
+use crate::contender::{Contender, Name};
+use crate::prefork::Prefork;
 use crate::process::Trouble;
 
 /// Prints how long the slowest took. Whether all were answered.
@@ -23,7 +23,7 @@ pub(crate) fn print(connections: u32) -> bool {
 }
 
 fn longest_wait(connections: u32) -> Result<Duration, Trouble> {
-    let mut server = Prefork::start(Mode::PerSlot, 4)?;
+    let mut server = Prefork::start(Name::Prefork, 4)?;
     // The slot must rest many times longer than the connections take.
     server.crash_into_backoff(0, Duration::from_millis(8) * connections)?;
     let mut longest = Duration::ZERO;

@@ -2,32 +2,20 @@
 
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use crate::contender::{Contender, Event, Name};
 use crate::load::{Load, usual};
-use crate::process::Trouble;
-use crate::support::chance::Chance;
+use crate::options::Options;
+use crate::process::{Trouble, freeze};
 use crate::support::progress::Progress;
 use crate::tally::{Loss, Tally};
 
 /// How many losses of our own are told in full.
 const LOSSES_TOLD: usize = 12;
 
-/// What a case is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    pub(crate) count: usize,
-    pub(crate) pace: Pace,
-    pub(crate) seed: u64,
-}
-
-/// When the next event comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// When the clients have had responses since the last.
-    Answers,
-    /// As soon as the last is over.
-    None,
-}
+/// To how many workers a server is resized.
+const WORKERS_MAX: usize = 6;
 
 /// What a case came to.
 pub(crate) struct Case {
@@ -43,7 +31,12 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn run(name: Name, event: Event, plan: Plan, progress: &mut Progress) -> Self {
+    pub(crate) fn run(
+        name: Name,
+        event: Event,
+        options: &Options,
+        progress: &mut Progress,
+    ) -> Self {
         let mut case = Self {
             name,
             event,
@@ -54,7 +47,7 @@ impl Case {
         };
         match name.start(event.workers()) {
             Ok(mut server) => {
-                let end = case.under_load(&mut *server, plan, progress);
+                let end = case.under_load(&mut *server, options, progress);
                 case.trouble = end.err();
                 case.log = server.log();
             }
@@ -66,29 +59,36 @@ impl Case {
     fn under_load(
         &mut self,
         server: &mut dyn Contender,
-        plan: Plan,
+        options: &Options,
         progress: &mut Progress,
     ) -> Result<(), Trouble> {
-        let mut chance = Chance::new(plan.seed);
+        let mut chance = Rng::with_seed(options.seed);
+        let mut size = self.event.workers();
         let load = Load::start(server.address(), usual())?;
-        let end = (1..=plan.count).try_for_each(|number| {
+        let end = (1..=options.count(self.event)).try_for_each(|number| {
             progress.step(self.event.name(), self.name.name());
             load.next_event();
             let start = Instant::now();
             match self.event {
                 Event::Reload => server.reload(),
-                Event::Kill => server.kill(&load, &mut chance),
+                Event::Kill => {
+                    let workers = server.workers()?;
+                    let victim = workers[chance.usize(..workers.len())];
+                    freeze(victim)?;
+                    load.excuse(victim)?;
+                    server.kill(victim)?;
+                    server.replaced(victim)
+                }
                 Event::Upgrade => server.upgrade(),
-                Event::Resize => server.resize(&mut chance),
+                Event::Resize => {
+                    let grows = size == 1 || size < WORKERS_MAX && chance.bool();
+                    size = if grows { size + 1 } else { size - 1 };
+                    server.resize(grows)
+                }
             }?;
             self.took.push(start.elapsed());
-            match plan.pace {
-                Pace::Answers => {
-                    server.settle(number)?;
-                    load.settle()
-                }
-                Pace::None => Ok(()),
-            }
+            server.settle(number)?;
+            load.settle()
         });
         // What was counted is told, also if something went wrong.
         self.tally = load.finish()?;

@@ -9,11 +9,11 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::process::Trouble;
-use crate::support::load::{Expected, Fate, Fed, Response};
+use crate::support::load::{Expected, Fate, Response};
 use crate::tally::Loss;
 
 /// How long a response may take. No event should delay one by a tenth of it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a client treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| {
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT).map_err(|error| {
             let loss = match error.kind() {
                 ErrorKind::ConnectionRefused => Loss::Refused,
                 ErrorKind::ConnectionReset => Loss::ResetNew,
@@ -71,7 +71,7 @@ impl Connection {
             Failure::new(loss, error)
         })?;
         stream
-            .set_read_timeout(Some(PATIENCE))
+            .set_read_timeout(Some(TIMEOUT))
             .expect("it is not zero");
         stream.set_nodelay(true).expect("a TCP socket");
         Ok(Self {
@@ -111,9 +111,9 @@ impl Connection {
                 return Err(self.ended(&response));
             }
             match parser.feed(&response[response.len() - count..], &expected) {
-                Ok(Fed::Partial) => {}
-                Ok(Fed::Complete { used, fate }) if used == count => break fate,
-                Ok(Fed::Complete { .. }) => return Err(Failure::garbled("more", &response)),
+                Ok(None) => {}
+                Ok(Some((used, fate))) if used == count => break fate,
+                Ok(Some(_)) => return Err(Failure::garbled("more", &response)),
                 Err(failure) => return Err(Failure::garbled(failure.name(), &response)),
             }
         };
@@ -152,7 +152,7 @@ impl Connection {
         match error.kind() {
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {}
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                let detail = format!("no whole response in {PATIENCE:?}");
+                let detail = format!("no whole response in {TIMEOUT:?}");
                 return Failure::new(Loss::Silence, detail);
             }
             _ => panic!("a connection of the load: {error}"),

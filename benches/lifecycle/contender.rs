@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
+use nix::unistd::Pid;
 
-use crate::foreign::{Foreign, Kind};
-use crate::load::Load;
-use crate::prefork::{Mode, Prefork};
-use crate::process::Trouble;
-use crate::support::chance::Chance;
+use crate::foreign::Foreign;
+use crate::prefork::Prefork;
+use crate::process::{Processes, Trouble};
 use crate::support::named;
 
 named! {
@@ -62,27 +61,33 @@ impl Name {
 
     pub(crate) fn start(self, workers: usize) -> Result<Box<dyn Contender>, Trouble> {
         Ok(match self {
-            Self::Prefork => Box::new(Prefork::start(Mode::PerSlot, workers)?),
-            Self::PreforkShared => Box::new(Prefork::start(Mode::Shared, workers)?),
-            Self::Nginx => Box::new(Foreign::start(Kind::Nginx, workers)?),
-            Self::Fasthttp => Box::new(Foreign::start(Kind::FasthttpShared, workers)?),
-            Self::FasthttpReuseport => Box::new(Foreign::start(Kind::FasthttpReuseport, workers)?),
+            Self::Prefork | Self::PreforkShared => Box::new(Prefork::start(self, workers)?),
+            _ => Box::new(Foreign::start(self, workers)?),
         })
     }
 }
 
 /// A running server. Each event returns when it is over, so that the next may begin.
 pub(crate) trait Contender {
+    fn processes(&self) -> &Processes;
+
     fn address(&self) -> SocketAddr;
 
     fn reload(&mut self) -> Result<(), Trouble>;
 
-    /// Kills a worker. What it has accepted is excused; see [`Load::excuse`].
-    fn kill(&mut self, load: &Load, chance: &mut Chance) -> Result<(), Trouble>;
+    /// Those that may be killed.
+    fn workers(&mut self) -> Result<Vec<Pid>, Trouble>;
+
+    /// Kills this worker, and does not wait for anything.
+    fn kill(&mut self, worker: Pid) -> Result<(), Trouble>;
+
+    /// Waits until the killed worker is replaced.
+    fn replaced(&mut self, worker: Pid) -> Result<(), Trouble>;
 
     fn upgrade(&mut self) -> Result<(), Trouble>;
 
-    fn resize(&mut self, chance: &mut Chance) -> Result<(), Trouble>;
+    /// A worker more, or one fewer.
+    fn resize(&mut self, grows: bool) -> Result<(), Trouble>;
 
     /// Waits, after an event, for what of it need not be over before the next.
     fn settle(&mut self, _number: usize) -> Result<(), Trouble> {
@@ -90,5 +95,7 @@ pub(crate) trait Contender {
     }
 
     /// The end of its log.
-    fn log(&self) -> String;
+    fn log(&self) -> String {
+        self.processes().log()
+    }
 }

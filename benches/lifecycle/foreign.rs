@@ -4,37 +4,24 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 
 use nix::poll::{PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::connections;
-use crate::contender::Contender;
-use crate::load::Load;
-use crate::process::{
-    Processes, Trouble, free_address, freeze, is_alive, started_by, until, which,
-};
-use crate::support::chance::Chance;
+use crate::contender::{Contender, Name};
+use crate::process::{Processes, Trouble, free_address, is_alive, started_by, until};
 use crate::support::toolchain;
 
 /// With one listener for all, nothing visible from outside tells that a new process accepts. A Go
 /// program of this size takes 10 ms to get there.
 const SETTLE_MS: u8 = 100;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// With `reuseport`.
-    Nginx,
-    /// One listener for all children.
-    FasthttpShared,
-    /// A listener for each.
-    FasthttpReuseport,
-}
-
 pub(crate) struct Foreign {
-    kind: Kind,
+    name: Name,
     processes: Processes,
     master: Pid,
     address: SocketAddr,
@@ -42,26 +29,23 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    pub(crate) fn start(kind: Kind, workers: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(name: Name, workers: usize) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let address = free_address()?;
-        let (program, arguments) = match kind {
-            Kind::Nginx => nginx(dir.path(), address, workers)?,
-            Kind::FasthttpShared => (fasthttp()?, vec![address.to_string(), "shared".into()]),
-            Kind::FasthttpReuseport => (fasthttp()?, vec![address.to_string(), "reuseport".into()]),
+        let command = match name {
+            Name::Nginx => nginx(dir.path(), address, workers)?,
+            Name::FasthttpReuseport => fasthttp(address, "reuseport", workers)?,
+            _ => fasthttp(address, "shared", workers)?,
         };
-        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        // fasthttp starts as many as Go may use CPUs.
-        let variables = [("GOMAXPROCS", &*workers.to_string())];
-        let (processes, _) = Processes::start(dir, &program, &arguments, &variables)?;
+        let (processes, _) = Processes::start(dir, &command)?;
         let mut server = Self {
-            kind,
-            master: processes.root(),
+            name,
+            master: processes.tree().root,
             processes,
             address,
             workers,
         };
-        if kind == Kind::Nginx {
+        if name == Name::Nginx {
             // It runs as a daemon, because otherwise it ignores USR2.
             until("nginx is a daemon", || {
                 server.master = server.pid_file().unwrap_or(server.master);
@@ -79,13 +63,13 @@ impl Foreign {
             let now = started_by(self.master);
             now.len() == self.workers && fits(&now)
         })?;
-        match self.kind {
-            Kind::Nginx => Ok(()),
-            Kind::FasthttpShared => Ok(poll(&mut [], PollTimeout::from(SETTLE_MS)).map(drop)?),
-            Kind::FasthttpReuseport => until("each of them listens", || {
+        match self.name {
+            Name::Nginx => Ok(()),
+            Name::FasthttpReuseport => until("each of them listens", || {
                 let listeners = connections::listeners(self.address.port());
                 listeners.is_ok_and(|count| count == self.workers)
             }),
+            _ => Ok(poll(&mut [], PollTimeout::from(SETTLE_MS)).map(drop)?),
         }
     }
 
@@ -96,6 +80,10 @@ impl Foreign {
 }
 
 impl Contender for Foreign {
+    fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
     fn address(&self) -> SocketAddr {
         self.address
     }
@@ -103,7 +91,7 @@ impl Contender for Foreign {
     /// fasthttp knows no reload. What comes closest is to have each process replaced in turn.
     fn reload(&mut self) -> Result<(), Trouble> {
         let old = started_by(self.master);
-        if self.kind == Kind::Nginx {
+        if self.name == Name::Nginx {
             kill(self.master, Signal::SIGHUP)?;
             return self.until_complete(|now| now.is_disjoint(&old));
         }
@@ -113,18 +101,21 @@ impl Contender for Foreign {
         })
     }
 
-    fn kill(&mut self, load: &Load, chance: &mut Chance) -> Result<(), Trouble> {
-        let workers: Vec<_> = started_by(self.master).into_iter().collect();
-        let victim = workers[chance.below(workers.len())];
-        freeze(victim)?;
-        load.excuse(victim)?;
-        kill(victim, Signal::SIGKILL)?;
-        self.until_complete(|now| !now.contains(&victim))
+    fn workers(&mut self) -> Result<Vec<Pid>, Trouble> {
+        Ok(started_by(self.master).into_iter().collect())
+    }
+
+    fn kill(&mut self, worker: Pid) -> Result<(), Trouble> {
+        Ok(kill(worker, Signal::SIGKILL)?)
+    }
+
+    fn replaced(&mut self, worker: Pid) -> Result<(), Trouble> {
+        self.until_complete(|now| !now.contains(&worker))
     }
 
     /// The three steps of nginx's manual: USR2, wait for the new master, QUIT to the old.
     fn upgrade(&mut self) -> Result<(), Trouble> {
-        if self.kind != Kind::Nginx {
+        if self.name != Name::Nginx {
             return Err(Trouble::NotSupported("it has none".into()));
         }
         let old = self.master;
@@ -140,7 +131,7 @@ impl Contender for Foreign {
         })
     }
 
-    fn resize(&mut self, _: &mut Chance) -> Result<(), Trouble> {
+    fn resize(&mut self, _grows: bool) -> Result<(), Trouble> {
         Err(Trouble::NotSupported("no signal for it".into()))
     }
 
@@ -150,28 +141,23 @@ impl Contender for Foreign {
     }
 }
 
-fn fasthttp() -> Result<PathBuf, Trouble> {
+fn fasthttp(address: SocketAddr, how: &str, workers: usize) -> Result<Command, Trouble> {
     let sources = [
         ("main.go", include_str!("fasthttp.go.txt")),
         ("go.mod", include_str!("go.mod.txt")),
     ];
-    let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lifecycle-fasthttp");
-    toolchain::go_program(&dir, &sources)
+    let mut command = Command::new(toolchain::go_program(&dir, &sources)?);
+    command.args([&address.to_string(), how]);
+    // It starts as many as Go may use CPUs.
+    command.env("GOMAXPROCS", workers.to_string());
+    Ok(command)
 }
 
-fn nginx(
-    home: &Path,
-    address: SocketAddr,
-    workers: usize,
-) -> Result<(PathBuf, Vec<String>), Trouble> {
-    let not_found = || Trouble::NotSupported("nginx not found".into());
-    let program = which("nginx").ok_or_else(not_found)?;
+fn nginx(home: &Path, address: SocketAddr, workers: usize) -> Result<Command, Trouble> {
     // A body is never read for `return`, so the token comes back from a header.
     let http = "keepalive_requests 1000000;";
     let listen = format!("listen {address} reuseport;");
-    let answer = "$http_x_token";
     let main = format!("worker_processes {workers};");
-    let arguments = toolchain::nginx(home, [&main, http, &listen, answer])?;
-    Ok((program, arguments))
+    toolchain::nginx(home, [&main, http, &listen, "$http_x_token"])
 }

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use fastrand::Rng;
 use nix::poll::{PollTimeout, poll};
 use nix::unistd::Pid;
 
 use crate::connection::{Connection, Failure, Habit};
 use crate::connections;
 use crate::process::{Trouble, until};
-use crate::support::chance::Chance;
 use crate::support::load::Fate;
 use crate::tally::{Loss, Lost, Tally};
 
@@ -23,14 +23,14 @@ use crate::tally::{Loss, Lost, Tally};
 const LOST_MAX: usize = 20_000;
 
 /// About four of each client.
-const ANSWERS_BETWEEN_EVENTS: usize = 256;
+const RESPONSES_BETWEEN_EVENTS: usize = 256;
 
 /// What a client does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) habit: Habit,
     /// The rest before a request, in milliseconds, is below this.
-    pub(crate) rest_millis: usize,
+    pub(crate) rest_millis: u16,
 }
 
 /// 32 of each habit. They rest long enough that some connections are idle at any moment, and short
@@ -87,7 +87,7 @@ impl Load {
                 number,
                 manner,
                 shared: Arc::clone(&shared),
-                chance: Chance::new(number as u64),
+                chance: Rng::with_seed(number as u64),
                 requests: 0,
                 tally: Tally::default(),
             };
@@ -107,7 +107,7 @@ impl Load {
     /// Waits until the clients have had some more responses: the pace of the events. So each of
     /// them meets a load that has recovered from the one before.
     pub(crate) fn settle(&self) -> Result<(), Trouble> {
-        let wanted = self.shared.answered.load(Relaxed) + ANSWERS_BETWEEN_EVENTS;
+        let wanted = self.shared.answered.load(Relaxed) + RESPONSES_BETWEEN_EVENTS;
         until("the clients have responses again", || {
             self.shared.answered.load(Relaxed) >= wanted || self.shared.over.load(Relaxed)
         })
@@ -160,7 +160,7 @@ struct Client {
     number: usize,
     manner: Manner,
     shared: Arc<Shared>,
-    chance: Chance,
+    chance: Rng,
     requests: u64,
     tally: Tally,
 }
@@ -191,10 +191,9 @@ impl Client {
 
     fn rest(&mut self) {
         if self.manner.rest_millis > 0 {
-            let rest = self.chance.millis_below(self.manner.rest_millis);
-            let rest = PollTimeout::try_from(rest).expect("some hundred milliseconds");
+            let rest = self.chance.u16(..self.manner.rest_millis);
             // A signal may end it early, which does no harm.
-            let _ = poll(&mut [], rest);
+            let _ = poll(&mut [], PollTimeout::from(rest));
         }
     }
 

@@ -38,9 +38,9 @@
 //! - **per 1,000**: lost requests per thousand events, without (held).
 //! - **median**: from the signal until the event was over, as the list above says; under load.
 //!
-//! Afterwards, without load: how long a reload and an upgrade take; how many connections that are
-//! kept alive reloads close (`closed.rs`); and whether new connections are answered while a slot
-//! rests after many crashes (`adoption.rs`).
+//! Afterwards, without this load: how long a start and each change take (`quiet.rs`); how many
+//! connections that are kept alive reloads close (`closed.rs`); and whether new connections are
+//! served while a slot rests after many crashes (`adoption.rs`).
 //!
 //! The bench fails if our binary lost anything but (held), closed a kept connection in a reload, or
 //! got stuck, and then tells each loss with its time, event and port, and which workers ended
@@ -48,27 +48,7 @@
 //! repeated. Every server runs beneath a keeper that kills and reaps it when the bench ends, also
 //! if the bench is killed.
 //!
-//! Requests lost of those answered in one whole run, without (held); `-` is what a server does not
-//! have (2 cores, busy with other builds; kernel 6.18, nginx 1.22.1, fasthttp 1.72.0):
-//!
-//! | event | prefork | prefork shared | nginx | fasthttp | fasthttp reuseport |
-//! |---|---|---|---|---|---|
-//! | 50 reloads | 0 of 43,727 | 0 of 42,132 | 33 of 71,035 | 656 of 122,502 | 1,049 of 23,135 |
-//! | 50 kills | 0 of 1,015,606 | 0 of 1,099,769 | 0 of 18,590 | 0 of 70,567 | 362 of 21,577 |
-//! | 20 upgrades | 0 of 23,370 | 0 of 22,831 | 28 of 11,024 | - | - |
-//! | 40 resizes | 0 of 18,354 | 0 of 17,204 | - | - | - |
-//! | one reload, quiet, median of 20 | 7 ms | not measured | 104 ms | not measured | |
-//! | one upgrade, quiet, median of 20 | 19 ms | not measured | 7 ms | - | - |
-//!
-//! Prefork answers more during its kills because they take longer: the bench waits while slots
-//! rest. 20 reloads under connections that are kept alive (another machine, 2 cores and quiet;
-//! kernel 6.18, nginx 1.22.1):
-//!
-//! | | prefork | prefork shared | nginx |
-//! |---|---|---|---|
-//! | requests lost of those answered | 0 of 222,008 | 0 of 320,147 | 252 of 1,202,902 |
-//! | of 16 busy connections closed between two requests | 0 | 0 | 69 |
-//! | of 1,000 at rest closed | 0 | 0 | 20,000 |
+//! [RESULTS.md](RESULTS.md) has the figures of one run.
 //!
 //! Not measured: throughput and latency (the clients rest between requests, so that idle
 //! connections are there to be closed), requests that take long, a network with its losses, TLS,
@@ -84,46 +64,44 @@ mod foreign;
 mod load;
 mod options;
 mod prefork;
+mod quiet;
 #[path = "../support/mod.rs"]
 mod support;
 mod tally;
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use self::case::{Case, median};
+use self::case::Case;
 use self::contender::{Event, Name};
 use self::options::Options;
 use self::support::options::Extent;
-use self::support::process::{self, Trouble};
+use self::support::process;
 use self::support::progress::Progress;
 use self::support::report::{self, Table};
 
 /// Fails if our own server lost anything.
 fn main() -> ExitCode {
-    process::become_keeper_if_asked();
-
+    // Nothing but a keeper: this bench has no roles of its own.
+    let _: Option<()> = process::role();
     let options = Options::parse();
     let (events, servers) = (options.events(), options.servers());
     let steps = events
         .iter()
-        .map(|&event| options.plan(event).count * servers.len());
+        .map(|&event| options.count(event) * servers.len());
     let mut progress = Progress::new("lifecycle", steps.sum());
     let mut cases = Vec::new();
     for &event in &events {
         let mut table = Table::empty(format!("{}:", event.name()), &Case::head());
         for &name in &servers {
-            let case = Case::run(name, event, options.plan(event), &mut progress);
+            let case = Case::run(name, event, &options, &mut progress);
             let (name, cells) = case.row();
             table.push(name, cells.as_deref());
             cases.push(case);
         }
-        progress.clear();
         println!("{}", table.for_a_terminal());
     }
-    progress.end();
     println!(
         "seed {}; per 1,000: requests lost per thousand events, without (held), which are the \
          open requests\nof killed workers; median: from the signal until the next event could \
@@ -142,10 +120,10 @@ fn main() -> ExitCode {
 fn quiet(options: &Options) -> bool {
     let (servers, events) = (options.servers(), options.events());
     let (rounds, connections) = options.quiet();
-    if options.common.extent() != Extent::Smoke {
-        println!("{}", durations(&servers, &events, rounds).for_a_terminal());
+    let (table, mut sound) = quiet::table(&servers, &events, rounds);
+    if options.common.extent() != Extent::Smoke || !sound {
+        println!("{}", table.for_a_terminal());
     }
-    let mut sound = true;
     if events.contains(&Event::Reload) {
         sound &= closed::print(&servers, rounds);
     }
@@ -153,39 +131,4 @@ fn quiet(options: &Options) -> bool {
         sound &= adoption::print(connections);
     }
     sound
-}
-
-/// How long changes of a quiet server with two workers take.
-fn durations(servers: &[Name], events: &[Event], rounds: usize) -> Table {
-    let title = "without load, 2 workers, from the signal until it is done:";
-    let head = ["server", "event", "median ms", "least", "most"];
-    let mut table = Table::empty(title, &head);
-    for event in [Event::Reload, Event::Upgrade] {
-        for name in [Name::Prefork, Name::Nginx] {
-            if events.contains(&event) && servers.contains(&name) {
-                let cells = times(name, event, rounds).map(|times| {
-                    let least = times.iter().min().copied().unwrap_or_default();
-                    let most = times.iter().max().copied().unwrap_or_default();
-                    let millis = [median(&times), least, most]
-                        .map(|time| format!("{:.1}", time.as_secs_f64() * 1e3));
-                    [vec![event.name().to_owned()], millis.into()].concat()
-                });
-                table.push(name.name(), cells.as_deref());
-            }
-        }
-    }
-    table
-}
-
-fn times(name: Name, event: Event, rounds: usize) -> Result<Vec<Duration>, Trouble> {
-    let mut server = name.start(2)?;
-    let change = || {
-        let start = Instant::now();
-        match event {
-            Event::Upgrade => server.upgrade()?,
-            _ => server.reload()?,
-        }
-        Ok(start.elapsed())
-    };
-    std::iter::repeat_with(change).take(rounds).collect()
 }

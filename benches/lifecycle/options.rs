@@ -2,7 +2,6 @@
 
 use clap::{Parser, ValueEnum};
 
-use crate::case::{Pace, Plan};
 use crate::contender::{Event, Name};
 use crate::support::options::{Common, Extent};
 
@@ -18,10 +17,6 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     events: Vec<Event>,
 
-    /// Each event as soon as the one before is over: a storm, not a day's work
-    #[arg(long)]
-    storm: bool,
-
     /// Where chance begins
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -31,20 +26,17 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn plan(&self, event: Event) -> Plan {
+    /// How often an event happens.
+    pub(crate) fn count(&self, event: Event) -> usize {
         let full = match event {
             Event::Reload | Event::Kill => 50,
             Event::Upgrade => 20,
             Event::Resize => 40,
         };
-        Plan {
-            count: match self.common.extent() {
-                Extent::Smoke => 2,
-                Extent::Quick => full / 10,
-                Extent::Full => full,
-            },
-            pace: [Pace::Answers, Pace::None][usize::from(self.storm)],
-            seed: self.seed,
+        match self.common.extent() {
+            Extent::Smoke => 2,
+            Extent::Quick => full / 10,
+            Extent::Full => full,
         }
     }
 

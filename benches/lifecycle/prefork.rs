@@ -4,33 +4,22 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::contender::Contender;
-use crate::load::Load;
-use crate::process::{CEILING, LOG_LINES, Processes, Trouble, binary, freeze};
-use crate::support::chance::Chance;
-use crate::support::notices::Notices;
+use crate::contender::{Contender, Name};
+use crate::process::{CEILING, LOG_LINES, Processes, Trouble, binary};
+use crate::support::notices::{self, Notices};
 
 /// How long the server may say nothing after USR2 before we believe that it knows no upgrades.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// The longest backoff is 30 s.
 const BACKOFF_MAX: Duration = Duration::from_secs(40);
-
-/// The sizes between which it is resized.
-const WORKERS_MAX: usize = 6;
-
-/// Which listeners there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    PerSlot,
-    Shared,
-}
 
 pub(crate) struct Prefork {
     processes: Processes,
@@ -58,29 +47,20 @@ enum State {
 }
 
 impl Prefork {
-    pub(crate) fn start(mode: Mode, size: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(name: Name, size: usize) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("prefork-server");
         fs::copy(binary(), &program)?;
-        let workers = size.to_string();
-        let listeners = match mode {
-            Mode::PerSlot => "per-slot",
-            Mode::Shared => "shared",
+        let listeners = match name {
+            Name::PreforkShared => "shared",
+            _ => "per-slot",
         };
-        let arguments = [
-            "--echo",
-            "--listen",
-            "127.0.0.1:0",
-            "--workers",
-            &workers,
-            "--listeners",
-            listeners,
-            "--crash-limit",
-            "1000/60s",
-            "--announce-fd",
-            "1",
-        ];
-        let (processes, said) = Processes::start(dir, &program, &arguments, &[])?;
+        let mut command = Command::new(program);
+        command
+            .args(["--echo", "--listen", "127.0.0.1:0", "--announce-fd", "1"])
+            .args(["--workers", &size.to_string(), "--listeners", listeners])
+            .args(["--crash-limit", "1000/60s"]);
+        let (processes, said) = Processes::start(dir, &command)?;
         let mut server = Self {
             processes,
             notices: Notices::of(said),
@@ -95,10 +75,7 @@ impl Prefork {
             // The caller does not get the server, and so cannot ask it for its log.
             Trouble::Stuck(format!("{trouble}\n{}", server.processes.log()))
         })?;
-        let address = serving["addresses"][0]
-            .as_str()
-            .and_then(|it| it.parse().ok());
-        server.address = address.ok_or_else(|| Trouble::Stuck(format!("no address: {serving}")))?;
+        server.address = notices::address(&serving)?;
         Ok(server)
     }
 
@@ -115,11 +92,8 @@ impl Prefork {
                 })?;
                 continue;
             };
-            self.victim = Some(pid);
-            kill(pid, Signal::SIGKILL)?;
-            self.wait("the worker's end", |_, server| {
-                !server.workers.contains_key(&pid)
-            })?;
+            self.kill(pid)?;
+            self.gone(pid)?;
             let next = self.wait("what becomes of the slot", |notice, _| {
                 let name = &notice["notice"];
                 notice["slot"] == slot && (name == "backing_off" || name == "worker_spawned")
@@ -146,7 +120,14 @@ impl Prefork {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Trouble> {
-        Ok(kill(self.processes.root(), signal)?)
+        Ok(kill(self.processes.tree().root, signal)?)
+    }
+
+    fn gone(&mut self, worker: Pid) -> Result<(), Trouble> {
+        self.wait("the killed worker's end", |_, server| {
+            !server.workers.contains_key(&worker)
+        })?;
+        Ok(())
     }
 
     /// The first notice after which `wanted` is true.
@@ -212,6 +193,10 @@ impl Prefork {
 }
 
 impl Contender for Prefork {
+    fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
     fn address(&self) -> SocketAddr {
         self.address
     }
@@ -234,23 +219,26 @@ impl Contender for Prefork {
         Ok(())
     }
 
-    /// Over when the slot has a worker or rests with its listeners adopted. Never kills the only
-    /// one that serves: that measures the backoff.
-    fn kill(&mut self, load: &Load, chance: &mut Chance) -> Result<(), Trouble> {
-        if self.serving().count() < 2 {
-            self.wait_within(BACKOFF_MAX, "a second worker", |_, server| {
-                server.serving().count() >= 2
+    /// Never the only one that serves: to kill it measures the backoff.
+    fn workers(&mut self) -> Result<Vec<Pid>, Trouble> {
+        let wanted = self.size.min(2);
+        if self.serving().count() < wanted {
+            self.wait_within(BACKOFF_MAX, "workers that serve", |_, server| {
+                server.serving().count() >= wanted
             })?;
         }
-        let serving: Vec<_> = self.serving().collect();
-        let (victim, Worker { slot, .. }) = serving[chance.below(serving.len())];
-        self.victim = Some(victim);
-        freeze(victim)?;
-        load.excuse(victim)?;
-        kill(victim, Signal::SIGKILL)?;
-        self.wait("the killed worker's end", |_, server| {
-            !server.workers.contains_key(&victim)
-        })?;
+        Ok(self.serving().map(|(pid, _)| pid).collect())
+    }
+
+    fn kill(&mut self, worker: Pid) -> Result<(), Trouble> {
+        self.victim = Some(worker);
+        Ok(kill(worker, Signal::SIGKILL)?)
+    }
+
+    /// Over when the slot has a worker or rests with its listeners adopted.
+    fn replaced(&mut self, worker: Pid) -> Result<(), Trouble> {
+        let slot = self.workers[&worker].slot;
+        self.gone(worker)?;
         self.wait("a worker for the slot, or its backoff", |notice, server| {
             notice["slot"] == slot && notice["notice"] == "backing_off"
                 || server.serving().any(|(_, worker)| worker.slot == slot)
@@ -279,12 +267,7 @@ impl Contender for Prefork {
         self.reload_ends()
     }
 
-    fn resize(&mut self, chance: &mut Chance) -> Result<(), Trouble> {
-        let grows = match self.size {
-            1 => true,
-            WORKERS_MAX.. => false,
-            _ => chance.below(2) == 0,
-        };
+    fn resize(&mut self, grows: bool) -> Result<(), Trouble> {
         let (signal, size) = match grows {
             true => (Signal::SIGTTIN, self.size + 1),
             false => (Signal::SIGTTOU, self.size - 1),

@@ -19,7 +19,7 @@ named! {
         EndNew = "eof new",
         /// The same at the second or a later request of a connection.
         EndKept = "eof kept",
-        /// Nothing within [`PATIENCE`](crate::connection::PATIENCE).
+        /// Nothing within [`TIMEOUT`](crate::connection::TIMEOUT).
         Silence = "silent",
         /// Bytes that are not the response, or a response that was cut.
         Garbled = "garbled",

@@ -3,37 +3,43 @@
 use std::mem;
 use std::time::Duration;
 
+use nix::time::ClockId;
+
 use crate::columns;
-use crate::load::{Ask, Driver, Extent, Failures, Outcome, Rate};
-use crate::question::Question;
-use crate::server::{Model, Server, Workers};
-use crate::support::cpu::Processes;
-use crate::support::memory::pss;
+use crate::load::{Ask, Driver, Extent, Failures, Plan};
+use crate::questions::Question;
+use crate::server::{Model, Server};
+use crate::support::process::Trouble;
+use crate::support::tree::time_of;
 use crate::support::turns::Turn;
 
 /// The driver comes first: dropped in this order, the server sees its connections closed before it
-/// is asked to stop.
+/// is stopped.
 pub(crate) struct Case<'a> {
     driver: Driver,
     server: Server,
-    workers: Workers,
+    cpus: &'a [usize],
     question: &'a Question,
     /// Since the last turn.
     failures: Failures,
 }
 
 impl<'a> Case<'a> {
-    pub(crate) fn start(question: &'a Question, model: Model, workers: Workers) -> Self {
-        let server = Server::start(model, &question.app, workers);
-        let mut driver = Driver::new(question.plan(server.address));
+    pub(crate) fn start(
+        question: &'a Question,
+        model: Model,
+        cpus: &'a [usize],
+    ) -> Result<Self, Trouble> {
+        let server = Server::start(model, &question.app, cpus)?;
+        let mut driver = Driver::new(server.address, question.plan.clone());
         let failures = driver.warm().failures;
-        Self {
+        Ok(Self {
             driver,
             server,
-            workers,
+            cpus,
             question,
             failures,
-        }
+        })
     }
 
     /// Right responses in a second, before anything is measured.
@@ -45,11 +51,11 @@ impl<'a> Case<'a> {
 
     /// One turn, on connections of its own: how the kernel spreads 64 connections over listeners is
     /// luck, and a bench that connects once measures one draw.
-    pub(crate) fn turn(&mut self, time: Duration, rate: Rate) -> Turn {
+    pub(crate) fn turn(&mut self, time: Duration, per_second: f64) -> Result<Turn, Trouble> {
         let mut turn = Turn::default();
-        let idle = self.connect(time);
+        let idle = self.connect(time)?;
         self.closed(time, &mut turn);
-        let open = self.driver.open(rate, time);
+        let open = self.driver.open(per_second, time);
         self.failures.merge(&open.failures);
         for (figure, quantile) in [
             (columns::P50, 0.5),
@@ -61,50 +67,53 @@ impl<'a> Case<'a> {
         if self.question.tells_workers(self.server.model) {
             turn.set(columns::BUSIEST, self.busiest());
         }
-        let memory = pss(self.server.processes());
+        let memory = self.server.tree().memory();
         turn.set(columns::MEMORY, memory as f64 / 1024.0);
-        if let Some(idle) = idle {
-            let growth = memory.saturating_sub(idle.before) as f64;
+        if let Some((_connections, before)) = idle {
+            let growth = memory.saturating_sub(before) as f64;
             turn.set(columns::IDLE, growth / self.question.idle as f64);
         }
         turn.failures = mem::take(&mut self.failures);
-        turn
+        Ok(turn)
     }
 
-    /// New connections; with idle ones beside them a new server too.
-    fn connect(&mut self, time: Duration) -> Option<Idle> {
-        if self.question.idle == 0 {
-            self.driver = Driver::new(self.question.plan(self.server.address));
+    /// New connections; with idle ones beside them a new server too. Gives the idle ones, and what
+    /// the server had in memory before they came, in bytes.
+    fn connect(&mut self, time: Duration) -> Result<Option<(Driver, u64)>, Trouble> {
+        let question = self.question;
+        if question.idle == 0 {
+            self.driver = Driver::new(self.server.address, question.plan.clone());
             let warm = self.driver.warm();
             self.failures.merge(&warm.failures);
-            return None;
+            return Ok(None);
         }
-        let server = Server::start(self.server.model, &self.question.app, self.workers);
-        self.driver = Driver::new(self.question.plan(server.address));
+        let server = Server::start(self.server.model, &question.app, self.cpus)?;
+        self.driver = Driver::new(server.address, question.plan.clone());
         self.server = server;
         let busy = self.driver.closed(Extent::For(time));
-        let before = pss(self.server.processes());
-        let mut driver = Driver::new(self.question.idle_plan(self.server.address));
+        let before = self.server.tree().memory();
+        let plan = Plan::new(question.idle, question.plan.usual.clone());
+        let mut driver = Driver::new(self.server.address, plan);
         let warm = driver.warm();
         self.failures.merge(&busy.failures);
         self.failures.merge(&warm.failures);
-        Some(Idle {
-            _connections: driver,
-            before,
-        })
+        Ok(Some((driver, before)))
     }
 
     fn closed(&mut self, time: Duration, turn: &mut Turn) {
-        let (server, driver) = (self.server.processes(), Processes::this_one());
-        let (server_before, driver_before) = (server.used(), driver.used());
+        let used = || {
+            let driver = time_of(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+            [self.server.tree().cpu_time(), driver]
+        };
+        let before = used();
         let outcome = self.driver.closed(Extent::For(time));
-        let (server_after, driver_after) = (server.used(), driver.used());
+        let after = used();
 
         let requests = outcome.answered.max(1) as f64;
         let micros = |time: Duration| time.as_secs_f64() * 1e6 / requests;
         turn.set(columns::PER_SECOND, outcome.per_second());
-        turn.set(columns::CPU, micros(server_after.since(&server_before)));
-        turn.set(columns::DRIVER, micros(driver_after.since(&driver_before)));
+        turn.set(columns::CPU, micros(after[0] - before[0]));
+        turn.set(columns::DRIVER, micros(after[1] - before[1]));
         turn.set(columns::RESPONSE, outcome.response_bytes as f64);
         self.failures.merge(&outcome.failures);
     }
@@ -112,7 +121,7 @@ impl<'a> Case<'a> {
     /// The share of the connections, in per cent, that the worker with the most has.
     fn busiest(&mut self) -> f64 {
         let mut workers = vec![0_u32; self.server.workers];
-        let outcome: Outcome = self.driver.ask_each(&Ask::get("/who"), |_, told| {
+        let outcome = self.driver.ask_each(&Ask::get("/who"), |_, told| {
             let number = str::from_utf8(told).ok().and_then(|it| it.parse().ok());
             let number: usize = number.expect("our own handler tells a number");
             workers[number] += 1;
@@ -121,11 +130,4 @@ impl<'a> Case<'a> {
         let most = workers.iter().max().copied().unwrap_or_default();
         100.0 * f64::from(most) / f64::from(workers.iter().sum::<u32>().max(1))
     }
-}
-
-/// Connections at rest.
-struct Idle {
-    _connections: Driver,
-    /// What the server had in memory before they came, in bytes.
-    before: u64,
 }

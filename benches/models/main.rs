@@ -15,7 +15,7 @@
 //! of four when requests are pipelined, which would be taken for the model. They accept on the
 //! runtime's own threads: the usual program accepts in `#[tokio::main]`, outside of them, and burnt
 //! 1.22 times the CPU per churned connection (median of 5 pairs of runs, 1.07 to 1.32; 2 workers,
-//! kernel 6.18, a busy machine). This crate has its own tuning of hyper, and answers plain requests
+//! kernel 6.18, a busy machine). This crate has its own tuning of hyper, and serves plain requests
 //! without hyper's connection. So `prefork` against `current_threads` tells what that and the
 //! separate address spaces come to, and `current_threads` against `multi_thread` tells the models
 //! apart.
@@ -31,39 +31,45 @@
 //! closed loop, a second of open loop, and a question to each connection: which worker has you?
 //! `columns.rs` says what each column of the tables is. `questions.rs` has the questions.
 //!
-//! Not measured anywhere here: a network, HTTP/2, request bodies, handlers that block.
+//! Not measured anywhere here: a network, TLS (what a handshake costs does not depend on the model:
+//! `peers` asks other servers), HTTP/2, request bodies, handlers that block.
 
 mod case;
 #[path = "../results/columns.rs"]
 mod columns;
-mod question;
+mod handlers;
+mod opponents;
 mod questions;
-#[allow(dead_code, unused_imports, reason = "shared by several benches")]
-#[path = "../support/server/mod.rs"]
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::num::NonZeroUsize;
+use std::slice;
 use std::time::Duration;
 
 use clap::Parser;
 
 use self::case::Case;
-use self::question::Question;
-use self::server::Model;
-use self::support::load::{self, Rate};
-use self::support::machine;
+use self::questions::Question;
+use self::server::{Model, Neighbour, Role};
+use self::support::load::{self};
 use self::support::options::{Common, Extent};
+use self::support::process::{self, Trouble};
 use self::support::progress::Progress;
 use self::support::report::{self, Results, Sheet};
 use self::support::turns::{check, in_turn};
+use self::support::{cpus, machine};
+
+/// The allocator of this package's binary, so that it does not make a difference between servers.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The open loop's share of what the slowest server can do. All servers of a question are asked
 /// equally often, and none is near its end: latency at the end is the queue's, not the server's.
 const OPEN_SHARE: f64 = 0.5;
 
-/// Which process model answers with the least CPU time, the most throughput, the shortest tail?
+/// Which process model responds with the least CPU time, the most throughput, the shortest tail?
 #[derive(Debug, Parser)]
 #[command(name = "models")]
 struct Options {
@@ -73,6 +79,10 @@ struct Options {
     /// How many rounds, if not five
     #[arg(long, env = "PREFORK_BENCH_ROUNDS")]
     rounds: Option<NonZeroUsize>,
+
+    /// The CPUs that servers are pinned to, like 0 or 0,2; a worker for each
+    #[arg(long, env = "PREFORK_BENCH_SERVER_CPUS", value_delimiter = ',')]
+    server_cpus: Vec<usize>,
 
     #[command(flatten)]
     common: Common,
@@ -100,11 +110,18 @@ impl Options {
 }
 
 fn main() {
-    server::become_server_if_asked();
-
-    let options = Options::parse();
+    if let Some(role) = process::role::<Role>() {
+        role.play();
+    }
+    let mut options = Options::parse();
+    let mut facts = machine::facts();
+    match options.server_cpus.as_slice() {
+        [] => options.server_cpus = cpus::usable(),
+        pinned => facts.push(("servers on CPUs".to_owned(), format!("{pinned:?}"))),
+    }
     let extent = options.common.extent();
-    let questions = questions::all(extent);
+    let files = tempfile::tempdir().expect("a temporary directory can be made");
+    let questions = questions::all(extent, files.path());
     let cases = questions
         .iter()
         .map(|question| options.models(question).len());
@@ -113,9 +130,6 @@ fn main() {
     let mut progress = Progress::new("models", steps);
     // Figures of a quick run do not replace others.
     let path = report::path(if extent == Extent::Full { "" } else { "-quick" });
-    let mut facts = machine::facts();
-    let pinned = std::env::var("PREFORK_BENCH_SERVER_CPUS");
-    facts.extend(pinned.ok().map(|cpus| ("servers on CPUs".to_owned(), cpus)));
     let mut results = Results::new(facts);
     // What earlier runs have left.
     results.sheets = Results::read(&path).map_or_else(|_| Vec::new(), |earlier| earlier.sheets);
@@ -125,7 +139,7 @@ fn main() {
             continue;
         }
         let sheet = ask(question, &models, &options, &mut progress);
-        progress.clear();
+        let sheet = sheet.unwrap_or_else(|trouble| panic!("{}: {trouble}", question.name));
         if extent == Extent::Smoke {
             check(&question.name, &sheet.rows).expect("every server gets through");
             continue;
@@ -135,32 +149,41 @@ fn main() {
         let written = results.write(&path);
         written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
-    progress.end();
     if extent != Extent::Smoke {
         println!("kept in {}", path.display());
     }
 }
 
-fn ask(question: &Question, models: &[Model], options: &Options, progress: &mut Progress) -> Sheet {
+fn ask(
+    question: &Question,
+    models: &[Model],
+    options: &Options,
+    progress: &mut Progress,
+) -> Result<Sheet, Trouble> {
     let (rounds, time) = options.rounds();
-    let (_neighbour, workers) = question.place.prepare();
+    let neighbour = question.beside_neighbour.then(Neighbour::start);
+    let neighbour = neighbour.transpose()?;
+    let cpus = match &neighbour {
+        Some(neighbour) => slice::from_ref(&neighbour.cpu),
+        None => &options.server_cpus,
+    };
     let mut slowest = f64::INFINITY;
     let mut cases = Vec::new();
     for &model in models {
         progress.step(&question.name, model.name());
-        let mut case = Case::start(question, model, workers);
+        let mut case = Case::start(question, model, cpus)?;
         slowest = slowest.min(case.trial(time / 2));
         cases.push((model.name(), case));
     }
-    // A server that answers nothing at all has failures to tell, and the others go on.
+    // A server that responds to nothing at all has failures to tell, and the others go on.
     let rate = (slowest * OPEN_SHARE).max(1.0);
     let rows = in_turn(&mut cases, rounds, |name, case| {
         progress.step(&question.name, name);
-        Ok(case.turn(time, Rate::per_second(rate)))
+        case.turn(time, rate)
     });
     let about = format!(
         "{} connections, {rounds} rounds, open loop at {rate:.0} requests/s",
-        question.connections,
+        question.plan.connections,
     );
-    Sheet::new(&question.name, about, rows)
+    Ok(Sheet::new(&question.name, about, rows))
 }

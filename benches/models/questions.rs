@@ -1,27 +1,57 @@
 //! The questions, each with what it leaves out.
 
 use std::fs;
-use std::sync::Arc;
+use std::path::Path;
 
-use crate::load::{Ask, Handshakes, Pipeline, Share, Tls};
-use crate::question::{Place, Question};
-use crate::server::{App, BODY, COMPUTED};
+use crate::handlers::{BODY, COMPUTED};
+use crate::load::{Ask, Plan};
+use crate::server::{App, Model};
 use crate::support::cpus;
-use crate::support::identity::Identity;
-use crate::support::memory::allowed;
 use crate::support::options::Extent;
+use crate::support::tree::allowed;
 
-pub(crate) fn all(extent: Extent) -> Vec<Question> {
+/// One load on every model.
+pub(crate) struct Question {
+    pub(crate) name: String,
+    pub(crate) app: App,
+    pub(crate) plan: Plan,
+    /// Connections beside those, which have had one response and rest.
+    pub(crate) idle: usize,
+    /// Whether a server has one worker, on a CPU on which another process computes. Else it has a
+    /// worker for each CPU.
+    pub(crate) beside_neighbour: bool,
+}
+
+impl Question {
+    /// To the handlers, on connections that are kept if `usual` keeps them.
+    fn new(name: impl Into<String>, connections: usize, usual: Ask) -> Self {
+        Self {
+            name: name.into(),
+            app: App::Handlers,
+            plan: Plan::new(connections, usual),
+            idle: 0,
+            beside_neighbour: false,
+        }
+    }
+
+    /// Whether the server can be asked which worker has each connection.
+    pub(crate) fn tells_workers(&self, model: Model) -> bool {
+        let handlers = matches!(self.app, App::Handlers);
+        handlers && !self.plan.usual.closes && model.keeps_connections_apart()
+    }
+}
+
+/// `directory` is for files.
+pub(crate) fn all(extent: Extent, directory: &Path) -> Vec<Question> {
     let mut all = keep_alive();
     all.extend(neighbour());
     all.push(churn());
-    all.extend(tls());
     all.push(pipelined());
     all.push(waiting());
     all.extend(computing());
     all.push(mixed());
     all.extend(idle(extent));
-    all.extend(files());
+    all.extend(files(directory));
     all
 }
 
@@ -58,7 +88,7 @@ fn neighbour() -> Vec<Question> {
     let cases = [1, 8, 64];
     cases
         .map(|connections| Question {
-            place: Place::BesideNeighbour,
+            beside_neighbour: true,
             ..Question::new(format!("neighbour_{connections}"), connections, hello())
         })
         .into()
@@ -76,38 +106,6 @@ fn churn() -> Question {
     Question::new("churn_64", 64, hello().closing())
 }
 
-/// What does a handshake cost, full and resumed?
-///
-/// 64 clients connect, shake hands by TLS 1.3, send one request with `Connection: close`, read to
-/// the end and connect again. In `tls_full` no client keeps a ticket; in `tls_resumed` each keeps
-/// its own and resumes by them, on the worker that the kernel chooses. A handshake of the other
-/// kind is a failure. Servers give two tickets to each connection in both questions.
-///
-/// prefork and prefork_shared have this crate's own TLS; multi_thread and current_threads have
-/// tokio-rustls, with one ticketer of rustls for all threads. Everywhere it is rustls on ring,
-/// X25519, and one key on P-256, made at the start. What differs beside the model: tickets are
-/// sealed with AES-256-GCM here and with ChaCha20-Poly1305 by rustls.
-///
-/// A client pays more for a full handshake than a server, for a resumed one as much, and here one
-/// thread is all clients: the throughput is the driver's. Compare the CPU time.
-///
-/// Not measured: TLS 1.2, client certificates, RSA keys, chains of certificates, early data, HTTP/2
-/// by ALPN, bulk encryption, how connections are spread, and what an idle session keeps.
-fn tls() -> Vec<Question> {
-    let identity = Identity::new();
-    let cases = [
-        ("tls_full", Handshakes::Full),
-        ("tls_resumed", Handshakes::Resumed),
-    ];
-    cases
-        .map(|(name, handshakes)| Question {
-            app: App::Private(identity.clone()),
-            tls: Some(Tls::trusting(identity.certificate(), handshakes)),
-            ..Question::new(name, 64, hello().closing())
-        })
-        .into()
-}
-
 /// What does a request cost whose fifteen successors lie in the same buffer?
 ///
 /// 64 connections send 16 requests in one write and wait for all responses. With the system calls
@@ -115,10 +113,9 @@ fn tls() -> Vec<Question> {
 ///
 /// Not measured: clients as they are. Browsers do not pipeline.
 fn pipelined() -> Question {
-    Question {
-        pipeline: Pipeline(16),
-        ..Question::new("pipelined_x16", 64, hello())
-    }
+    let mut question = Question::new("pipelined_x16", 64, hello());
+    question.plan.pipeline = 16;
+    question
 }
 
 /// What does it cost to wait for something else, as most handlers do?
@@ -157,10 +154,9 @@ fn computing() -> Vec<Question> {
 /// p50 is the light ones', and p99 is where the two meet.
 fn mixed() -> Question {
     let heavy = Ask::get("/cpu/5000").expecting(COMPUTED);
-    Question {
-        seldom: Some((Share(10), heavy)),
-        ..Question::new("mixed_64", 64, hello())
-    }
+    let mut question = Question::new("mixed_64", 64, hello());
+    question.plan.seldom = Some((10, heavy));
+    question
 }
 
 /// What does a connection cost that is only there?
@@ -194,19 +190,16 @@ fn idle(extent: Extent) -> Option<Question> {
 /// tower-http's `ServeDir`, as axum and most others do.
 ///
 /// Not measured: disks, many files, ranges, conditional requests, compression.
-fn files() -> Vec<Question> {
-    let directory = tempfile::tempdir().expect("a temporary directory can be made");
-    let directory = Arc::new(directory);
+fn files(directory: &Path) -> Vec<Question> {
     let cases = [("1kib", 1 << 10), ("64kib", 64 << 10), ("1mib", 1 << 20)];
     cases
         .map(|(name, size)| {
             // Bytes that differ from their neighbours, so that a part in the wrong place is seen.
             let content: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
-            fs::write(directory.path().join(name), &content).expect("it is ours");
+            fs::write(directory.join(name), &content).expect("it is ours");
             let ask = Ask::get(&format!("/{name}")).expecting(content);
             Question {
-                app: App::Files(directory.path().to_owned()),
-                _directory: Some(Arc::clone(&directory)),
+                app: App::Files(directory.to_owned()),
                 ..Question::new(format!("file_{name}"), 64, ask)
             }
         })

@@ -1,21 +1,20 @@
 //! Clients that are slow, many of them: in a process that every other preempts (`SCHED_IDLE`),
 //! because their own work, which elsewhere other machines do, is nothing that a server can help.
 
-use std::env;
+use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::ChildStdout;
+use std::process::{ChildStdout, Command};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, ValueEnum};
 use nix::poll::{PollTimeout, poll};
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
-use crate::process::{Processes, Trouble, which};
+use crate::floor;
+use crate::process::{Processes, Trouble, this_as};
 use crate::support::named;
-
-/// Tells this executable to be the crowd.
-const CROWD: &str = "BENCH_CROWD";
+use crate::support::toolchain::found;
 
 /// Between two looks at which clients have something to do.
 const TICK_MS: u8 = 5;
@@ -28,7 +27,7 @@ const SIP: usize = 5;
 
 named! {
     /// What they are slow at.
-    #[derive(ValueEnum)]
+    #[derive(Deserialize, Serialize)]
     enum Slow {
         /// A field of the header section in each piece, which never ends.
         Header = "header",
@@ -61,15 +60,31 @@ impl Slow {
     }
 }
 
-/// What the process is told.
-#[derive(Debug, Parser)]
-struct Orders {
-    address: SocketAddr,
-    #[arg(value_enum)]
-    slow: Slow,
-    size: usize,
+/// What this executable is when it is started once more.
+#[derive(Deserialize, Serialize)]
+pub(crate) enum Role {
+    Floor(SocketAddr),
+    Crowd(Slow, Size),
+}
+
+/// How many clients there are, and for which server.
+#[derive(Clone, Copy, Deserialize, Serialize)]
+pub(crate) struct Size {
+    pub(crate) address: SocketAddr,
+    pub(crate) clients: usize,
     /// How long it takes them to come.
-    ramp_ms: u64,
+    pub(crate) ramp: Duration,
+}
+
+impl Role {
+    /// Does not return.
+    pub(crate) fn play(self) -> ! {
+        let error = match self {
+            Self::Floor(address) => floor::serve(address),
+            Self::Crowd(slow, size) => run(slow, size),
+        };
+        panic!("{error:?}");
+    }
 }
 
 /// A running crowd. Dropped, it is gone, and its connections are reset or closed.
@@ -79,22 +94,15 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// `size` clients that come within `ramp`; a client whose connection is closed comes again.
-    pub(crate) fn start(
-        slow: Slow,
-        address: SocketAddr,
-        size: usize,
-        ramp: Duration,
-    ) -> Result<Self, Trouble> {
-        let Some(chrt) = which("chrt") else {
-            return Err(Trouble::NotSupported("chrt(1) is not installed".into()));
-        };
-        let this = env::current_exe()?.display().to_string();
-        let (address, size) = (address.to_string(), size.to_string());
-        let ramp = ramp.as_millis().to_string();
-        let arguments = ["--idle", "0", &this, &address, slow.name(), &size, &ramp];
-        let dir = tempfile::tempdir()?;
-        let (processes, said) = Processes::start(dir, &chrt, &arguments, &[(CROWD, "yes")])?;
+    /// A client whose connection is closed comes again.
+    pub(crate) fn start(slow: Slow, size: Size) -> Result<Self, Trouble> {
+        let this = this_as(&Role::Crowd(slow, size))?;
+        let mut command = Command::new(found("chrt")?);
+        command.args(["--idle", "0"]).arg(this.get_program());
+        for (name, value) in this.get_envs() {
+            command.env(name, value.expect("it is set"));
+        }
+        let (processes, said) = Processes::start(tempfile::tempdir()?, &command)?;
         Ok(Self { processes, said })
     }
 
@@ -105,33 +113,24 @@ impl Crowd {
     }
 }
 
-/// Becomes the crowd, and does not return, if the environment says so.
-pub(crate) fn become_crowd_if_asked() {
-    if env::var_os(CROWD).is_none() {
-        return;
-    }
-    let error = run(&Orders::parse());
-    panic!("{error:?}");
-}
-
 struct Client {
     stream: TcpStream,
     due: Instant,
 }
 
 /// Until it is killed.
-fn run(orders: &Orders) -> io::Result<()> {
-    let ticks = (orders.ramp_ms / u64::from(TICK_MS)).max(1) as usize;
-    let at_a_time = orders.size.div_ceil(ticks);
-    let mut clients = Vec::with_capacity(orders.size);
+fn run(slow: Slow, size: Size) -> io::Result<Infallible> {
+    let ticks = (size.ramp.as_millis() / u128::from(TICK_MS)).max(1) as usize;
+    let at_a_time = size.clients.div_ceil(ticks);
+    let mut clients = Vec::with_capacity(size.clients);
     let mut come_so_far = 0;
     loop {
         let now = Instant::now();
-        clients.retain_mut(|client| is_there(client, now, orders.slow));
-        for _ in 0..at_a_time.min(orders.size - clients.len()) {
-            clients.push(come(orders, now)?);
+        clients.retain_mut(|client| is_there(client, now, slow));
+        for _ in 0..at_a_time.min(size.clients - clients.len()) {
+            clients.push(come(slow, size.address, now)?);
             come_so_far += 1;
-            if come_so_far == orders.size {
+            if come_so_far == size.clients {
                 io::stdout().write_all(b"\n")?;
             }
         }
@@ -139,16 +138,16 @@ fn run(orders: &Orders) -> io::Result<()> {
     }
 }
 
-fn come(orders: &Orders, now: Instant) -> io::Result<Client> {
-    let socket = Socket::new(Domain::for_address(orders.address), Type::STREAM, None)?;
-    if orders.slow == Slow::Read {
+fn come(slow: Slow, address: SocketAddr, now: Instant) -> io::Result<Client> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if slow == Slow::Read {
         // The least that the kernel gives.
         socket.set_recv_buffer_size(1)?;
     }
-    socket.connect(&orders.address.into())?;
+    socket.connect(&address.into())?;
     socket.set_nonblocking(true)?;
     let mut stream = TcpStream::from(socket);
-    stream.write_all(orders.slow.first())?;
+    stream.write_all(slow.first())?;
     Ok(Client {
         stream,
         due: now + PACE,

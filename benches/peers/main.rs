@@ -14,7 +14,7 @@
 //!
 //! They are built from `templates` into the target directory, in released versions that the
 //! templates name, and need cargo, `go` and their registries the first time. What cannot be built
-//! or found has a row that says why. All answer the same request with the same 13 bytes of
+//! or found has a row that says why. All respond to the same request with the same 13 bytes of
 //! `text/plain`, each with the other headers it sends by default. Ours and the floor are always
 //! among the servers. `PREFORK_BENCH_SERVER=/path/to/another/prefork-server` measures another build
 //! than the one beside it, `PREFORK_BENCH_OPTIONS='...'` gives it options besides.
@@ -23,12 +23,12 @@
 //! second. They take turns, every turn on a newly started server. The Rust servers have mimalloc,
 //! as our binary has; in `idle` they have the system's allocator, which holds less. The cases:
 //!
-//! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections; 16 requests at once on each; a
-//!   connection for each request.
+//! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections with the same request again and
+//!   again, and with requests as a browser sends them, each one different; 16 requests at once on
+//!   each; a connection for each request.
 //! - `handshakes`, 9 rounds: CPU per connection within TLS 1.3, full handshakes and resumed ones;
 //!   of `prefork`, `nginx`, `fasthttp` and `net-http`.
-//! - `idle`, 3 rounds: memory per connection of 8,000 after a request each; CPU per request of 64
-//!   beside them, and without them.
+//! - `idle`, 3 rounds: memory per connection of 8,000 after a request each.
 //! - `latency`, 3 rounds: 5,000 to 80,000 requests per second in an open loop: p50, p90, p99, p99.9
 //!   and the longest.
 //! - `slow-clients`, 3 rounds: p95 at 5,000 requests per second while 1,000 slow clients come in
@@ -41,9 +41,9 @@
 //! and pictures, which `--write` puts beside this bench too.
 //!
 //! Not measured: more than one worker (`models` asks about that), a network, encryption in bulk,
-//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. Every request is the same in
-//! all cases, as in most benchmarks. We remember what a client repeats, the others do not:
-//! `what-was-tried.md` has what other requests cost.
+//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. In all cases but one every
+//! request is the same, as in most benchmarks. We remember what a client repeats, the others do
+//! not: the case `cpu_browsing` shows what that is worth.
 
 mod crowd;
 mod facts;
@@ -64,27 +64,24 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use self::crowd::Role;
 use self::options::Options;
-use self::peer::Peer;
 use self::programs::Programs;
-use self::question::Question;
-use self::session::{Cpus, Session};
-use self::support::identity::Identity;
+use self::session::{Cpus, Pem, Session};
 use self::support::options::Extent;
 use self::support::progress::Progress;
 use self::support::report::{Results, Sheet};
 use self::support::turns::{check, in_turn};
-use self::support::{load, machine, process, report};
+use self::support::{cpus, load, machine, process, report};
 
 /// The binary's allocator, for what is measured in this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    process::become_keeper_if_asked();
-    peer::become_floor_if_asked();
-    crowd::become_crowd_if_asked();
-
+    if let Some(role) = process::role::<Role>() {
+        role.play();
+    }
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -95,49 +92,38 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let machine = machine::facts();
-    let cpus = Cpus::of_this_process();
-    let (peers, questions) = (options.peers(), options.questions());
-    let programs = cpus.on_all(|| Programs::get(wanted(&peers, &questions)));
-    let mut facts = machine;
-    facts.extend(facts::gather(&programs, &cpus));
+    let mut facts = machine::facts();
     let session = Session {
-        programs,
-        cpus,
+        programs: Programs::new(),
+        cpus: Cpus::usable(),
         scale: options.scale(),
-        identity: Identity::new(),
+        pem: Pem::new()?,
     };
-    let turns =
-        |question: &Question| question.rounds(&session.scale) * question.peers(&peers).len();
-    let mut progress = Progress::new("peers", questions.iter().map(turns).sum());
-    let sheets = questions.iter().map(|&question| {
-        let asked = question.peers(&peers);
-        let mut asked: Vec<_> = asked.iter().map(|peer| (peer.name(), *peer)).collect();
-        let rounds = question.rounds(&session.scale);
-        let rows = in_turn(&mut asked, rounds, |name, &mut peer| {
-            progress.step(&question.name(), name);
-            question.turn(&session, peer)
+    facts.extend(facts::gather(&session.cpus));
+    cpus::pin_to(&[session.cpus.load]);
+    let peers = options.peers();
+    let questions = options.questions().into_iter();
+    let questions: Vec<_> = questions
+        .map(|question| (question.name(), question.asked(&session.scale)))
+        .collect();
+    let steps = questions.iter();
+    let steps = steps.map(|(_, asked)| asked.rounds * asked.peers(&peers).len());
+    let mut progress = Progress::new("peers", steps.sum());
+    let mut sheets = Vec::new();
+    for (name, asked) in &questions {
+        let peers = asked.peers(&peers).into_iter();
+        let mut peers: Vec<_> = peers.map(|peer| (peer.name(), peer)).collect();
+        let rows = in_turn(&mut peers, asked.rounds, |server, &mut peer| {
+            progress.step(name, server);
+            (asked.turn)(&session, peer)
         });
-        Sheet::new(&question.name(), question.about(&session.scale), rows)
-    });
-    let sheets: Vec<_> = sheets.collect();
-    progress.end();
+        sheets.push(Sheet::new(name, asked.about.clone(), rows));
+    }
     if options.common.extent() == Extent::Smoke {
-        let each = sheets.iter();
-        return Ok(each
-            .into_iter()
-            .try_for_each(|it| check(&it.question, &it.rows))?);
+        let mut sheets = sheets.iter();
+        return Ok(sheets.try_for_each(|it| check(&it.question, &it.rows))?);
     }
     let mut results = Results::new(facts);
     results.sheets = sheets;
     page::publish(&results, &session.scale, options)
-}
-
-/// What must be there beside this package.
-fn wanted(peers: &[Peer], questions: &[Question]) -> Vec<programs::Program> {
-    let mut wanted: Vec<_> = peers.iter().filter_map(|peer| peer.program()).collect();
-    if questions.contains(&Question::InMemory) {
-        wanted.extend(peers.iter().filter_map(|peer| in_memory::program(*peer)));
-    }
-    wanted
 }

@@ -6,8 +6,8 @@ use clap::{Parser, ValueEnum};
 
 use crate::peer::Peer;
 use crate::question::Question;
-use crate::support::memory::allowed;
 use crate::support::options::{Common, Extent};
+use crate::support::tree::allowed;
 
 /// Our server beside other people's, with the same responses and the same load.
 #[derive(Debug, Parser)]
@@ -21,8 +21,8 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     cases: Vec<Question>,
 
-    /// How many rounds, an odd number; the slower questions take a third
-    #[arg(long, default_value = "9", value_parser = odd)]
+    /// How many rounds; the slower questions take a third
+    #[arg(long, default_value_t = 9)]
     rounds: usize,
 
     /// Put the tables and pictures beside this bench, where they are read
@@ -83,14 +83,5 @@ impl Options {
             at_a_rate,
             requests,
         }
-    }
-}
-
-/// Odd, so that a median is one of them.
-fn odd(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(rounds) if rounds % 2 == 1 => Ok(rounds),
-        Ok(_) => Err("an even number has no median".into()),
-        Err(error) => Err(format!("{error}")),
     }
 }

@@ -8,40 +8,19 @@ use std::path::Path;
 use crate::options::{Options, Scale};
 use crate::peer::{FLOOR, OURS};
 use crate::programs::target;
-use crate::question::{Figure, Question};
-use crate::report::{Bar, Column, Line, Lines, Look, Results, Row, Sheet, Table, bars, written};
-use crate::turns::{QUANTILES, latency_key as key};
+use crate::question::{Question, Shown};
+use crate::report::{Bar, Cell, Look, Results, Row, Sample, Table, bars, written};
 
 /// Where the page is kept, from the package on.
 const KEPT: &str = "benches/peers";
 
-const HEAD: &str = "\
-# prefork-server beside other servers
+const HEAD: &str = include_str!("templates/RESULTS.md.txt");
 
-Written by `cargo bench --bench peers -- --write`; the next run overwrites it.
-
-Every server has one worker or thread, pinned to one CPU; the load is pinned to another. All answer
-with `Hello, World!` as `text/plain`, each with the other headers it sends by default. They take
-turns, each on a newly started server, and a ratio is the median of the ratios within each round:
-
-- **ours / it** below 1 means that prefork-server needs less than that server.
-- **it / floor** is how much a server adds to what any server on epoll must do. The floor is one
-  `recv(2)` and one `send(2)` of fixed bytes, without parsing.
-
-CPU is user and system time of all processes of a server. Latency counts from the moment a request
-was meant to be sent, so a server that cannot keep up with a rate is charged with its queue. Memory
-is the proportional set size of all processes above that of the same server without connections;
-what the kernel holds for a connection is the same for all and left out. nginx has room for 16,384
-connections before the first one comes, which a table of its own shows. In memory there is no
-kernel, and the client never waits: the way of fasthttp's own benchmark. hyper and axum are as they
-come (`pipeline_flush` is off), and accept on their runtime's own threads. The head of
-[the bench](main.rs) says what else is in a case.
-";
-
-struct Picture {
-    file: String,
-    title: String,
-    svg: String,
+/// A table, and a picture of its main column.
+struct Section {
+    table: Table,
+    /// The name of the file, and the picture.
+    picture: Option<(String, String)>,
 }
 
 pub(crate) fn publish(
@@ -49,10 +28,16 @@ pub(crate) fn publish(
     scale: &Scale,
     options: &Options,
 ) -> Result<(), Box<dyn Error>> {
-    let questions = options.questions();
-    let sheets: Vec<_> = questions.into_iter().zip(&results.sheets).collect();
-    for table in tables(&sheets, scale) {
-        println!("{}", table.for_a_terminal());
+    let questions = options.questions().into_iter().zip(&results.sheets);
+    let sections: Vec<_> = questions
+        .flat_map(|(question, sheet)| {
+            let tables = question.asked(scale).tables;
+            let section = |shown: Shown| section(&shown, &sheet.rows);
+            tables.into_iter().map(section).collect::<Vec<_>>()
+        })
+        .collect();
+    for section in &sections {
+        println!("{}", section.table.for_a_terminal());
     }
     for (name, fact) in &results.facts {
         println!("{name:<28} {fact}");
@@ -61,10 +46,10 @@ pub(crate) fn publish(
     let file = target.join("results.json");
     results.write(&file)?;
     println!("\n{}", file.display());
-    write_page(results, &sheets, scale, &target)?;
+    write_page(results, &sections, scale, &target)?;
     if options.write {
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(KEPT);
-        write_page(results, &sheets, scale, &kept)?;
+        write_page(results, &sections, scale, &kept)?;
     }
     Ok(())
 }
@@ -72,30 +57,31 @@ pub(crate) fn publish(
 /// The page and its pictures. Those of an earlier run that had other cases do not stay.
 fn write_page(
     results: &Results,
-    sheets: &[(Question, &Sheet)],
+    sections: &[Section],
     scale: &Scale,
     dir: &Path,
 ) -> io::Result<()> {
-    let shelf = dir.join("pictures");
-    match fs::remove_dir_all(&shelf) {
+    let pictures = dir.join("pictures");
+    match fs::remove_dir_all(&pictures) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => fs::create_dir_all(&shelf)?,
+        _ => fs::create_dir_all(&pictures)?,
     }
     let mut page = format!(
         "{HEAD}\nRounds: {} of {} ms for CPU, {} for memory and latency.\n\n| | |\n|---|---|\n",
-        Question::Cost.rounds(scale),
+        Question::Cost.asked(scale).rounds,
         scale.turn.as_millis(),
-        Question::Latency.rounds(scale),
+        Question::Latency.asked(scale).rounds,
     );
     for (name, fact) in &results.facts {
         page += &format!("| {name} | {fact} |\n");
     }
-    for picture in pictures(sheets, scale) {
-        fs::write(shelf.join(&picture.file), &picture.svg)?;
-        page += &format!("\n![{}](pictures/{})\n", picture.title, picture.file);
-    }
-    for table in tables(sheets, scale) {
-        page += &format!("\n## {}\n\n{}", table.title, table.as_markdown(OURS));
+    for Section { table, picture } in sections {
+        page += &format!("\n## {}\n\n", table.title);
+        if let Some((file, svg)) = picture {
+            fs::write(pictures.join(file), svg)?;
+            page += &format!("![{}](pictures/{file})\n\n", table.title);
+        }
+        page += &table.as_markdown(OURS);
     }
     let path = dir.join("RESULTS.md");
     fs::write(&path, page)?;
@@ -103,183 +89,63 @@ fn write_page(
     Ok(())
 }
 
-fn tables(sheets: &[(Question, &Sheet)], scale: &Scale) -> Vec<Table> {
-    let tables = sheets.iter().flat_map(|(question, sheet)| {
-        let (figures, rows) = (question.figures(scale), &sheet.rows);
-        match question {
-            Question::Latency => scale
-                .rates
-                .iter()
-                .map(|&rate| of_rate(rate, rows))
-                .collect(),
-            Question::SlowClients => vec![of_crowds(&sheet.about, &figures, rows)],
-            _ => figures
-                .iter()
-                .map(|figure| of_figure(figure, rows))
-                .collect::<Vec<_>>(),
-        }
-    });
-    tables.collect()
-}
-
-fn of_figure(figure: &Figure, rows: &[Row]) -> Table {
-    let mut columns = vec![
-        Column::server(),
-        Column::median(figure.unit, &figure.key),
-        Column::optional("range", |row| {
-            let sample = row.sample(&figure.key)?;
-            Some(format!(
-                "{}-{}",
-                written(sample.least()),
-                written(sample.most())
-            ))
-        }),
-    ];
-    if figure.is_compared {
-        columns.extend(ratios("", rows, &figure.key));
-    }
-    columns.push(Column::failed());
-    Table::new(&*figure.title, &columns, ascending(rows, &figure.key))
-}
-
-fn of_rate(rate: u32, rows: &[Row]) -> Table {
-    let keys = QUANTILES.map(|(_, name)| key(rate, name));
-    let p99 = &keys[QUANTILES.len() - 3];
-    let mut columns = vec![Column::server()];
-    let quantiles = QUANTILES.iter().zip(&keys);
-    columns.extend(quantiles.map(|((_, name), key)| Column::median(*name, key)));
-    columns.extend(ratios("p99, ", rows, p99));
-    columns.push(Column::failed());
-    let title = format!(
-        "latency in us at {} requests per second",
-        written(rate.into())
-    );
-    Table::new(title, &columns, ascending(rows, p99))
-}
-
-fn of_crowds(title: &str, figures: &[Figure], rows: &[Row]) -> Table {
-    let mut columns = vec![Column::server()];
-    columns.extend(figures.iter().map(|it| Column::median(&*it.title, &it.key)));
-    columns.push(Column::failed());
-    Table::new(title, &columns, ascending(rows, &figures[0].key))
-}
-
-/// To ours and to the floor, as far as they are there.
-fn ratios<'a>(
-    before: &str,
-    rows: &'a [Row],
-    figure: &'a str,
-) -> impl Iterator<Item = Column<'a>> + use<'a> {
-    let row = |name| rows.iter().find(|row| row.server == name);
-    let ours = row(OURS).map(|ours| {
-        Column::optional(format!("{before}ours / it (range)"), move |row| {
-            Some(ours.ratios(row, figure)?.to_string())
-        })
-    });
-    let floor = row(FLOOR).map(|floor| {
-        Column::optional(format!("{before}it / floor (range)"), move |row| {
-            Some(row.ratios(floor, figure)?.to_string())
-        })
-    });
-    ours.into_iter().chain(floor)
-}
-
-/// Those without the figure last.
-fn ascending<'a>(rows: &'a [Row], figure: &str) -> Vec<&'a Row> {
+fn section(shown: &Shown, rows: &[Row]) -> Section {
+    let (head, figure) = &shown.columns[shown.main];
     let mut rows: Vec<_> = rows.iter().collect();
+    // Those without the figure last.
     let median = |row: &Row| row.median(figure).unwrap_or(f64::INFINITY);
     rows.sort_by(|a, b| median(a).total_cmp(&median(b)));
-    rows
-}
 
-fn pictures(sheets: &[(Question, &Sheet)], scale: &Scale) -> Vec<Picture> {
-    let mut pictures = Vec::new();
-    for (question, sheet) in sheets {
-        match question {
-            Question::Latency => pictures.extend(of_latency(scale, &sheet.rows)),
-            Question::SlowClients => {}
-            _ => {
-                let figures = question.figures(scale).into_iter();
-                let compared = figures.filter(|figure| figure.is_compared);
-                pictures.extend(compared.map(|figure| picture(figure, &sheet.rows)));
-            }
+    let is_alone = shown.columns.len() == 1;
+    let named = |name: &str| rows.iter().copied().find(|row| row.server == name);
+    let (ours, floor) = (named(OURS), named(FLOOR));
+    let table = Table::of_rows(&shown.title, rows.iter().copied(), |row| {
+        let medians = shown.columns.iter();
+        let median =
+            |(head, figure): &(String, String)| (head.clone(), row.median(figure).map(written));
+        let mut cells: Vec<Cell> = medians.map(median).collect();
+        if is_alone {
+            let range = row.sample(figure).map(|sample| {
+                let (least, most) = (written(sample.least()), written(sample.most()));
+                format!("{least}-{most}")
+            });
+            cells.push(("range".to_owned(), range));
         }
-    }
-    pictures
-}
-
-fn picture(figure: Figure, rows: &[Row]) -> Picture {
-    let bar = |row| {
-        let figure = Row::median(row, &figure.key)?;
-        let (name, look) = (row.server.as_str(), look(row));
-        Some(Bar { name, look, figure })
-    };
-    let all: Vec<_> = ascending(rows, &figure.key)
-        .into_iter()
-        .filter_map(bar)
-        .collect();
-    Picture {
-        file: format!("{}.svg", figure.key),
-        svg: bars(&figure.title, figure.unit, &all),
-        title: figure.title,
-    }
-}
-
-/// One in a hundred responses at all rates, and all quantiles at each rate.
-fn of_latency(scale: &Scale, rows: &[Row]) -> Vec<Picture> {
-    let rates = scale.rates.iter();
-    let by_rate = rates
-        .clone()
-        .map(|&rate| (written(rate.into()), key(rate, "p99")));
-    let across = "requests per second";
-    let mut all = vec![of_lines(
-        "p99 latency by rate",
-        "by_rate",
-        across,
-        by_rate,
-        rows,
-    )];
-    all.extend(rates.map(|&rate| {
-        let title = format!("latency at {} requests per second", written(rate.into()));
-        let places = QUANTILES.map(|(_, name)| (name.to_owned(), key(rate, name)));
-        let across = "share of the requests that took no longer";
-        of_lines(&title, &rate.to_string(), across, places.into_iter(), rows)
-    }));
-    all
-}
-
-/// `places` have a name and the key of a figure.
-fn of_lines(
-    title: &str,
-    name: &str,
-    across: &str,
-    places: impl Iterator<Item = (String, String)>,
-    rows: &[Row],
-) -> Picture {
-    let (places, keys): (Vec<_>, Vec<_>) = places.unzip();
-    let lines = rows.iter().map(|row| Line {
-        name: &row.server,
-        look: look(row),
-        figures: keys.iter().map(|key| row.median(key)).collect(),
+        // To ours and to the floor, as far as they are there.
+        let before = if is_alone { "" } else { &format!("{head}, ") };
+        let mut push = |head: &str, ratios: Option<Sample>| {
+            let ratios = ratios.map(|ratios| ratios.to_string());
+            cells.push((format!("{before}{head} (range)"), ratios));
+        };
+        if let Some(ours) = ours.filter(|_| shown.is_compared) {
+            push("ours / it", ours.ratios(row, figure));
+        }
+        if let Some(floor) = floor.filter(|_| shown.is_compared) {
+            push("it / floor", row.ratios(floor, figure));
+        }
+        cells
     });
-    let picture = Lines {
-        title,
-        across,
-        up: "us, logarithmic",
-        places,
-        lines: lines.collect(),
-    };
-    Picture {
-        file: format!("latency_{name}.svg"),
-        title: title.to_owned(),
-        svg: picture.draw(),
-    }
+    let picture = shown.is_compared.then(|| {
+        let unit = if is_alone {
+            head
+        } else {
+            &format!("{head}, us")
+        };
+        let all: Vec<_> = rows.iter().filter_map(|row| bar(row, figure)).collect();
+        (format!("{figure}.svg"), bars(&shown.title, unit, &all))
+    });
+    Section { table, picture }
 }
 
-fn look(row: &Row) -> Look {
-    match row.server.as_str() {
+fn bar<'a>(row: &'a Row, figure: &str) -> Option<Bar<'a>> {
+    let look = match row.server.as_str() {
         OURS => Look::Ours,
         FLOOR => Look::Floor,
         _ => Look::Plain,
-    }
+    };
+    Some(Bar {
+        name: &row.server,
+        look,
+        figure: row.median(figure)?,
+    })
 }

@@ -1,4 +1,4 @@
-//! What is measured, and what its figures are called.
+//! What is measured, and in which tables its figures are.
 
 use clap::ValueEnum;
 
@@ -16,7 +16,7 @@ pub(crate) enum Question {
     Cost,
     /// CPU per connection within TLS: full handshakes and resumed ones.
     Handshakes,
-    /// Memory of idle connections, and what they cost the others.
+    /// Memory of idle connections.
     Idle,
     /// Latency at constant rates.
     Latency,
@@ -26,38 +26,50 @@ pub(crate) enum Question {
     InMemory,
 }
 
-/// A figure of a turn.
-pub(crate) struct Figure {
-    /// Unique, and the same from run to run.
-    pub(crate) key: String,
+/// How a question is put.
+pub(crate) struct Asked {
+    pub(crate) about: String,
+    pub(crate) rounds: usize,
+    pub(crate) tables: Vec<Shown>,
+    pub(crate) turn: fn(&Session, Peer) -> Result<Turn, Trouble>,
+    /// Whether it is put to a server.
+    is_for: fn(Peer) -> bool,
+}
+
+impl Asked {
+    pub(crate) fn peers(&self, all: &[Peer]) -> Vec<Peer> {
+        let all = all.iter().copied();
+        all.filter(|peer| (self.is_for)(*peer)).collect()
+    }
+}
+
+/// A table of the page, with a row for each server.
+pub(crate) struct Shown {
     pub(crate) title: String,
-    pub(crate) unit: &'static str,
-    /// Whether less is better, and by how much is worth telling. Others explain these.
+    /// The heads of columns, and the figures in them.
+    pub(crate) columns: Vec<(String, String)>,
+    /// Which of the columns the rows are ordered by.
+    pub(crate) main: usize,
+    /// Whether less is better there, and by how much is worth telling. Others explain these.
     pub(crate) is_compared: bool,
 }
 
-impl Figure {
-    pub(crate) fn compared(
-        key: impl Into<String>,
-        title: impl Into<String>,
-        unit: &'static str,
-    ) -> Self {
+impl Shown {
+    /// Of one figure, with its range and ratios, and with a picture.
+    pub(crate) fn compared(figure: &str, title: impl Into<String>, unit: &str) -> Self {
         Self {
-            key: key.into(),
             title: title.into(),
-            unit,
+            columns: vec![(unit.to_owned(), figure.to_owned())],
+            main: 0,
             is_compared: true,
         }
     }
 
-    pub(crate) fn told(
-        key: impl Into<String>,
-        title: impl Into<String>,
-        unit: &'static str,
-    ) -> Self {
+    /// Of one figure, with its range.
+    pub(crate) fn told(figure: &str, title: &str, unit: &str) -> Self {
         Self {
             is_compared: false,
-            ..Self::compared(key, title, unit)
+            ..Self::compared(figure, title, unit)
         }
     }
 }
@@ -68,59 +80,53 @@ impl Question {
         value.get_name().to_owned()
     }
 
-    /// The servers that are asked.
-    pub(crate) fn peers(self, all: &[Peer]) -> Vec<Peer> {
-        let asked = |peer: &&Peer| match self {
-            Self::Cost | Self::Idle | Self::Latency => true,
-            Self::Handshakes => peer.knows_tls(),
-            // The floor answers whatever comes.
-            Self::SlowClients => **peer != Peer::Floor,
-            Self::InMemory => in_memory::PEERS.contains(peer),
-        };
-        all.iter().filter(asked).copied().collect()
-    }
-
-    /// What takes long and varies little has a third of the rounds, an odd number too.
-    pub(crate) fn rounds(self, scale: &Scale) -> usize {
+    pub(crate) fn asked(self, scale: &Scale) -> Asked {
+        // What takes long and varies little has a third of the rounds.
+        let fewer = scale.rounds.div_ceil(3);
         match self {
-            Self::Cost | Self::Handshakes | Self::InMemory => scale.rounds,
-            Self::Idle | Self::Latency | Self::SlowClients => (scale.rounds / 3) | 1,
-        }
-    }
-
-    pub(crate) fn about(self, scale: &Scale) -> String {
-        match self {
-            Self::Cost | Self::Handshakes => format!("{:?} a turn", scale.turn),
-            Self::Idle => format!("{} idle connections", scale.idle),
-            Self::Latency => format!("{:?} at each rate", scale.at_a_rate),
-            Self::SlowClients => format!(
-                "p95 latency at {} requests per second in us, alone and beside {} slow clients",
-                written(scale.rates[0].into()),
-                written(scale.crowd as f64),
-            ),
-            Self::InMemory => format!("{} requests a turn", scale.requests),
-        }
-    }
-
-    pub(crate) fn figures(self, scale: &Scale) -> Vec<Figure> {
-        match self {
-            Self::Cost => turns::cost_figures(),
-            Self::Handshakes => turns::handshake_figures(),
-            Self::Idle => turns::idle_figures(scale),
-            Self::Latency => turns::latency_figures(scale),
-            Self::SlowClients => turns::slow_client_figures(),
-            Self::InMemory => in_memory::figures(),
-        }
-    }
-
-    pub(crate) fn turn(self, session: &Session, peer: Peer) -> Result<Turn, Trouble> {
-        match self {
-            Self::Cost => turns::cost(session, peer),
-            Self::Handshakes => turns::handshakes(session, peer),
-            Self::Idle => turns::idle(session, peer),
-            Self::Latency => turns::latency(session, peer),
-            Self::SlowClients => turns::slow_clients(session, peer),
-            Self::InMemory => in_memory::turn(session, peer),
+            Self::Cost => Asked {
+                about: format!("{:?} a turn", scale.turn),
+                rounds: scale.rounds,
+                tables: turns::cost_tables(),
+                turn: turns::cost,
+                is_for: |_| true,
+            },
+            Self::Handshakes => Asked {
+                about: format!("{:?} a turn", scale.turn),
+                rounds: scale.rounds,
+                tables: turns::handshake_tables(),
+                turn: turns::handshakes,
+                is_for: Peer::knows_tls,
+            },
+            Self::Idle => Asked {
+                about: format!("{} idle connections", scale.idle),
+                rounds: fewer,
+                tables: turns::idle_tables(scale),
+                turn: turns::idle,
+                is_for: |_| true,
+            },
+            Self::Latency => Asked {
+                about: format!("{:?} at each rate", scale.at_a_rate),
+                rounds: fewer,
+                tables: turns::latency_tables(scale),
+                turn: turns::latency,
+                is_for: |_| true,
+            },
+            Self::SlowClients => Asked {
+                about: format!("{} slow clients", written(scale.crowd as f64)),
+                rounds: fewer,
+                tables: turns::slow_client_tables(scale),
+                turn: turns::slow_clients,
+                // The floor responds to whatever comes.
+                is_for: |peer| peer != Peer::Floor,
+            },
+            Self::InMemory => Asked {
+                about: format!("{} requests a turn", scale.requests),
+                rounds: scale.rounds,
+                tables: in_memory::tables(),
+                turn: in_memory::turn,
+                is_for: |peer| in_memory::PEERS.contains(&peer),
+            },
         }
     }
 }

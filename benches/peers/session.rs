@@ -1,45 +1,30 @@
 //! What all turns need.
 
+use std::net::TcpStream;
+use std::path::PathBuf;
+
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
+use rustls::pki_types::CertificateDer;
+use tempfile::TempDir;
+
 use crate::options::Scale;
-use crate::peer::{Allocator, Peer, Pem, Running};
-use crate::process::Trouble;
+use crate::peer::{Allocator, Peer, Running, responds};
+use crate::process::{Processes, Trouble, free_address, until};
 use crate::programs::Programs;
 use crate::support::cpus;
-use crate::support::identity::Identity;
 
-/// Where the servers and the load run: on different CPUs if there are two.
-#[derive(Clone)]
+/// The CPUs of the servers and of the load: different ones if there are two.
 pub(crate) struct Cpus {
-    all: Vec<usize>,
     pub(crate) server: usize,
     pub(crate) load: usize,
 }
 
 impl Cpus {
-    /// From now on this thread stays on the load's CPU.
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn usable() -> Self {
         let all = cpus::usable();
         let server = all[0];
         let load = all.get(1).copied().unwrap_or(server);
-        cpus::pin_to(&[load]);
-        Self { all, server, load }
-    }
-
-    /// Runs `start` on the server's CPU, and so what it starts.
-    pub(crate) fn on_server<T>(&self, start: impl FnOnce() -> T) -> T {
-        self.on(&[self.server], start)
-    }
-
-    /// Runs `build` where it may use every CPU.
-    pub(crate) fn on_all<T>(&self, build: impl FnOnce() -> T) -> T {
-        self.on(&self.all, build)
-    }
-
-    fn on<T>(&self, cpus: &[usize], run: impl FnOnce() -> T) -> T {
-        cpus::pin_to(cpus);
-        let output = run();
-        cpus::pin_to(&[self.load]);
-        output
+        Self { server, load }
     }
 }
 
@@ -47,20 +32,67 @@ pub(crate) struct Session {
     pub(crate) programs: Programs,
     pub(crate) cpus: Cpus,
     pub(crate) scale: Scale,
-    /// Whose certificate servers within TLS have.
-    pub(crate) identity: Identity,
+    pub(crate) pem: Pem,
 }
 
 impl Session {
     /// Starts a server on its CPU.
     pub(crate) fn start(&self, peer: Peer, heap: Allocator) -> Result<Running, Trouble> {
-        self.cpus
-            .on_server(|| peer.start(&self.programs, heap, None))
+        self.start_with(peer, heap, None)
     }
 
     /// The same within TLS, and with mimalloc.
-    pub(crate) fn start_private(&self, peer: Peer, pem: &Pem) -> Result<Running, Trouble> {
-        let start = || peer.start(&self.programs, Allocator::Mimalloc, Some(pem));
-        self.cpus.on_server(start)
+    pub(crate) fn start_private(&self, peer: Peer) -> Result<Running, Trouble> {
+        self.start_with(peer, Allocator::Mimalloc, Some(&self.pem))
+    }
+
+    fn start_with(
+        &self,
+        peer: Peer,
+        heap: Allocator,
+        pem: Option<&Pem>,
+    ) -> Result<Running, Trouble> {
+        let (address, dir) = (free_address()?, tempfile::tempdir()?);
+        let command = peer.command(&self.programs, heap, address, dir.path(), pem)?;
+        let start = || Processes::start(dir, &command);
+        let (processes, _) = cpus::on(&[self.cpus.server], start)?;
+        let is_there = || match pem {
+            None => responds(address).is_ok(),
+            // Whether it responds is for the load to find.
+            Some(_) => TcpStream::connect(address).is_ok(),
+        };
+        until("it responds", is_there).map_err(|trouble| {
+            // The caller does not get the server, and so cannot ask it for its log.
+            Trouble::Stuck(format!("{trouble}\n{}", processes.log()))
+        })?;
+        Ok(Running { processes, address })
+    }
+}
+
+/// The files of a server within TLS: a certificate for `localhost`, signed by its own key: ECDSA on
+/// P-256, as most sites have it.
+pub(crate) struct Pem {
+    _dir: TempDir,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    /// What clients have to believe.
+    pub(crate) trusted: CertificateDer<'static>,
+}
+
+impl Pem {
+    pub(crate) fn new() -> Result<Self, Trouble> {
+        let made: CertifiedKey<KeyPair> =
+            generate_simple_self_signed(["localhost".to_owned()]).expect("random bytes");
+        let dir = tempfile::tempdir()?;
+        let certificate = dir.path().join("certificate.pem");
+        let key = dir.path().join("key.pem");
+        std::fs::write(&certificate, made.cert.pem())?;
+        std::fs::write(&key, made.signing_key.serialize_pem())?;
+        Ok(Self {
+            _dir: dir,
+            certificate,
+            key,
+            trusted: made.cert.der().clone(),
+        })
     }
 }

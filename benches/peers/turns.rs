@@ -1,24 +1,22 @@
-//! What happens in a turn of each question, and what its figures are.
+//! What happens in a turn of each question, and where its figures are shown.
 
-use std::fs;
 use std::time::Duration;
 
-use crate::crowd::{Crowd, Slow};
-use crate::load::{Ask, Driver, End, Extent, Handshakes, Pipeline, Plan, Rate, Tls};
+use crate::crowd::{Crowd, Size, Slow};
+use crate::load::{Ask, Driver, Extent, Handshakes, Plan, Tls};
 use crate::options::Scale;
-use crate::peer::{Allocator, BODY, Peer, Pem, Running};
+use crate::peer::{Allocator, BODY, Peer, Running};
 use crate::process::Trouble;
-use crate::question::Figure;
+use crate::question::Shown;
 use crate::report::written;
 use crate::session::Session;
-use crate::support::memory::{descriptors, pss_at_rest};
 use crate::support::turns::Turn;
 
 /// Enough to keep a server busy, few enough to stay in the caches.
 const CONNECTIONS: usize = 64;
 
 /// The share of the requests that took no longer, and what it is called.
-pub(crate) const QUANTILES: [(f64, &str); 5] = [
+const QUANTILES: [(f64, &str); 5] = [
     (0.5, "p50"),
     (0.9, "p90"),
     (0.99, "p99"),
@@ -26,19 +24,22 @@ pub(crate) const QUANTILES: [(f64, &str); 5] = [
     (1.0, "max"),
 ];
 
-/// The request that every server can answer.
+/// The one whose ratios are told.
+const P99: usize = 2;
+
+/// The request that every server can respond to.
 fn hello() -> Ask {
     Ask::get("/").expecting(BODY)
 }
 
-fn plan(server: &Running, ask: Ask) -> Plan {
-    Plan::new(server.address, CONNECTIONS, ask)
-}
-
-const LOADS: [(&str, &str); 3] = [
+const LOADS: [(&str, &str); 4] = [
     (
         "cpu_keep_alive",
         "CPU per request, 64 kept-alive connections",
+    ),
+    (
+        "cpu_browsing",
+        "CPU per request, 64 kept-alive connections, requests as a browser sends them",
     ),
     (
         "cpu_pipelined",
@@ -50,23 +51,24 @@ const LOADS: [(&str, &str); 3] = [
     ),
 ];
 
-const LENGTH: &str = "answer_length";
+const LENGTH: &str = "response_length";
 
-pub(crate) fn cost_figures() -> Vec<Figure> {
+pub(crate) fn cost_tables() -> Vec<Shown> {
     let length = "length of a kept-alive response: a server that sends more headers does more";
-    let length = Figure::told(LENGTH, length, "bytes");
-    let figures = LOADS.map(|(key, title)| Figure::compared(key, title, "us"));
-    figures.into_iter().chain([length]).collect()
+    let tables = LOADS.map(|(key, title)| Shown::compared(key, title, "us"));
+    let length = Shown::told(LENGTH, length, "bytes");
+    tables.into_iter().chain([length]).collect()
 }
 
 pub(crate) fn cost(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let server = session.start(peer, Allocator::Mimalloc)?;
     let mut turn = Turn::default();
-    let plans = [
-        plan(&server, hello()),
-        plan(&server, hello()).pipelined(Pipeline(16)),
-        plan(&server, hello().closing()),
-    ];
+    let kept = Plan::new(CONNECTIONS, hello());
+    let browsing = Plan::new(CONNECTIONS, Ask::browsing().expecting(BODY));
+    let mut pipelined = kept.clone();
+    pipelined.pipeline = 16;
+    let closing = Plan::new(CONNECTIONS, hello().closing());
+    let plans = [kept, browsing, pipelined, closing];
     for ((key, _), plan) in LOADS.into_iter().zip(plans) {
         let length = cpu_of_load(&server, plan, session.scale.turn, (key, &mut turn))?;
         turn.round.entry(LENGTH.into()).or_insert(length as f64);
@@ -74,41 +76,30 @@ pub(crate) fn cost(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     Ok(turn)
 }
 
-/// Sets the figure to the CPU time of a request of this load, once the server has seen the load for
-/// a while: its pools and the branch predictors too. Gives the length of a response.
+/// Sets the figure to the CPU time of a request of this load: user and system time of all the
+/// server's processes and threads, divided by the requests with a right response. First the server
+/// sees the load for a while: its pools and the branch predictors too. Gives the length of a
+/// response.
 fn cpu_of_load(
     server: &Running,
     plan: Plan,
     time: Duration,
     (figure, turn): (&str, &mut Turn),
 ) -> Result<usize, Trouble> {
-    let mut driver = Driver::new(plan);
+    let mut driver = Driver::new(server.address, plan);
     driver.warm();
-    let _ = driver.closed(Extent::For(time / 5));
-    let (micros, length) = cpu(server, &mut driver, time, turn)?;
-    turn.set(figure, micros);
-    Ok(length)
-}
-
-/// User and system time of all the server's processes and threads while `driver` asks for `time`,
-/// divided by the requests that were answered; and the length of a response.
-fn cpu(
-    server: &Running,
-    driver: &mut Driver,
-    time: Duration,
-    turn: &mut Turn,
-) -> Result<(f64, usize), Trouble> {
-    let processes = server.cpu();
-    let before = processes.used();
+    driver.closed(Extent::For(time / 5));
+    let processes = server.processes.tree();
+    let before = processes.cpu_time();
     let outcome = driver.closed(Extent::For(time));
-    let used = processes.used().since(&before);
-    if outcome.end == End::OverBudget || outcome.answered == 0 {
-        let failures = outcome.failures;
-        return Err(Trouble::Stuck(format!("{failures}\n{}", server.log())));
+    let used = processes.cpu_time() - before;
+    if outcome.is_over_budget || outcome.answered == 0 {
+        let (failures, log) = (outcome.failures, server.processes.log());
+        return Err(Trouble::Stuck(format!("{failures}\n{log}")));
     }
     turn.failures.merge(&outcome.failures);
-    let micros = used.as_secs_f64() * 1e6 / outcome.answered as f64;
-    Ok((micros, outcome.response_bytes))
+    turn.set(figure, used.as_secs_f64() * 1e6 / outcome.answered as f64);
+    Ok(outcome.response_bytes)
 }
 
 const HANDSHAKES: [(Handshakes, &str, &str); 2] = [
@@ -116,12 +107,12 @@ const HANDSHAKES: [(Handshakes, &str, &str); 2] = [
     (Handshakes::Resumed, "cpu_resumption", "resumed"),
 ];
 
-pub(crate) fn handshake_figures() -> Vec<Figure> {
+pub(crate) fn handshake_tables() -> Vec<Shown> {
     let title = |kind| {
         format!("CPU per connection within TLS 1.3, 64 at a time: a {kind} handshake and a request")
     };
     HANDSHAKES
-        .map(|(_, key, kind)| Figure::compared(key, title(kind), "us"))
+        .map(|(_, key, kind)| Shown::compared(key, title(kind), "us"))
         .into()
 }
 
@@ -129,88 +120,60 @@ pub(crate) fn handshake_figures() -> Vec<Figure> {
 /// and the server signs each handshake with its key on P-256; in the other each resumes by the
 /// ticket of its connection before. A handshake of the other kind counts as a failure.
 pub(crate) fn handshakes(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
-    let identity = &session.identity;
-    let dir = tempfile::tempdir()?;
-    let pem = Pem {
-        certificate: dir.path().join("certificate.pem"),
-        key: dir.path().join("key.pem"),
-    };
-    fs::write(&pem.certificate, &identity.certificate)?;
-    fs::write(&pem.key, &identity.key)?;
-    let server = session.start_private(peer, &pem)?;
+    let server = session.start_private(peer)?;
     let mut turn = Turn::default();
     for (handshakes, key, _) in HANDSHAKES {
-        let tls = Tls::trusting(identity.certificate(), handshakes);
-        let plan = plan(&server, hello().closing()).within(tls);
+        let mut plan = Plan::new(CONNECTIONS, hello().closing());
+        plan.tls = Some(Tls::trusting(session.pem.trusted.clone(), handshakes));
         cpu_of_load(&server, plan, session.scale.turn, (key, &mut turn))?;
     }
     Ok(turn)
 }
 
-pub(crate) fn idle_figures(scale: &Scale) -> Vec<Figure> {
+pub(crate) fn idle_tables(scale: &Scale) -> Vec<Shown> {
     let idle = written(scale.idle as f64);
-    let beside = format!("CPU per request, 64 connections beside {idle} idle ones");
-    let times = format!("{beside}: times that alone");
     let memory = format!("memory per connection, {idle} idle ones");
+    let before = "memory of the same servers before";
     vec![
-        Figure::compared("idle_memory", memory, "bytes"),
-        Figure::told(
-            "idle_memory_none",
-            "memory of the same servers before",
-            "bytes",
-        ),
-        Figure::compared("idle_cpu_beside", beside, "us"),
-        Figure::compared("idle_cpu_alone", "CPU per request, the same 64 alone", "us"),
-        Figure::told("idle_cpu_ratio", times, "times"),
+        Shown::compared("idle_memory", memory, "bytes"),
+        Shown::told("idle_memory_none", before, "bytes"),
     ]
 }
 
-/// Two servers: one with idle connections and one without, because one that has let them go is not
-/// what it was before.
 pub(crate) fn idle(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let mut turn = Turn::default();
     let idle = session.scale.idle;
-    let crowded = session.start(peer, Allocator::System)?;
-    let empty = pss_at_rest(crowded.cpu())?;
-    let mut crowd = Driver::new(Plan::new(crowded.address, idle, hello()));
+    let server = session.start(peer, Allocator::System)?;
+    let processes = server.processes.tree();
+    let empty = processes.memory_at_rest()?;
+    let mut crowd = Driver::new(server.address, Plan::new(idle, hello()));
     turn.failures.merge(&crowd.warm().failures);
-    let full = pss_at_rest(crowded.cpu())?;
-
-    let alone = session.start(peer, Allocator::System)?;
-    let servers = [&crowded, &alone];
-    let mut drivers = servers.map(|server| {
-        let mut driver = Driver::new(plan(server, hello()));
-        driver.warm();
-        driver
-    });
-    let mut micros = [0.0; 2];
-    for at in [0, 1, 1, 0] {
-        let time = session.scale.turn;
-        micros[at] += cpu(servers[at], &mut drivers[at], time, &mut turn)?.0 / 2.0;
-    }
-    if descriptors(crowded.cpu()) < idle {
+    let full = processes.memory_at_rest()?;
+    if processes.descriptors() < idle {
         return Err(Trouble::Stuck("it closed idle connections".into()));
     }
-    turn.set(
-        "idle_memory",
-        full.saturating_sub(empty) as f64 / idle as f64,
-    );
+    let growth = full.saturating_sub(empty);
+    turn.set("idle_memory", growth as f64 / idle as f64);
     turn.set("idle_memory_none", empty as f64);
-    turn.set("idle_cpu_beside", micros[0]);
-    turn.set("idle_cpu_alone", micros[1]);
-    turn.set("idle_cpu_ratio", micros[0] / micros[1]);
     Ok(turn)
 }
 
-/// Of a figure of [`latency`].
-pub(crate) fn latency_key(rate: u32, quantile: &str) -> String {
+fn latency_key(rate: u32, quantile: &str) -> String {
     format!("latency_{rate}_{quantile}")
 }
 
-pub(crate) fn latency_figures(scale: &Scale) -> Vec<Figure> {
-    let figure = |rate: u32, name| Figure::compared(latency_key(rate, name), name, "us");
-    let of_rate = |&rate| QUANTILES.map(|(_, name)| figure(rate, name));
-    scale.rates.iter().flat_map(of_rate).collect()
+pub(crate) fn latency_tables(scale: &Scale) -> Vec<Shown> {
+    let of_rate = |&rate: &u32| {
+        let columns = QUANTILES.map(|(_, name)| (name.to_owned(), latency_key(rate, name)));
+        let rate = written(rate.into());
+        Shown {
+            title: format!("latency in us at {rate} requests per second"),
+            columns: columns.into(),
+            main: P99,
+            is_compared: true,
+        }
+    };
+    scale.rates.iter().map(of_rate).collect()
 }
 
 /// At constant rates, from the moment a request was meant to be sent.
@@ -218,11 +181,11 @@ pub(crate) fn latency(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let server = session.start(peer, Allocator::Mimalloc)?;
     let mut turn = Turn::default();
     for &rate in session.scale.rates {
-        let mut driver = Driver::new(plan(&server, hello()));
+        let mut driver = Driver::new(server.address, Plan::new(CONNECTIONS, hello()));
         driver.warm();
-        let per_second = Rate::per_second(f64::from(rate));
+        let per_second = f64::from(rate);
         // Not the first that it sees of this rate.
-        let _ = driver.open(per_second, session.scale.at_a_rate / 5);
+        driver.open(per_second, session.scale.at_a_rate / 5);
         let outcome = driver.open(per_second, session.scale.at_a_rate);
         turn.failures.merge(&outcome.failures);
         for (quantile, name) in QUANTILES {
@@ -234,16 +197,21 @@ pub(crate) fn latency(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
 }
 
 /// Of the server alone, and beside each kind of crowd, also as times that.
-pub(crate) fn slow_client_figures() -> Vec<Figure> {
-    let beside = Slow::ALL.iter().flat_map(|slow| {
-        let key = slow.name();
-        [
-            Figure::compared(format!("slow_{key}"), key, "us"),
-            Figure::told(format!("slow_{key}_times"), "times", "times"),
-        ]
-    });
-    let alone = Figure::compared("slow_none", "alone", "us");
-    [alone].into_iter().chain(beside).collect()
+pub(crate) fn slow_client_tables(scale: &Scale) -> Vec<Shown> {
+    let mut columns = vec![("alone".to_owned(), "slow_none".to_owned())];
+    for name in Slow::ALL.iter().map(|slow| slow.name()) {
+        columns.push((name.to_owned(), format!("slow_{name}")));
+        columns.push(("times".to_owned(), format!("slow_{name}_times")));
+    }
+    let (rate, crowd) = (written(scale.rates[0].into()), written(scale.crowd as f64));
+    vec![Shown {
+        title: format!(
+            "p95 latency at {rate} requests per second in us, alone and beside {crowd} slow clients"
+        ),
+        columns,
+        main: 0,
+        is_compared: false,
+    }]
 }
 
 /// How long others' responses take while a crowd of slow clients comes and stays.
@@ -253,11 +221,11 @@ pub(crate) fn slow_client_figures() -> Vec<Figure> {
 pub(crate) fn slow_clients(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let server = session.start(peer, Allocator::Mimalloc)?;
     let (rate, time) = (session.scale.rates[0], session.scale.at_a_rate);
-    let mut driver = Driver::new(plan(&server, hello()));
+    let mut driver = Driver::new(server.address, Plan::new(CONNECTIONS, hello()));
     driver.warm();
     let mut turn = Turn::default();
     let mut p95 = |time| {
-        let outcome = driver.open(Rate::per_second(rate.into()), time);
+        let outcome = driver.open(rate.into(), time);
         turn.failures.merge(&outcome.failures);
         outcome.latency(0.95).as_secs_f64() * 1e6
     };
@@ -265,8 +233,13 @@ pub(crate) fn slow_clients(session: &Session, peer: Peer) -> Result<Turn, Troubl
     p95(time / 5);
     let alone = p95(time);
     let mut figures = vec![("slow_none".to_owned(), alone)];
+    let size = Size {
+        address: server.address,
+        clients: session.scale.crowd,
+        ramp: time / 2,
+    };
     for &slow in Slow::ALL {
-        let mut crowd = Crowd::start(slow, server.address, session.scale.crowd, time / 2)?;
+        let mut crowd = Crowd::start(slow, size)?;
         let beside = p95(time);
         crowd.have_come()?;
         drop(crowd);

@@ -20,12 +20,13 @@
 //! - **driver us**: the CPU time that the load itself burnt for a request. Close to a request's
 //!   share of the wall clock, the driver was the bottleneck, and only the CPU column is about the
 //!   server.
-//! - **answer B**: the length of a response with its head. Servers that send more headers do more.
+//! - **response B**: the length of a response with its head. Servers that send more headers do
+//!   more.
 //! - **failed**: requests without a right response, by kind. Each response is compared with the
 //!   expected one, length and every byte of the body. A failure does not end the bench; a thousand
 //!   in one run end that run.
 
-use crate::support::report::{Column, Sheet, Table};
+use crate::support::report::{Cell, Sheet, Table};
 
 pub(crate) const PER_SECOND: &str = "requests_per_s";
 pub(crate) const CPU: &str = "cpu_us";
@@ -40,47 +41,43 @@ pub(crate) const IDLE: &str = "idle_bytes";
 /// In per cent.
 pub(crate) const BUSIEST: &str = "busiest_worker_percent";
 /// In bytes.
-pub(crate) const RESPONSE: &str = "answer_bytes";
+pub(crate) const RESPONSE: &str = "response_bytes";
 
 /// What ratios are to: what most Rust servers run on.
 pub(crate) const YARDSTICK: &str = "multi_thread";
 
 pub(crate) fn table(sheet: &Sheet) -> Table {
+    let title = format!("{}: {}", sheet.question, sheet.about);
     let to = sheet.row(YARDSTICK);
-    let digits = |head: &str, figure: &'static str, digits: usize| {
-        Column::optional(head, move |row| {
-            Some(format!("{:.digits$}", row.median(figure)?))
-        })
-    };
-    let columns = [
-        Column::server(),
-        digits("requests/s", PER_SECOND, 0),
-        Column::optional("ratio", |row| {
-            Some(format!("{:.2}", row.ratios(to?, PER_SECOND)?.median()))
-        }),
-        digits("CPU us", CPU, 2),
-        Column::optional("ratio (range)", |row| {
-            Some(row.ratios(to?, CPU)?.to_string())
-        }),
-        digits("p50 us", P50, 0),
-        digits("p99 us", P99, 0),
-        digits("p99.9 us", P999, 0),
-        Column::optional("memory MiB", |row| {
-            Some(format!("{:.1}", row.median(MEMORY)? / 1024.0))
-        }),
-        digits("idle B", IDLE, 0),
-        Column::optional("busiest worker", |row| {
-            let shares = row.sample(BUSIEST)?;
+    Table::of_rows(&title, &sheet.rows, |row| {
+        let digits = |head, figure, digits: usize| {
+            let median = row.median(figure);
+            cell(head, median.map(|it| format!("{it:.digits$}")))
+        };
+        let ratios = |figure| row.ratios(to?, figure);
+        let shares = row.sample(BUSIEST).map(|shares| {
             let (median, least, most) = (shares.median(), shares.least(), shares.most());
-            Some(format!("{median:.0} % ({least:.0}-{most:.0})"))
-        }),
-        digits("driver us", DRIVER, 2),
-        digits("answer B", RESPONSE, 0),
-        Column::failed(),
-    ];
-    Table::new(
-        format!("{}: {}", sheet.question, sheet.about),
-        &columns,
-        &sheet.rows,
-    )
+            format!("{median:.0} % ({least:.0}-{most:.0})")
+        });
+        let mib = row.median(MEMORY).map(|kib| format!("{:.1}", kib / 1024.0));
+        let speed = ratios(PER_SECOND).map(|it| format!("{:.2}", it.median()));
+        vec![
+            digits("requests/s", PER_SECOND, 0),
+            cell("ratio", speed),
+            digits("CPU us", CPU, 2),
+            cell("ratio (range)", ratios(CPU).map(|it| it.to_string())),
+            digits("p50 us", P50, 0),
+            digits("p99 us", P99, 0),
+            digits("p99.9 us", P999, 0),
+            cell("memory MiB", mib),
+            digits("idle B", IDLE, 0),
+            cell("busiest worker", shares),
+            digits("driver us", DRIVER, 2),
+            digits("response B", RESPONSE, 0),
+        ]
+    })
+}
+
+fn cell(head: &str, text: Option<String>) -> Cell {
+    (head.to_owned(), text)
 }

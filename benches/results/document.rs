@@ -5,29 +5,16 @@ use crate::support::report::{Results, Row};
 
 const OURS: &str = "prefork";
 
-/// What is compared in the lists of wins and losses, and which way is good.
-const JUDGED: [(&str, &str, Better); 7] = [
-    (columns::PER_SECOND, "requests/s", Better::More),
-    (columns::CPU, "CPU per request", Better::Less),
-    (columns::P50, "p50", Better::Less),
-    (columns::P99, "p99", Better::Less),
-    (columns::P999, "p99.9", Better::Less),
-    (columns::MEMORY, "memory", Better::Less),
-    (columns::IDLE, "memory of an idle connection", Better::Less),
+/// What is compared in the lists of wins and losses, and whether more is better.
+const JUDGED: [(&str, &str, bool); 7] = [
+    (columns::PER_SECOND, "requests/s", true),
+    (columns::CPU, "CPU per request", false),
+    (columns::P50, "p50", false),
+    (columns::P99, "p99", false),
+    (columns::P999, "p99.9", false),
+    (columns::MEMORY, "memory", false),
+    (columns::IDLE, "memory of an idle connection", false),
 ];
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Better {
-    More,
-    Less,
-}
-
-/// Which side of 1 all rounds were on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Win,
-    Loss,
-}
 
 pub(crate) fn of(results: &Results) -> String {
     let dates = || results.sheets.iter().map(|sheet| sheet.date.as_str());
@@ -50,11 +37,8 @@ pub(crate) fn of(results: &Results) -> String {
         dates().max().unwrap_or_default(),
         failed.sum::<u64>(),
     );
-    for (verdict, head) in [
-        (Verdict::Loss, "Where prefork loses"),
-        (Verdict::Win, "Where prefork wins"),
-    ] {
-        let judged = judged(results, verdict);
+    for (wins, head) in [(false, "Where prefork loses"), (true, "Where prefork wins")] {
+        let judged = judged(results, wins);
         let list = match judged.is_empty() {
             true => "Nowhere in these figures.\n",
             false => &judged,
@@ -74,22 +58,20 @@ pub(crate) fn of(results: &Results) -> String {
     text
 }
 
-/// A line for each question in which some figures have this verdict.
-fn judged(results: &Results, wanted: Verdict) -> String {
+/// A line for each question in which all rounds of some figures are wins, or losses.
+fn judged(results: &Results, wins: bool) -> String {
     let mut text = String::new();
     for sheet in &results.sheets {
         let Some((ours, theirs)) = sheet.row(OURS).zip(sheet.row(YARDSTICK)) else {
             continue;
         };
-        let figures = JUDGED.iter().filter_map(|&(figure, name, better)| {
+        let figures = JUDGED.iter().filter_map(|&(figure, name, more_is_better)| {
             let ratios = ours.ratios(theirs, figure)?;
-            let verdict = match (ratios.least() > 1.0, ratios.most() < 1.0) {
-                (true, _) if better == Better::More => Verdict::Win,
-                (_, true) if better == Better::Less => Verdict::Win,
-                (true, _) | (_, true) => Verdict::Loss,
-                (false, false) => return None,
+            let is_wanted = match more_is_better == wins {
+                true => ratios.least() > 1.0,
+                false => ratios.most() < 1.0,
             };
-            (verdict == wanted).then(|| format!("{name} {ratios}"))
+            is_wanted.then(|| format!("{name} {ratios}"))
         });
         let figures: Vec<String> = figures.collect();
         if !figures.is_empty() {

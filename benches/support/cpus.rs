@@ -23,3 +23,12 @@ pub(crate) fn pin_to(cpus: &[usize]) {
     let pinned = sched_setaffinity(Pid::from_raw(0), &set);
     pinned.unwrap_or_else(|error| panic!("CPUs {cpus:?}: {error}"));
 }
+
+/// Runs `start` on these CPUs, and so what it starts. Then the thread is where it was.
+pub(crate) fn on<T>(cpus: &[usize], start: impl FnOnce() -> T) -> T {
+    let before = usable();
+    pin_to(cpus);
+    let output = start();
+    pin_to(&before);
+    output
+}

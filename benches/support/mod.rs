@@ -24,17 +24,15 @@ macro_rules! named {
 }
 pub(crate) use named;
 
-pub(crate) mod chance;
-pub(crate) mod cpu;
 pub(crate) mod cpus;
-pub(crate) mod identity;
+pub(crate) mod listener;
 pub(crate) mod load;
 pub(crate) mod machine;
-pub(crate) mod memory;
 pub(crate) mod notices;
 pub(crate) mod options;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod report;
 pub(crate) mod toolchain;
+pub(crate) mod tree;
 pub(crate) mod turns;

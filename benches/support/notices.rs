@@ -1,67 +1,56 @@
 //! What a server announces: a notice in JSON on each line.
 
-use std::io::Read;
-use std::os::fd::AsFd;
+use std::io::{BufRead, BufReader};
 use std::process::ChildStdout;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Instant;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
 use super::process::Trouble;
 
-/// The announce stream of a server.
-pub(crate) struct Notices {
-    stream: ChildStdout,
-    unread: Vec<u8>,
-}
+/// The announce stream of a server. A thread reads it, until no process has the stream any more.
+pub(crate) struct Notices(Receiver<String>);
 
 impl Notices {
     pub(crate) fn of(stream: ChildStdout) -> Self {
-        let unread = Vec::new();
-        Self { stream, unread }
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+            lines.try_for_each(|line| sender.send(line))
+        });
+        Self(receiver)
     }
 
     /// The next notice if it comes in time. An error says that none came, or that no process has
     /// the stream any more.
-    pub(crate) fn next(&mut self, deadline: Instant) -> Result<Value, Trouble> {
-        loop {
-            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                return serde_json::from_slice(&line).map_err(|error| {
-                    let line = line.escape_ascii();
-                    Trouble::Stuck(format!("\"{line}\" is no notice: {error}"))
-                });
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let millis = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-            let mut ready = [PollFd::new(self.stream.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut ready, millis) {
-                Ok(0) => return Err(Trouble::Stuck("no notice came in time".into())),
-                Ok(_) => {}
-                Err(Errno::EINTR) => continue,
-                Err(error) => return Err(error.into()),
-            }
-            let mut bytes = [0; 4096];
-            match self.stream.read(&mut bytes)? {
-                0 => return Err(Trouble::Stuck("the server ended".into())),
-                count => self.unread.extend_from_slice(&bytes[..count]),
-            }
-        }
+    pub(crate) fn next(&self, deadline: Instant) -> Result<Value, Trouble> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let line = self.0.recv_timeout(left).map_err(|error| {
+            Trouble::Stuck(match error {
+                RecvTimeoutError::Timeout => "no notice came in time".into(),
+                RecvTimeoutError::Disconnected => "the server ended".into(),
+            })
+        })?;
+        serde_json::from_str(&line)
+            .map_err(|error| Trouble::Stuck(format!("\"{line}\" is no notice: {error}")))
     }
 
-    /// Waits until no process has the stream any more. An error says that this took too long.
-    pub(crate) fn end(&mut self, longest: Duration) -> Result<(), Trouble> {
-        let deadline = Instant::now() + longest;
+    /// The next notice of this name.
+    pub(crate) fn named(&self, name: &str, deadline: Instant) -> Result<Value, Trouble> {
         loop {
-            match self.next(deadline) {
-                Ok(_) => {}
-                Err(_) if Instant::now() >= deadline => {
-                    return Err(Trouble::Stuck(format!("not gone in {longest:?}")));
-                }
-                Err(_) => return Ok(()),
+            let notice = self.next(deadline)?;
+            if notice["notice"] == name {
+                return Ok(notice);
             }
         }
     }
+}
+
+/// The address of the notice `serving`.
+pub(crate) fn address<T: std::str::FromStr>(serving: &Value) -> Result<T, Trouble> {
+    let address = serving["addresses"][0].as_str();
+    let address = address.and_then(|it| it.parse().ok());
+    address.ok_or_else(|| Trouble::Stuck(format!("no address: {serving}")))
 }

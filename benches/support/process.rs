@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::error::Error;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,10 +22,17 @@ use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::wait;
 use nix::unistd::{Pid, dup2_stdout};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tempfile::TempDir;
+
+use super::tree::Tree;
 
 /// Tells this executable to be a keeper.
 const KEEPER: &str = "BENCH_KEEPER";
+
+/// Tells this executable its role in a bench, as JSON.
+const ROLE: &str = "BENCH_ROLE";
 
 /// No event takes this long.
 pub(crate) const CEILING: Duration = Duration::from_secs(20);
@@ -53,6 +61,8 @@ impl fmt::Display for Trouble {
     }
 }
 
+impl Error for Trouble {}
+
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         Self::Stuck(error.to_string())
@@ -65,14 +75,31 @@ impl From<nix::errno::Errno> for Trouble {
     }
 }
 
-/// Becomes a keeper, and does not return, if the environment says so.
-pub(crate) fn become_keeper_if_asked() {
-    if env::var_os(KEEPER).is_none() {
-        return;
+/// This executable once more, in a role of the bench.
+pub(crate) fn this_as(role: &impl Serialize) -> Result<Command, Trouble> {
+    let role = serde_json::to_string(role).expect("it is plain data");
+    let mut command = Command::new(env::current_exe()?);
+    command.env(ROLE, role);
+    Ok(command)
+}
+
+/// The role that this process was started in. Becomes a keeper, and does not return, if it was
+/// started as one.
+pub(crate) fn role<R: DeserializeOwned>() -> Option<R> {
+    if env::var_os(KEEPER).is_some() {
+        keep();
     }
+    let role = env::var(ROLE).ok()?;
+    Some(serde_json::from_str(&role).expect("`this_as` has written it"))
+}
+
+fn keep() -> ! {
     set_child_subreaper(true).expect("prctl(2) takes orphans in");
     let mut command = env::args_os().skip(1);
     let program = command.next().expect("`Processes::start` names a program");
+    // From now on the bench counts how long the server takes.
+    io::stdout().write_all(b"\n").expect("the bench reads it");
+    io::stdout().flush().expect("the bench reads it");
     let server = Command::new(program)
         .args(command)
         .env_remove(KEEPER)
@@ -104,16 +131,13 @@ pub(crate) struct Processes {
     keeper: Child,
     dir: TempDir,
     root: Pid,
+    /// When the keeper was about to start the server.
+    pub(crate) started: Instant,
 }
 
 impl Processes {
-    /// Starts `program`. Gives what it says on its standard output too.
-    pub(crate) fn start(
-        dir: TempDir,
-        program: &Path,
-        arguments: &[&str],
-        variables: &[(&str, &str)],
-    ) -> Result<(Self, ChildStdout), Trouble> {
+    /// Starts `server`, whose files are in `dir`. Gives what it says on its standard output too.
+    pub(crate) fn start(dir: TempDir, server: &Command) -> Result<(Self, ChildStdout), Trouble> {
         let log = File::create(dir.path().join("log"))?;
         let mut command = Command::new(env::current_exe()?);
         for (name, _) in env::vars_os() {
@@ -122,22 +146,25 @@ impl Processes {
                 command.env_remove(name);
             }
         }
+        let variables = server.get_envs();
         let mut keeper = command
-            .arg(program)
-            .args(arguments)
+            .arg(server.get_program())
+            .args(server.get_args())
             .env(KEEPER, "yes")
-            .envs(variables.iter().copied())
+            .envs(variables.filter_map(|(name, value)| Some((name, value?))))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
             .process_group(0)
             .spawn()?;
-        let said = keeper.stdout.take().expect("it is piped");
+        let mut said = keeper.stdout.take().expect("it is piped");
+        said.read_exact(&mut [0])?;
         let keeper_pid = pid_of(&keeper);
         let mut processes = Self {
             root: keeper_pid,
             keeper,
             dir,
+            started: Instant::now(),
         };
         until("the keeper starts the server", || {
             let server = started_by(keeper_pid).pop_first();
@@ -148,6 +175,10 @@ impl Processes {
             return Err(Trouble::Stuck(processes.log()));
         }
         Ok((processes, said))
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        Tree { root: self.root }
     }
 
     /// The server's first process.
@@ -183,14 +214,6 @@ pub(crate) fn other_binary() -> Option<PathBuf> {
 /// Our binary: the one that cargo has built, or another.
 pub(crate) fn binary() -> PathBuf {
     other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
-}
-
-/// Where a program is, if it is on the PATH.
-pub(crate) fn which(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|dir| dir.join(program))
-        .find(|path| path.is_file())
 }
 
 /// An address that was free a moment ago, for a server that cannot tell which one it took.

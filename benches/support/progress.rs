@@ -1,77 +1,44 @@
 //! Which case is at work, how many are left and how long they take, on standard error.
 
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often a log, where nothing can be overwritten, is told.
-const TOLD_IN_A_LOG: Duration = Duration::from_secs(20);
+/// How often a line is written.
+const PAUSE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Progress {
-    phase: &'static str,
+    bench: &'static str,
     steps: usize,
     begun: usize,
     start: Instant,
-    told: Option<Instant>,
-    is_terminal: bool,
+    last_line: Option<Instant>,
 }
 
 impl Progress {
-    pub(crate) fn new(phase: &'static str, steps: usize) -> Self {
+    pub(crate) fn new(bench: &'static str, steps: usize) -> Self {
         Self {
-            phase,
+            bench,
             steps,
             begun: 0,
             start: Instant::now(),
-            told: None,
-            is_terminal: io::stderr().is_terminal(),
+            last_line: None,
         }
     }
 
-    /// The next step begins.
+    /// The next step begins. Estimates as if the steps to come took as long as those before.
     pub(crate) fn step(&mut self, question: &str, server: &str) {
+        let over = self.begun;
         self.begun += 1;
-        let since_told = self.told.map(|told| told.elapsed());
-        if !self.is_terminal && since_told.is_some_and(|time| time < TOLD_IN_A_LOG) {
+        if self.last_line.is_some_and(|line| line.elapsed() < PAUSE) {
             return;
         }
-        self.told = Some(Instant::now());
-        let (start, end) = match self.is_terminal {
-            true => ("\r\x1b[2K", ""),
-            false => ("", "\n"),
+        self.last_line = Some(Instant::now());
+        let (bench, begun, steps) = (self.bench, self.begun, self.steps);
+        let left = steps.saturating_sub(over) as f64 / over.max(1) as f64;
+        let left = self.start.elapsed().mul_f64(left).as_secs();
+        let left = match over {
+            0 => String::new(),
+            _ => format!(", about {left} s left"),
         };
-        let (phase, begun, steps) = (self.phase, self.begun, self.steps);
-        let left = self.left();
-        eprint!("{start}{phase} {begun}/{steps}: {question}/{server}{left}{end}");
-        // Nothing depends on whether it can be seen.
-        let _ = io::stderr().flush();
-    }
-
-    /// Leaves the line to others.
-    pub(crate) fn clear(&self) {
-        if self.is_terminal {
-            eprint!("\r\x1b[2K");
-        }
-    }
-
-    pub(crate) fn end(&self) {
-        self.clear();
-        if self.steps > 1 {
-            let took = self.start.elapsed().as_secs();
-            eprintln!("{}: {} steps in {took} s", self.phase, self.steps);
-        }
-    }
-
-    /// As if the steps to come took as long as those that are over.
-    fn left(&self) -> String {
-        let over = self.begun - 1;
-        if over == 0 {
-            return String::new();
-        }
-        let left = self.steps.saturating_sub(over) as f64;
-        let left = self.start.elapsed().as_secs_f64() / over as f64 * left;
-        match left.round() as u64 {
-            seconds @ 0..100 => format!(", about {seconds} s left"),
-            seconds => format!(", about {} min left", seconds.div_ceil(60)),
-        }
+        eprintln!("{bench} {begun}/{steps}: {question}/{server}{left}");
     }
 }

@@ -1,42 +1,29 @@
 //! Other people's servers, built from sources beside the bench if their compiler is here.
 
+use std::env;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use nix::poll::{PollTimeout, poll};
-
-use super::process::{Trouble, which};
-
-/// Downloading and compiling for the first time took 40 s for Go and four minutes for Rust, on two
-/// busy cores.
-const BUILD_MAX: Duration = Duration::from_secs(1200);
-
-const TICK_MS: u8 = 50;
+use super::process::Trouble;
 
 /// The program of the Go module that `sources` (names and texts) make, kept in `dir` so that the
 /// next run finds it again.
-pub(crate) fn go_program(dir: &Path, sources: &[(String, String)]) -> Result<PathBuf, Trouble> {
-    let not_found = || Trouble::NotSupported("go not found".into());
-    let go = which("go").ok_or_else(not_found)?;
-    write(dir, sources)?;
-    let mut build = Command::new(go);
+pub(crate) fn go_program(dir: &Path, sources: &[(&str, &str)]) -> Result<PathBuf, Trouble> {
+    let mut build = Command::new(found("go")?);
+    for (name, text) in sources {
+        write(&dir.join(name), text)?;
+    }
     build.args(["build", "-mod=mod", "-o", "server", "."]);
     run(build.current_dir(dir))?;
     Ok(dir.join("server"))
 }
 
-/// Puts the sources where a compiler finds them, and leaves alone what is there already: cargo
-/// builds anew what has been written anew.
-pub(crate) fn write(dir: &Path, sources: &[(String, String)]) -> Result<(), Trouble> {
-    for (name, text) in sources {
-        let path = dir.join(name);
-        fs::create_dir_all(path.parent().expect("it is in `dir`"))?;
-        if fs::read(&path).is_ok_and(|there| there == text.as_bytes()) {
-            continue;
-        }
+/// Puts a source where a compiler finds it, and leaves alone what is there already: cargo builds
+/// anew what has been written anew.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Trouble> {
+    fs::create_dir_all(path.parent().expect("it is in a project"))?;
+    if !fs::read(path).is_ok_and(|there| there == text.as_bytes()) {
         fs::write(path, text)?;
     }
     Ok(())
@@ -48,21 +35,8 @@ pub(crate) fn run(build: &mut Command) -> Result<(), Trouble> {
     let dir = build.get_current_dir().expect("a build has a directory");
     let log = dir.join("build.log");
     let name = build.get_program().to_string_lossy().into_owned();
-    let mut compiler = build
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(File::create(&log)?)
-        .spawn()?;
-    let deadline = Instant::now() + BUILD_MAX;
-    let status = loop {
-        if let Some(status) = compiler.try_wait()? {
-            break status;
-        }
-        if Instant::now() > deadline {
-            compiler.kill()?;
-        }
-        poll(&mut [], PollTimeout::from(TICK_MS))?;
-    };
+    build.stdin(Stdio::null()).stdout(Stdio::null());
+    let status = build.stderr(File::create(&log)?).status()?;
     if !status.success() {
         let log = fs::read_to_string(&log)?;
         let why = log.lines().last().unwrap_or_default();
@@ -71,9 +45,13 @@ pub(crate) fn run(build: &mut Command) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The arguments of an nginx whose files are all in `home`. What differs between benches: lines of
-/// the configuration at its top, in `http` and in `server`, and the text that it returns.
-pub(crate) fn nginx(home: &Path, [main, http, server, text]: [&str; 4]) -> io::Result<Vec<String>> {
+/// An nginx whose files are all in `home`. What differs between benches: lines of the configuration
+/// at its top, in `http` and in `server`, and the text that it returns.
+pub(crate) fn nginx(
+    home: &Path,
+    [main, http, server, text]: [&str; 4],
+) -> Result<Command, Trouble> {
+    let program = found("nginx")?;
     let home = home.display().to_string();
     let configuration = format!(
         "{main} pid {home}/nginx.pid; error_log {home}/error.log;
@@ -91,7 +69,15 @@ http {{
     );
     let (path, log) = (format!("{home}/nginx.conf"), format!("{home}/error.log"));
     fs::write(&path, configuration)?;
-    Ok(["-c", &path, "-p", &home, "-e", &log]
-        .map(str::to_owned)
-        .into())
+    let mut nginx = Command::new(program);
+    nginx.args(["-c", &path, "-p", &home, "-e", &log]);
+    Ok(nginx)
+}
+
+/// Where a program is, if it is on the PATH.
+pub(crate) fn found(program: &str) -> Result<PathBuf, Trouble> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut paths = env::split_paths(&path).map(|dir| dir.join(program));
+    let missing = || Trouble::NotSupported(format!("{program} not found"));
+    paths.find(|path| path.is_file()).ok_or_else(missing)
 }

@@ -77,7 +77,7 @@ fn fields(notice: &Notice) -> Value {
                 "handed_over": totals.handed_over,
                 "upgrades_cut": totals.upgrades_cut,
                 "bytes_out": totals.bytes_out,
-                "answers_5xx": server_errors,
+                "responses_5xx": server_errors,
             })
         }
         Notice::UpgradeStarted | Notice::UpgradeFinished | Notice::Draining => json!({}),

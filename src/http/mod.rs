@@ -2,19 +2,21 @@
 //!
 //! The life of a connection:
 //!
-//! 1. A [`Server`] takes a socket, which becomes a member of the registry with a state of its own
-//!    (`registry/list.rs`, `registry/state.rs`), and starts a task for it (`conn/task.rs`).
+//! 1. `Endpoint::serve()` takes a socket (`server.rs`). The connection becomes a member of the
+//!    registry with a state of its own (`registry/member.rs`, `registry/state.rs`), and gets a task
+//!    (`conn/task.rs`), which the caller spawns.
 //! 2. First comes what precedes HTTP: a TLS handshake, a PROXY header (`conn/socket.rs`, `tls/`).
 //! 3. The connection rests: it is a socket and a small task, and waits for its first byte.
 //! 4. When a byte comes, the task builds a stream around the socket and gives it to a protocol:
 //!    HTTP/2 if the first bytes are its preface or ALPN chose it, else HTTP/1 (`conn/stream.rs`,
-//!    `server/protocols.rs`).
+//!    `server/protocols.rs`). The stream keeps the bytes that are received and not parsed.
 //! 5. A plain HTTP/1 request is served without hyper (`http1/direct.rs`); any other request makes
 //!    hyper serve the connection until it rests (`http1/protocol.rs`, `http2/protocol.rs`).
 //! 6. Each request is checked against the rules and given to the handler; its response is
 //!    completed and counted (`exchange/`).
-//! 7. Every step writes into the connection's state; a clock looks at each connection when its turn
-//!    comes, and orders it to end when a deadline has passed (`registry/timeouts.rs`).
+//! 7. Every step writes into the connection's state. `Registry::tick()` looks at each connection
+//!    when its turn comes (`registry/list.rs`), and orders its task to end it when a deadline has
+//!    passed (`registry/timeouts.rs`).
 //! 8. A connection that is idle for a second gives up everything but its socket and rests again.
 //! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
 //!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`).
@@ -73,5 +75,7 @@ pub(crate) use server::Endpoint;
 pub(crate) use server::Server;
 #[cfg(feature = "tls")]
 pub(crate) use tls::acceptor::Acceptor;
+#[cfg(feature = "tls")]
+pub use tls::certificate::Certificate;
 #[cfg(feature = "tls")]
 pub use tls::config::{ClientAuth, Tls};

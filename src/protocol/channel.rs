@@ -276,7 +276,8 @@ impl ToMaster {
         let Self::Failed(why) = self else {
             return codec::to_bytes(self);
         };
-        let end = why.floor_char_boundary(WHY_MAX);
+        let mut ends = (0..=WHY_MAX.min(why.len())).rev();
+        let end = ends.find(|&end| why.is_char_boundary(end)).unwrap_or(0);
         codec::to_bytes(&Self::Failed(why[..end].to_owned()))
     }
 

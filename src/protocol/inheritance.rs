@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn only_the_process_that_left_a_state_takes_it() {
-        let ours = exec::keep_state(&state::seal(b"", Pid::this())).expect("a memory file");
+        let ours = exec::state_file(&state::seal(b"", Pid::this())).expect("a memory file");
         let (_, text) = ProcessRole::upgraded(&ours);
         assert_eq!(state_of_this_process(&text), Some(ours.as_raw_fd()));
         let fd = ours.as_raw_fd();
@@ -301,7 +301,7 @@ mod tests {
         ] {
             assert_eq!(state_of_this_process(&text), None, "{text}");
         }
-        let other = exec::keep_state(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
+        let other = exec::state_file(&state::seal(b"", Pid::from_raw(1))).expect("a memory file");
         let (_, text) = ProcessRole::upgraded(&other);
         assert_eq!(
             state_of_this_process(&text),

@@ -63,7 +63,7 @@ impl TicketKeys {
     pub(crate) fn new(keyring: Keyring) -> io::Result<Self> {
         let fd = memory::create(c"prefork-ticket-keys", ALL_WORDS)?;
         let map = Mapping::new(&fd, 0, ALL_WORDS)?;
-        map.keep_from_cores()?;
+        map.exclude_from_core_dumps()?;
         for (word, value) in map.iter().zip(LAYOUT) {
             word.store(value, Relaxed);
         }
@@ -83,7 +83,7 @@ impl TicketKeys {
         let keyring = SharedKeys::new(&for_workers)?.keyring();
         let keyring = keyring.ok_or(io::ErrorKind::InvalidData)?;
         let map = Mapping::new(&fd, 0, ALL_WORDS)?;
-        map.keep_from_cores()?;
+        map.exclude_from_core_dumps()?;
         Ok(Self {
             fd,
             for_workers,
@@ -129,7 +129,7 @@ impl SharedKeys {
     pub(crate) fn new(fd: &OwnedFd) -> io::Result<Self> {
         let same_size = memory::words(fd)? == ALL_WORDS;
         let view = View::new(fd)?;
-        view.keep_from_cores()?;
+        view.exclude_from_core_dumps()?;
         let same = same_size && (0..LAYOUT.len()).all(|at| view.load(at) == LAYOUT[at]);
         same.then_some(Self(view))
             .ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -38,7 +38,7 @@ impl CrashWindow {
     }
 
     /// Forgets the oldest crashes beyond a limit that may be lower than before.
-    pub(super) fn keep_to(&mut self, limit: CrashLimit) {
+    pub(super) fn truncate(&mut self, limit: CrashLimit) {
         let most = usize::try_from(limit.max).unwrap_or(usize::MAX);
         let too_many = self.times.len().saturating_sub(most);
         self.times.drain(..too_many);

@@ -104,7 +104,7 @@ impl Supervisor {
     fn forget(&mut self, unspawned: &BTreeSet<WorkerId>) {
         let known = |worker: &Worker| !unspawned.contains(&worker.id);
         for entry in &mut self.entries {
-            entry.keep_workers(known);
+            entry.retain_workers(known);
             entry.adopter = None;
         }
         self.canary = self.canary.take().filter(known);

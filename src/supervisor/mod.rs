@@ -143,7 +143,7 @@ impl Supervisor {
         self.now = self.now.max(now);
         match event {
             Event::ReloadAsked => self.check_reload(),
-            Event::Reload => self.reload_asked(),
+            Event::Reload => self.reload(),
             Event::ReloadRefused => self.reload_refused(),
             Event::Upgrade => self.upgrade_asked(),
             Event::Resize(workers) => self.resize(workers),
@@ -262,7 +262,7 @@ impl Supervisor {
         }
     }
 
-    /// The only place that spawns workers. The canary is the one exception.
+    /// Spawns every worker but the canary, which has an action of its own.
     fn spawn(&mut self, slot: Slot) -> Worker {
         let generation = match self.phase {
             Phase::Reloading { target } => target,

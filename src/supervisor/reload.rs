@@ -33,7 +33,8 @@ impl Supervisor {
         self.notify(Change::ReloadAbandoned { generation, why });
     }
 
-    pub(super) fn reload_asked(&mut self) {
+    /// The check has succeeded.
+    pub(super) fn reload(&mut self) {
         match self.phase {
             Phase::Serving if self.pending.is_empty() => self.begin_reload(),
             // Something has changed once more. New workers that start may still become ready, and

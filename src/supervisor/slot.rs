@@ -471,7 +471,7 @@ impl SlotEntry {
         }
     }
 
-    pub(super) fn keep_workers(&mut self, keep: impl Fn(&Worker) -> bool) {
+    pub(super) fn retain_workers(&mut self, keep: impl Fn(&Worker) -> bool) {
         self.leaving.retain(&keep);
         self.holder = match std::mem::take(&mut self.holder) {
             Holder::Held(worker) if !keep(&worker) => Holder::Vacant,

@@ -77,7 +77,7 @@ impl Supervisor {
             canary,
             ..
         } = snapshot;
-        crashes.keep_to(policy.crash_limit);
+        crashes.truncate(policy.crash_limit);
         let wanted = if workers == configured {
             policy.workers
         } else {

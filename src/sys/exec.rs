@@ -17,12 +17,12 @@ use crate::sys::before_main::{self, Owner};
 use crate::sys::{fds, memory};
 
 /// Makes a sealed memory file with these bytes.
-pub(crate) fn keep_state(bytes: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn state_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     memory::sealed(c"prefork-server state", bytes)
 }
 
 /// Reads the first bytes of the file `fd` into `bytes`, and returns their number; `None` if the
-/// file was not made by [`keep_state`].
+/// file was not made by [`state_file`].
 pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
     // SAFETY: the borrow ends within this function, in which nothing closes a descriptor. If `fd`
     // is not open, the calls fail with EBADF, and the result is `None`.
@@ -34,7 +34,7 @@ pub(crate) fn state_head(fd: RawFd, bytes: &mut [u8]) -> Option<usize> {
         .flatten()
 }
 
-/// Returns the bytes of an inherited file of [`keep_state`], and closes it. Call it once.
+/// Returns the bytes of an inherited file of [`state_file`], and closes it. Call it once.
 pub(crate) fn take_state(fd: RawFd) -> io::Result<Vec<u8>> {
     memory::contents(&fds::adopt(fd)?.into())
 }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_state_is_read_once_and_cannot_be_changed() {
-        let state = keep_state(b"all of it").expect("a memory file");
+        let state = state_file(b"all of it").expect("a memory file");
         let error = nix::unistd::write(&state, b"more").expect_err("it is sealed");
         assert_eq!(error, nix::errno::Errno::EPERM);
         let mut head = [0; 3];

@@ -117,9 +117,9 @@ impl View {
         self.0[word].load(Relaxed)
     }
 
-    /// As [`Mapping::keep_from_cores`].
-    pub(crate) fn keep_from_cores(&self) -> io::Result<()> {
-        self.0.keep_from_cores()
+    /// As [`Mapping::exclude_from_core_dumps`].
+    pub(crate) fn exclude_from_core_dumps(&self) -> io::Result<()> {
+        self.0.exclude_from_core_dumps()
     }
 }
 
@@ -130,7 +130,7 @@ impl Mapping {
     }
 
     /// Excludes this memory from core dumps (madvise(2), `MADV_DONTDUMP`).
-    pub(crate) fn keep_from_cores(&self) -> io::Result<()> {
+    pub(crate) fn exclude_from_core_dumps(&self) -> io::Result<()> {
         // SAFETY: mmap(2) returned this range for `self`. The advice does not change its contents.
         let result = unsafe { libc::madvise(self.pages.as_ptr(), self.bytes, libc::MADV_DONTDUMP) };
         Ok(Errno::result(result).map(drop)?)
@@ -242,7 +242,7 @@ mod tests {
         let all = Mapping::new(&fd, 0, 600).expect("mapped");
         let reader = read_only(&fd).expect("/proc is there");
         let view = View::new(&reader).expect("mapped");
-        view.keep_from_cores().expect("it is a mapping");
+        view.exclude_from_core_dumps().expect("it is a mapping");
         all[599].store(7, Relaxed);
         assert_eq!(view.load(599), 7);
         let error = Mapping::new(&reader, 0, 600).expect_err("it may not write");

@@ -29,7 +29,8 @@ pub struct Connection {
     admission: Admission,
 }
 
-/// What comes before the bytes in the socket. Dropped when it has been read, unless it has addresses.
+/// What comes before the bytes in the socket. Dropped when it has been read, unless it names the
+/// client.
 #[derive(Debug, Default)]
 struct Prefix {
     origin: Origin,

@@ -58,10 +58,10 @@ impl Drain {
     }
 
     /// As [`Drain::closing`], but at the latest this long after the start of the drain.
-    pub(crate) async fn closing_within(self, patience: Duration) {
+    pub(crate) async fn closing_within(self, wait_max: Duration) {
         self.clone().asked().await;
         // Both results mean to close.
-        let _: Result<(), Elapsed> = timeout(patience, self.closing()).await;
+        let _: Result<(), Elapsed> = timeout(wait_max, self.closing()).await;
     }
 
     async fn when(mut self, wanted: impl Fn(Idle) -> bool) -> Idle {

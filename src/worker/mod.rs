@@ -120,7 +120,7 @@ impl Worker {
     /// use hyper::upgrade::Upgraded;
     /// use prefork_server::{BoxError, Request, Response, Worker};
     ///
-    /// async fn answer(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
+    /// async fn respond(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
     ///     let upgrade = hyper::upgrade::on(&mut request);
     ///     tokio::spawn(async move {
     ///         let mut stream = upgrade.await?;
@@ -214,14 +214,14 @@ impl Worker {
     pub(crate) fn outgoing(&self) -> Option<Outgoing> {
         let sender = self.outbound.clone()?;
         let (drain, stats) = (self.drain.clone(), self.stats.clone());
-        let patience = outgoing::patience(self.drain_timeout);
-        Some(Outgoing::new(sender, drain, patience, stats))
+        let wait_max = outgoing::wait_max(self.drain_timeout);
+        Some(Outgoing::new(sender, drain, wait_max, stats))
     }
 
     /// As [`Drain::closing_within`], shortly before the drain timeout.
     pub(crate) fn closing(&self) -> impl Future<Output = ()> + use<> {
-        let patience = outgoing::patience(self.drain_timeout);
-        self.drain.clone().closing_within(patience)
+        let wait_max = outgoing::wait_max(self.drain_timeout);
+        self.drain.clone().closing_within(wait_max)
     }
 
     /// The connections that it is to give to other slots.

@@ -24,7 +24,7 @@ use crate::worker::drain::Drain;
 use crate::worker::sharing::{Share, Siblings};
 
 /// How long before the drain timeout the worker stops waiting for room in the inbox, at most. In
-/// this time the connections that could not be sent may answer one more request and linger.
+/// this time the connections that could not be sent may have one more request and linger.
 const RESERVE: Duration = Duration::from_secs(1);
 
 /// Sends connections to the slot's inbox, one after the other, or to another slot's inbox.
@@ -44,7 +44,7 @@ pub(crate) struct Outgoing {
 }
 
 /// How long a drain may wait for room in the inbox: the drain timeout without a reserve at its end.
-pub(crate) fn patience(drain_timeout: Duration) -> Duration {
+pub(crate) fn wait_max(drain_timeout: Duration) -> Duration {
     drain_timeout - RESERVE.min(drain_timeout / 2)
 }
 
@@ -178,7 +178,7 @@ mod tests {
     use crate::worker::incoming::{Incoming, Queue};
 
     /// A time for the drain that no test waits for to its end.
-    const LONG: Duration = Duration::from_mins(5);
+    const LONG: Duration = Duration::from_secs(5 * 60);
     const SHORT: Duration = Duration::from_millis(300);
 
     /// A worker that drains, with connections from a listener of its own, and its slot's inbox.
@@ -212,7 +212,7 @@ mod tests {
                 outgoing: Rc::new(Outgoing::new(
                     sender,
                     drain,
-                    patience(drain_timeout),
+                    wait_max(drain_timeout),
                     stats.clone(),
                 )),
                 receiver: Receiver::new(end(inbox.receiver())).expect("a runtime"),

@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn own_keys_are_replaced_when_they_are_due() {
-        let keys = Keys::own(Duration::from_hours(1)).expect("random");
+        let keys = Keys::own(Duration::from_secs(60 * 60)).expect("random");
         let ring = keys.keyring();
         assert!(ring.is_some());
         assert_eq!(keys.keyring(), ring);

@@ -12,13 +12,18 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore,
+    CipherSuite, ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore,
     SupportedProtocolVersion,
 };
 use tempfile::TempDir;
 
 use crate::client::{Response, parse_response};
 use crate::support::CEILING;
+
+#[cfg(feature = "aws-lc-rs")]
+use rustls::crypto::aws_lc_rs::default_provider;
+#[cfg(not(feature = "aws-lc-rs"))]
+use rustls::crypto::ring::default_provider;
 
 /// A CA, and the files of a server that it has signed.
 pub(crate) struct Authority {
@@ -89,8 +94,7 @@ impl Authority {
     ) -> Browser {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("a CA");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(default_provider().into())
             .with_protocol_versions(&[version])
             .expect("it is known")
             .with_root_certificates(roots);
@@ -119,6 +123,9 @@ pub(crate) struct Browser {
 /// The handshake and the response of one connection.
 pub(crate) struct Visit {
     pub(crate) handshake: HandshakeKind,
+    /// `None` if the session is resumed without a key exchange.
+    pub(crate) group: Option<NamedGroup>,
+    pub(crate) suite: CipherSuite,
     pub(crate) response: Response,
     /// All bytes that the server has sent, as they were on the wire.
     pub(crate) wire: Vec<u8>,
@@ -139,22 +146,32 @@ impl Browser {
         self.try_visit(address).expect("it is served")
     }
 
-    /// One request on a connection of its own.
     pub(crate) fn try_visit(&self, address: SocketAddr) -> io::Result<Visit> {
+        self.try_visit_host(address, "localhost")
+    }
+
+    /// One request on a connection of its own, to the host of this name.
+    pub(crate) fn try_visit_host(&self, address: SocketAddr, name: &str) -> io::Result<Visit> {
         let stream = TcpStream::connect_timeout(&address, CEILING)?;
         stream.set_read_timeout(Some(CEILING))?;
         let mut wire = Recorded {
             stream,
             bytes: Vec::new(),
         };
-        let name = ServerName::try_from("localhost").expect("a name");
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
         let session = ClientConnection::new(Arc::clone(&self.config), name);
         let mut session = session.expect("the settings are good");
         let mut private = rustls::Stream::new(&mut session, &mut wire);
         private.write_all(b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")?;
         let mut response = Vec::new();
         private.read_to_end(&mut response)?;
+        let group = session.negotiated_key_exchange_group();
         Ok(Visit {
+            group: group.map(|group| group.name()),
+            suite: session
+                .negotiated_cipher_suite()
+                .expect("it is done")
+                .suite(),
             handshake: session.handshake_kind().expect("it is done"),
             response: parse_response(&mut response).expect("a whole response"),
             wire: wire.bytes,

@@ -25,6 +25,8 @@ mod at_exit;
 mod balance;
 mod balancer;
 mod cap;
+#[cfg(feature = "tls")]
+mod certificates;
 mod client;
 mod control;
 mod crash;
@@ -72,6 +74,8 @@ const MODULES: &[&[Test]] = &[
     balance::TESTS,
     balancer::TESTS,
     cap::TESTS,
+    #[cfg(feature = "tls")]
+    certificates::TESTS,
     control::TESTS,
     crash::TESTS,
     discard::TESTS,

@@ -30,7 +30,7 @@ fn totals_outlive_crash_and_reload() {
     let finished = ended.notices.last().expect("some");
     assert_eq!(finished["requests"], 5 + 3 + 1);
     assert_eq!(finished["connections"], 1 + 3 + 1);
-    assert_eq!(finished["answers_5xx"], 0);
+    assert_eq!(finished["responses_5xx"], 0);
     // "hi", and a head.
     assert!(finished["bytes_out"].as_u64() > Some(9 * 40), "{finished}");
     let line = "drained: 9 requests on 5 connections";

@@ -51,8 +51,10 @@ fn once(mut stream: Stream) {
 
 /// Ten requests of two clients.
 fn ten(address: SocketAddr, ask: Ask, tls: Tls) -> Outcome {
-    let plan = Plan::new(address, 2, ask).within(tls);
-    Driver::new(plan).closed(Extent::Requests(10))
+    let mut plan = Plan::new(2, ask);
+    plan.tls = Some(tls);
+    let mut driver = Driver::new(address, plan);
+    driver.closed(Extent::Requests(10)).clone()
 }
 
 fn assert_all_right(outcome: &Outcome) {

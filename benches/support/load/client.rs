@@ -1,7 +1,8 @@
 //! One client: a connection, and what is asked on it.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::mem;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use nix::errno::Errno;
@@ -9,41 +10,40 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use socket2::{SockAddr, Socket, Type};
 
 use super::outcome::{Failure, Outcome};
-use super::plan::{Afterwards, Ask, Expected, Pipeline};
-use super::response::{Fate, Fed, Response};
+use super::plan::{Ask, Expected};
+use super::response::{Fate, Response};
 use super::stream::{Stream, failure};
 use super::tls::Sessions;
 
-#[derive(Clone, Copy)]
-pub(super) struct ClientId(pub(super) usize);
-
 /// One kind of request as it goes over the wire, as often as it is sent at once.
 pub(super) struct Batch {
-    bytes: Vec<u8>,
+    /// What a client sends, one after the other.
+    writes: Vec<Vec<u8>>,
     requests: usize,
     expected: Expected,
-    afterwards: Afterwards,
+    closes: bool,
 }
 
 impl Batch {
-    pub(super) fn new(ask: &Ask, pipeline: Pipeline) -> Self {
+    pub(super) fn new(ask: &Ask, pipeline: usize) -> Self {
+        let count = ask.requests.len();
+        let write = |first: usize| {
+            let requests = (0..pipeline).map(|next| &ask.requests[(first + next) % count][..]);
+            requests.collect::<Vec<_>>().concat()
+        };
         Self {
-            bytes: ask.request.repeat(pipeline.0),
-            requests: pipeline.0,
+            writes: (0..count).map(write).collect(),
+            requests: pipeline,
             expected: ask.expected.clone(),
-            afterwards: ask.afterwards,
+            closes: ask.closes,
         }
     }
 }
 
-/// Where a client does its work.
-pub(super) struct Place<'a> {
-    pub(super) address: &'a SockAddr,
-    pub(super) epoll: &'a Epoll,
-    pub(super) id: ClientId,
-}
-
 pub(super) struct Client {
+    /// Its number, which its events have.
+    id: usize,
+    address: SockAddr,
     link: Link,
     /// With them, everything goes within TLS.
     sessions: Option<Sessions>,
@@ -69,25 +69,11 @@ struct Pending {
     missing: usize,
 }
 
-/// What a client is at after something has happened.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    Busy,
-    /// All has been answered, or has failed.
-    Done,
-    /// Nothing was under way.
-    Idle,
-}
-
-/// What one look at a connection found.
-enum Received {
-    Partial,
-    All(Fate),
-}
-
 impl Client {
-    pub(super) fn new(sessions: Option<Sessions>) -> Self {
+    pub(super) fn new(id: usize, address: SocketAddr, sessions: Option<Sessions>) -> Self {
         Self {
+            id,
+            address: address.into(),
             link: Link::Closed,
             sessions,
             response: Response::new(),
@@ -119,7 +105,7 @@ impl Client {
     /// Sends a batch, on a new connection if there is none.
     pub(super) fn ask(
         &mut self,
-        place: &Place<'_>,
+        epoll: &Epoll,
         batches: &[Batch],
         batch: usize,
         since: Instant,
@@ -127,14 +113,15 @@ impl Client {
         let requests = &batches[batch];
         self.response.clear();
         self.sent += 1;
+        let write = self.write(requests);
         if let Link::Open(stream) = &mut self.link
-            && stream.send(&requests.bytes).is_err()
+            && stream.send(write).is_err()
         {
             // The server had closed it while nothing was asked, which is its right.
             self.link = Link::Closed;
         }
         if let Link::Closed = self.link {
-            let link = connect(place, requests, self.sessions.as_mut());
+            let link = self.connect(epoll, requests);
             self.link = link.map_err(|_| Failure::Connect)?;
         }
         self.pending = Some(Pending {
@@ -145,39 +132,70 @@ impl Client {
         Ok(())
     }
 
-    /// Does what epoll found possible, and counts what comes of it.
+    /// Does what epoll found possible, and counts what comes of it. Whether what was under way has
+    /// its responses now, or has failed.
     pub(super) fn advance(
         &mut self,
-        place: &Place<'_>,
+        epoll: &Epoll,
         batches: &[Batch],
         buffer: &mut [u8],
         outcome: &mut Outcome,
-    ) -> State {
+    ) -> bool {
         let Some(pending) = self.pending else {
             self.look_at_idle(buffer, outcome);
-            return State::Idle;
+            return false;
         };
         let batch = &batches[pending.batch];
         let result = match mem::replace(&mut self.link, Link::Closed) {
             Link::Closed => unreachable!("a closed socket has left the epoll instance"),
-            Link::Opening(stream) => self.opened(place, stream, batch),
+            Link::Opening(stream) => self.opened(epoll, stream, batch),
             Link::Open(stream) => self.receive(stream, batch, buffer, outcome),
         };
         match result {
-            Ok(Received::Partial) => State::Busy,
-            Ok(Received::All(fate)) => {
+            Ok(None) => false,
+            Ok(Some(fate)) => {
                 if fate == Fate::Closed {
                     self.link = Link::Closed;
                 }
                 self.pending = None;
-                State::Done
+                true
             }
             Err(failure) => {
                 // Where all were there, it is what came after them.
                 outcome.failures.add(failure, self.give_up().max(1));
-                State::Done
+                true
             }
         }
+    }
+
+    /// The bytes of the batch that was sent last, or is to be sent.
+    fn write<'a>(&self, batch: &'a Batch) -> &'a [u8] {
+        // Clients begin at different places.
+        let at = self.id * 64 + self.sent as usize * batch.requests;
+        &batch.writes[at % batch.writes.len()]
+    }
+
+    /// A connection that may still be on its way. Over loopback the handshake is usually done at
+    /// once, so the request goes out right after it and saves a turn through epoll.
+    fn connect(&mut self, epoll: &Epoll, batch: &Batch) -> io::Result<Link> {
+        let kind = Type::STREAM.nonblocking();
+        let socket = Socket::new(self.address.domain(), kind, None)?;
+        match socket.connect(&self.address) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
+            Err(error) => return Err(error),
+        }
+        let mut stream = Stream::new(socket, self.sessions.as_mut());
+        let (link, interest): (fn(_) -> _, _) = match stream.send(self.write(batch)) {
+            Ok(()) => (Link::Open, EpollFlags::EPOLLIN),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                (Link::Opening, EpollFlags::EPOLLOUT)
+            }
+            Err(error) => return Err(error),
+        };
+        let event = EpollEvent::new(interest, self.id as u64);
+        epoll.add(&stream.socket, event)?;
+        Ok(link(stream))
     }
 
     /// It is the end of the connection, or a response that was not asked for.
@@ -195,20 +213,21 @@ impl Client {
 
     fn opened(
         &mut self,
-        place: &Place<'_>,
+        epoll: &Epoll,
         mut stream: Stream,
         batch: &Batch,
-    ) -> Result<Received, Failure> {
-        let sent = stream.send(&batch.bytes);
+    ) -> Result<Option<Fate>, Failure> {
+        let sent = stream.send(self.write(batch));
         sent.map_err(|_| Failure::Connect)?;
-        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, place.id.0 as u64);
-        let modified = place.epoll.modify(stream.socket(), &mut event);
+        let mut event = EpollEvent::new(EpollFlags::EPOLLIN, self.id as u64);
+        let modified = epoll.modify(&stream.socket, &mut event);
         modified.expect("epoll_ctl(2)");
         self.link = Link::Open(stream);
-        Ok(Received::Partial)
+        Ok(None)
     }
 
-    /// Reads until there is no more. A short read is the end of what was there, so a response that
+    /// Reads until there is no more, and says what the server means to do with the connection when
+    /// all responses are there. A short read is the end of what was there, so a response that
     /// fits the buffer costs one `recv(2)`.
     fn receive(
         &mut self,
@@ -216,15 +235,14 @@ impl Client {
         batch: &Batch,
         buffer: &mut [u8],
         outcome: &mut Outcome,
-    ) -> Result<Received, Failure> {
-        let closes = batch.afterwards == Afterwards::ServerCloses;
+    ) -> Result<Option<Fate>, Failure> {
         loop {
             let count = match stream.read(buffer) {
                 Ok(0) => {
                     let pending = self.pending.as_mut().expect("something is under way");
-                    if closes && self.response.is_complete() {
+                    if batch.closes && self.response.is_complete() {
                         count_response(pending, &self.response, outcome);
-                        return Ok(Received::All(Fate::Closed));
+                        return Ok(Some(Fate::Closed));
                     }
                     return Err(Failure::Eof);
                 }
@@ -234,16 +252,16 @@ impl Client {
                 Err(error) => return Err(failure(&error)),
             };
             stream.judge()?;
-            if let Received::All(fate) = self.take(&buffer[..count], batch, outcome)? {
+            if let Some(fate) = self.take(&buffer[..count], batch, outcome)? {
                 self.link = Link::Open(stream);
-                return Ok(Received::All(fate));
+                return Ok(Some(fate));
             }
-            if count < buffer.len() && !closes {
+            if count < buffer.len() && !batch.closes {
                 break;
             }
         }
         self.link = Link::Open(stream);
-        Ok(Received::Partial)
+        Ok(None)
     }
 
     fn take(
@@ -251,30 +269,30 @@ impl Client {
         mut bytes: &[u8],
         batch: &Batch,
         outcome: &mut Outcome,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Option<Fate>, Failure> {
         let pending = self.pending.as_mut().expect("something is under way");
         while !bytes.is_empty() {
             if self.response.is_complete() {
                 // The server should have closed; this is more than was asked for.
                 return Err(Failure::Length);
             }
-            let Fed::Complete { used, fate } = self.response.feed(bytes, &batch.expected)? else {
+            let Some((used, fate)) = self.response.feed(bytes, &batch.expected)? else {
                 break;
             };
             bytes = &bytes[used..];
-            if batch.afterwards == Afterwards::ServerCloses {
+            if batch.closes {
                 continue;
             }
             count_response(pending, &self.response, outcome);
             if pending.missing == 0 {
                 return match bytes {
-                    [] => Ok(Received::All(fate)),
+                    [] => Ok(Some(fate)),
                     _ => Err(Failure::Length),
                 };
             }
             self.response.clear();
         }
-        Ok(Received::Partial)
+        Ok(None)
     }
 }
 
@@ -282,27 +300,4 @@ fn count_response(pending: &mut Pending, response: &Response, outcome: &mut Outc
     pending.missing -= 1;
     outcome.response_bytes = response.bytes();
     outcome.answered_now(pending.since);
-}
-
-/// A connection that may still be on its way. Over loopback the handshake is usually done at once,
-/// so the request goes out right after it and saves a turn through epoll.
-fn connect(place: &Place<'_>, batch: &Batch, sessions: Option<&mut Sessions>) -> io::Result<Link> {
-    let kind = Type::STREAM.nonblocking();
-    let socket = Socket::new(place.address.domain(), kind, None)?;
-    match socket.connect(place.address) {
-        Ok(()) => {}
-        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
-        Err(error) => return Err(error),
-    }
-    let mut stream = Stream::new(socket, sessions);
-    let (link, interest): (fn(_) -> _, _) = match stream.send(&batch.bytes) {
-        Ok(()) => (Link::Open, EpollFlags::EPOLLIN),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            (Link::Opening, EpollFlags::EPOLLOUT)
-        }
-        Err(error) => return Err(error),
-    };
-    let event = EpollEvent::new(interest, place.id.0 as u64);
-    place.epoll.add(stream.socket(), event)?;
-    Ok(link(stream))
 }

@@ -1,21 +1,21 @@
 //! The loop.
 
 use std::mem;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
 use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
-use socket2::SockAddr;
 
-use super::super::chance::Chance;
-use super::client::{Batch, Client, ClientId, Place, State};
-use super::outcome::{End, Outcome};
-use super::plan::{Afterwards, Ask, Extent, Pipeline, Plan, Rate};
-use super::schedule::{Schedule, Shape};
+use super::client::{Batch, Client};
+use super::outcome::Outcome;
+use super::plan::{Ask, Extent, Plan};
+use super::schedule::Schedule;
 use super::tls::Tls;
 
 /// A megabyte should not take many calls, and should not push everything else out of the cache.
@@ -37,10 +37,9 @@ pub(crate) struct Driver {
     ready: Vec<EpollEvent>,
     buffer: Vec<u8>,
     clients: Vec<Client>,
-    address: SockAddr,
     plan: Plan,
     batches: Vec<Batch>,
-    chance: Chance,
+    chance: Rng,
     /// How many clients wait for responses.
     busy: usize,
     outcome: Outcome,
@@ -52,13 +51,12 @@ impl Driver {
     /// # Panics
     ///
     /// If the plan has no connections, or has requests pipelined that ask for the connection's end.
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(address: SocketAddr, plan: Plan) -> Self {
         let seldom = plan.seldom.as_ref().map(|(_, ask)| ask);
         let asks: Vec<&Ask> = [&plan.usual].into_iter().chain(seldom).collect();
-        let closes = |ask: &&Ask| ask.afterwards == Afterwards::ServerCloses;
         assert!(plan.connections > 0, "a plan without connections");
         assert!(
-            plan.pipeline.0 == 1 || plan.pipeline.0 > 1 && !asks.iter().any(closes),
+            plan.pipeline == 1 || plan.pipeline > 1 && !asks.iter().any(|ask| ask.closes),
             "nothing can follow a request that ends its connection"
         );
         Self {
@@ -66,14 +64,13 @@ impl Driver {
             ready: vec![EpollEvent::empty(); EVENTS],
             buffer: vec![0; BUFFER],
             clients: (0..plan.connections)
-                .map(|_| Client::new(plan.tls.as_ref().map(Tls::sessions)))
+                .map(|id| Client::new(id, address, plan.tls.as_ref().map(Tls::sessions)))
                 .collect(),
-            address: plan.address.into(),
             batches: asks
                 .iter()
                 .map(|ask| Batch::new(ask, plan.pipeline))
                 .collect(),
-            chance: Chance::new(0),
+            chance: Rng::with_seed(0),
             busy: 0,
             outcome: Outcome::new(),
             plan,
@@ -82,66 +79,63 @@ impl Driver {
 
     /// Lets each client have a response (or a pipeline of them), so that no run measures a server
     /// which accepts its first connections or touches its memory first.
-    pub(crate) fn warm(&mut self) -> Outcome {
+    pub(crate) fn warm(&mut self) -> &Outcome {
         self.each(|_, _| {})
     }
 
     /// Asks once on each connection, and tells the client's number and the beginning of the body,
     /// 64 bytes at most. Of responses only: who failed is in the outcome.
-    pub(crate) fn ask_each(&mut self, ask: &Ask, heard: impl FnMut(usize, &[u8])) -> Outcome {
-        let usual = mem::replace(&mut self.batches[USUAL], Batch::new(ask, Pipeline(1)));
-        let outcome = self.each(heard);
+    pub(crate) fn ask_each(&mut self, ask: &Ask, heard: impl FnMut(usize, &[u8])) -> &Outcome {
+        let usual = mem::replace(&mut self.batches[USUAL], Batch::new(ask, 1));
+        self.each(heard);
         self.batches[USUAL] = usual;
-        outcome
+        &self.outcome
     }
 
     /// The next request when the last response is there.
-    pub(crate) fn closed(&mut self, extent: Extent) -> Outcome {
+    pub(crate) fn closed(&mut self, extent: Extent) -> &Outcome {
         let start = Instant::now();
-        let deadline = match extent {
-            Extent::Requests(_) => Deadline::silence(self.plan.patience),
-            Extent::For(time) => Deadline::at(start + time + self.plan.patience),
+        let time = match extent {
+            Extent::Requests(_) => Duration::ZERO,
+            Extent::For(time) => time,
         };
-        let schedule = Schedule::closed(extent, start, self.plan.pipeline.0);
-        self.run(schedule, deadline)
+        self.run(Schedule::closed(extent, start, self.plan.pipeline), time)
     }
 
     /// Requests at a constant rate, whether or not the server keeps up.
-    pub(crate) fn open(&mut self, rate: Rate, time: Duration) -> Outcome {
+    pub(crate) fn open(&mut self, per_second: f64, time: Duration) -> &Outcome {
         // The kernel may let us oversleep by 50 us, which is as long as a response takes. Set back
         // because the servers that are started from here inherit it.
         let slack = prctl::get_timerslack().expect("prctl(2) tells the timer slack");
         prctl::set_timerslack(1).expect("prctl(2) takes any timer slack");
         let start = Instant::now();
-        let shape = Shape {
-            clients: self.clients.len(),
-            batch: self.plan.pipeline.0,
-        };
-        let schedule = Schedule::open(rate, time, start, shape);
-        let outcome = self.run(schedule, Deadline::at(start + time + self.plan.patience));
+        let (clients, batch) = (self.clients.len(), self.plan.pipeline);
+        self.run(
+            Schedule::open(per_second, time, start, (clients, batch)),
+            time,
+        );
         prctl::set_timerslack(slack.cast_unsigned().into()).expect("it was so before");
-        outcome
+        &self.outcome
     }
 
-    fn run(&mut self, mut schedule: Schedule, mut deadline: Deadline) -> Outcome {
+    fn run(&mut self, mut schedule: Schedule, time: Duration) -> &Outcome {
         let start = self.begin();
         for id in 0..self.clients.len() {
-            self.pump(&mut schedule, ClientId(id), Instant::now());
+            self.pump(&mut schedule, id, Instant::now());
         }
-        self.until_done(&mut schedule, &mut deadline);
+        self.until_done(&mut schedule, time);
         self.finish(&schedule, start)
     }
 
-    fn each(&mut self, mut heard: impl FnMut(usize, &[u8])) -> Outcome {
+    fn each(&mut self, mut heard: impl FnMut(usize, &[u8])) -> &Outcome {
         let start = self.begin();
         let mut nothing = Schedule::closed(Extent::Requests(0), start, 1);
-        let mut deadline = Deadline::silence(self.plan.patience);
         for first in (0..self.clients.len()).step_by(OPENED_AT_ONCE) {
             let chunk = first..(first + OPENED_AT_ONCE).min(self.clients.len());
             for id in chunk.clone() {
-                self.ask(ClientId(id), USUAL, Instant::now());
+                self.ask(id, USUAL, Instant::now());
             }
-            self.until_done(&mut nothing, &mut deadline);
+            self.until_done(&mut nothing, Duration::ZERO);
             for id in chunk {
                 if let Some(told) = self.clients[id].told() {
                     heard(id, told);
@@ -154,15 +148,17 @@ impl Driver {
     fn begin(&mut self) -> Instant {
         let start = Instant::now();
         self.outcome.begin(start);
-        self.chance = Chance::new(0);
+        self.chance = Rng::with_seed(0);
         for client in &mut self.clients {
             client.sent = 0;
         }
         start
     }
 
-    /// Until there is nothing to send and nothing to wait for, or time or budget is up.
-    fn until_done(&mut self, schedule: &mut Schedule, deadline: &mut Deadline) {
+    /// Until there is nothing to send and nothing to wait for, or the budget is up, or after `time`
+    /// the server has been silent for too long.
+    fn until_done(&mut self, schedule: &mut Schedule, time: Duration) {
+        let mut deadline = Instant::now() + time + self.plan.timeout;
         loop {
             let now = Instant::now();
             self.arrive(schedule, now);
@@ -170,7 +166,7 @@ impl Driver {
                 Schedule::Open(arrivals) => arrivals.wait(now),
                 Schedule::Closed { .. } => None,
             };
-            let left = deadline.left(now);
+            let left = deadline.saturating_duration_since(now);
             if self.is_over_budget() || left.is_zero() || self.busy == 0 && next.is_none() {
                 return;
             }
@@ -179,11 +175,11 @@ impl Driver {
                 Some(next) => self.wait_precisely(next.min(left)),
             };
             for event in 0..ready {
-                let id = ClientId(self.ready[event].data() as usize);
+                let id = self.ready[event].data() as usize;
                 self.advance(schedule, id);
             }
             if ready > 0 {
-                deadline.heard(now);
+                deadline = deadline.max(now + self.plan.timeout);
             }
         }
     }
@@ -193,50 +189,38 @@ impl Driver {
         while let Schedule::Open(arrivals) = schedule
             && let Some(client) = arrivals.next_due(now)
         {
-            self.pump(schedule, ClientId(client), now);
+            self.pump(schedule, client, now);
         }
     }
 
-    fn advance(&mut self, schedule: &mut Schedule, id: ClientId) {
-        let place = Place {
-            address: &self.address,
-            epoll: &self.epoll,
-            id,
-        };
-        let client = &mut self.clients[id.0];
-        match client.advance(&place, &self.batches, &mut self.buffer, &mut self.outcome) {
-            State::Busy | State::Idle => {}
-            State::Done => {
-                self.busy -= 1;
-                self.pump(schedule, id, Instant::now());
-            }
+    fn advance(&mut self, schedule: &mut Schedule, id: usize) {
+        let client = &mut self.clients[id];
+        let (buffer, outcome) = (&mut self.buffer, &mut self.outcome);
+        if client.advance(&self.epoll, &self.batches, buffer, outcome) {
+            self.busy -= 1;
+            self.pump(schedule, id, Instant::now());
         }
     }
 
     /// Sends what the client has to send, unless it waits for a response.
-    fn pump(&mut self, schedule: &mut Schedule, id: ClientId, now: Instant) {
-        while !self.clients[id.0].is_busy() && !self.is_over_budget() {
-            let Some(since) = schedule.take(id.0, self.clients[id.0].sent, now) else {
+    fn pump(&mut self, schedule: &mut Schedule, id: usize, now: Instant) {
+        while !self.clients[id].is_busy() && !self.is_over_budget() {
+            let Some(since) = schedule.take(id, self.clients[id].sent, now) else {
                 return;
             };
             let batch = match &self.plan.seldom {
-                Some((share, _)) if self.chance.below(1000) < share.0 => SELDOM,
+                Some((share, _)) if self.chance.usize(..1000) < *share => SELDOM,
                 _ => USUAL,
             };
             self.ask(id, batch, since);
         }
     }
 
-    fn ask(&mut self, id: ClientId, batch: usize, since: Instant) {
-        let place = Place {
-            address: &self.address,
-            epoll: &self.epoll,
-            id,
-        };
-        match self.clients[id.0].ask(&place, &self.batches, batch, since) {
+    fn ask(&mut self, id: usize, batch: usize, since: Instant) {
+        match self.clients[id].ask(&self.epoll, &self.batches, batch, since) {
             Ok(()) => self.busy += 1,
             Err(failure) => {
-                let requests = self.plan.pipeline.0 as u64;
+                let requests = self.plan.pipeline as u64;
                 self.outcome.failures.add(failure, requests);
             }
         }
@@ -247,9 +231,9 @@ impl Driver {
     }
 
     /// Counts what has not been answered, unless the run was broken off.
-    fn finish(&mut self, schedule: &Schedule, start: Instant) -> Outcome {
+    fn finish(&mut self, schedule: &Schedule, start: Instant) -> &Outcome {
         let broken_off = self.is_over_budget();
-        let batch = self.plan.pipeline.0 as u64;
+        let batch = self.plan.pipeline as u64;
         for (id, client) in self.clients.iter_mut().enumerate() {
             if let Some(since) = client.since() {
                 let missing = client.give_up();
@@ -266,12 +250,9 @@ impl Driver {
             }
         }
         self.busy = 0;
-        self.outcome.end = match broken_off {
-            true => End::OverBudget,
-            false => End::Regular,
-        };
-        self.outcome.elapsed = self.outcome.last_answer - start;
-        self.outcome.clone()
+        self.outcome.is_over_budget = broken_off;
+        self.outcome.elapsed = self.outcome.last_response - start;
+        &self.outcome
     }
 
     fn wait(&mut self, longest: Duration) -> usize {
@@ -295,36 +276,6 @@ impl Driver {
                 Err(error) => panic!("epoll_wait(2): {error}"),
             },
             Err(error) => panic!("ppoll(2): {error}"),
-        }
-    }
-}
-
-/// When a run ends in any case.
-struct Deadline {
-    at: Instant,
-    /// Moved on by each event.
-    silence: Option<Duration>,
-}
-
-impl Deadline {
-    fn at(at: Instant) -> Self {
-        Self { at, silence: None }
-    }
-
-    fn silence(longest: Duration) -> Self {
-        Self {
-            at: Instant::now() + longest,
-            silence: Some(longest),
-        }
-    }
-
-    fn left(&self, now: Instant) -> Duration {
-        self.at.saturating_duration_since(now)
-    }
-
-    fn heard(&mut self, now: Instant) {
-        if let Some(longest) = self.silence {
-            self.at = now + longest;
         }
     }
 }

@@ -10,19 +10,19 @@
 //!
 //! Every response is checked, to the last byte if its body is known. Failures are counted by kind
 //! and do not end the run, until there are more than the [budget](Plan::budget). A run ends by
-//! itself: a request without a response within [`Plan::patience`] counts as silent.
+//! itself: a request without a response within [`Plan::timeout`] counts as silent.
 //!
 //! ```ignore
 //! let hello = Ask::get("/").expecting("Hello, World!");
-//! let mut driver = Driver::new(Plan::new(address, 64, hello));
+//! let mut driver = Driver::new(address, Plan::new(64, hello));
 //! driver.warm();
-//! let fast = driver.closed(Extent::For(Duration::from_secs(1)));
-//! let fair = driver.open(Rate::per_second(fast.per_second() / 2.0), Duration::from_secs(1));
-//! println!("{} {:?} {}", fast.per_second(), fair.latency(0.99), fair.failures);
+//! let fast = driver.closed(Extent::For(Duration::from_secs(1))).per_second();
+//! let fair = driver.open(fast / 2.0, Duration::from_secs(1));
+//! println!("{fast} {:?} {}", fair.latency(0.99), fair.failures);
 //! ```
 //!
 //! One thread, because the driver shares the machine with the server. Nothing is allocated after
-//! [`Driver::new`] but for the [`Outcome`] at the end of a run, and within TLS.
+//! [`Driver::new`], but within TLS.
 
 mod client;
 mod driver;
@@ -34,7 +34,7 @@ mod stream;
 mod tls;
 
 pub(crate) use self::driver::Driver;
-pub(crate) use self::outcome::{End, Failure, Failures, Outcome};
-pub(crate) use self::plan::{Ask, Expected, Extent, Pipeline, Plan, Rate, Share};
-pub(crate) use self::response::{Fate, Fed, Response};
+pub(crate) use self::outcome::{Failure, Failures, Outcome};
+pub(crate) use self::plan::{Ask, Expected, Extent, Plan};
+pub(crate) use self::response::{Fate, Response};
 pub(crate) use self::tls::{Handshakes, Tls};

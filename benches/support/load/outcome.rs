@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// The longest time that is told apart from longer ones. No run is that patient.
+/// The longest time that is told apart from longer ones. No run waits as long.
 const LATENCY_MAX: Duration = Duration::from_secs(120);
 
 named! {
@@ -63,23 +63,13 @@ impl Failures {
 /// `none`, or like `2 reset, 1 eof`.
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.total() == 0 {
-            return f.write_str("none");
+        let kinds = Failure::ALL.iter().filter(|kind| self.count(**kind) > 0);
+        let kinds = kinds.map(|&kind| format!("{} {}", self.count(kind), kind.name()));
+        match kinds.collect::<Vec<_>>().join(", ").as_str() {
+            "" => f.write_str("none"),
+            kinds => f.write_str(kinds),
         }
-        let kinds = Failure::ALL.iter().copied();
-        let mut kinds = kinds.filter(|&kind| self.count(kind) > 0);
-        let first = kinds.next().expect("one of them is counted");
-        write!(f, "{} {}", self.count(first), first.name())?;
-        kinds.try_for_each(|kind| write!(f, ", {} {}", self.count(kind), kind.name()))
     }
-}
-
-/// Whether a run did all that it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Regular,
-    /// There were more failures than the plan's budget.
-    OverBudget,
 }
 
 /// What came of a run.
@@ -88,7 +78,8 @@ pub(crate) struct Outcome {
     /// Right responses.
     pub(crate) answered: u64,
     pub(crate) failures: Failures,
-    pub(crate) end: End,
+    /// Whether there were more failures than the plan's budget, which ends a run.
+    pub(crate) is_over_budget: bool,
     /// From the first request to the last response.
     pub(crate) elapsed: Duration,
     /// The length of the last response, head and body. A server that sends more does more.
@@ -96,7 +87,7 @@ pub(crate) struct Outcome {
     /// In nanoseconds, of right responses and, at what they had waited by then, of silent requests.
     /// From sending in a closed loop, from when it should have been sent in an open one.
     pub(crate) latencies: Histogram<u64>,
-    pub(super) last_answer: Instant,
+    pub(super) last_response: Instant,
 }
 
 impl Outcome {
@@ -104,11 +95,11 @@ impl Outcome {
         Self {
             answered: 0,
             failures: Failures::default(),
-            end: End::Regular,
+            is_over_budget: false,
             elapsed: Duration::ZERO,
             response_bytes: 0,
             latencies: empty_histogram(),
-            last_answer: Instant::now(),
+            last_response: Instant::now(),
         }
     }
 
@@ -126,13 +117,13 @@ impl Outcome {
         self.answered = 0;
         self.failures = Failures::default();
         self.latencies.reset();
-        self.last_answer = start;
+        self.last_response = start;
     }
 
     pub(super) fn answered_now(&mut self, since: Instant) {
         self.answered += 1;
-        self.last_answer = Instant::now();
-        self.record(self.last_answer - since, 1);
+        self.last_response = Instant::now();
+        self.record(self.last_response - since, 1);
     }
 
     /// It is unknown how much longer they would have taken. Without them the slowest would be left

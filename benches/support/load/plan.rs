@@ -1,24 +1,28 @@
 //! What is asked, by how many, and what must come back.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::tls::Tls;
 
 /// A server that is silent for longer hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Failures that end a run: enough to tell how a server fails, few enough not to run for long
 /// against one that is gone.
 const BUDGET: u64 = 1000;
 
+/// Different requests, where no two in a row are the same.
+const VARIANTS: usize = 4096;
+
 /// One kind of request, and what its response must be.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    pub(super) request: Vec<u8>,
+    /// Each client sends one after the other, from the first again after the last.
+    pub(super) requests: Arc<[Vec<u8>]>,
     pub(super) expected: Expected,
-    pub(super) afterwards: Afterwards,
+    /// Whether the server closes the connection when the response is there, or keeps it.
+    pub(crate) closes: bool,
 }
 
 /// What the body of a response with status 200 must be.
@@ -29,28 +33,43 @@ pub(crate) enum Expected {
     Told,
 }
 
-/// What becomes of a connection when the response is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Afterwards {
-    Keep,
-    /// The server closes it, and the response is there when it has.
-    ServerCloses,
-}
-
 impl Ask {
     /// `GET path`, kept alive, whose response may be anything until [`expecting`](Self::expecting)
     /// says more.
     pub(crate) fn get(path: &str) -> Self {
-        Self {
-            request: format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes(),
-            expected: Expected::Told,
-            afterwards: Afterwards::Keep,
-        }
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        Self::of([request.into_bytes()].into())
     }
 
-    /// Whether the connection stays open.
-    pub(crate) fn keeps(&self) -> bool {
-        self.afterwards == Afterwards::Keep
+    /// Requests as a browser sends them from page to page: fourteen fields, and another path,
+    /// referer, cookie and request number each time. No client repeats one within 4,096.
+    pub(crate) fn browsing() -> Self {
+        let page = |at: usize| format!("/articles/{}/{at:04}?page={}", at % 37, at % 7);
+        let request = |at: usize| {
+            let (path, before) = (page(at), page(at.wrapping_sub(1) % VARIANTS));
+            let cookie = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\
+                 User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 \
+                 Firefox/145.0\r\nAccept: text/html,application/xhtml+xml,application/xml;q=0.9,\
+                 */*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\n\
+                 Accept-Encoding: gzip, deflate, br, zstd\r\n\
+                 Referer: http://localhost{before}\r\n\
+                 Cookie: session=5f2c9a7be1d04c3f; seen={cookie:016x}; theme=dark\r\n\
+                 Upgrade-Insecure-Requests: 1\r\nSec-Fetch-Dest: document\r\n\
+                 Sec-Fetch-Mode: navigate\r\nSec-Fetch-Site: same-origin\r\n\
+                 Priority: u=0, i\r\nX-Request-Id: {at:08x}-{cookie:016x}\r\n\r\n"
+            )
+        };
+        Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
+    }
+
+    fn of(requests: Arc<[Vec<u8>]>) -> Self {
+        Self {
+            requests,
+            expected: Expected::Told,
+            closes: false,
+        }
     }
 
     /// The body must be these bytes.
@@ -62,70 +81,49 @@ impl Ask {
     }
 
     /// Each request on a connection of its own, which the server closes.
-    pub(crate) fn closing(mut self) -> Self {
-        let blank_line = self.request.len() - 2;
-        self.request.truncate(blank_line);
-        self.request.extend(b"Connection: close\r\n\r\n");
+    pub(crate) fn closing(self) -> Self {
+        let closing = |request: &Vec<u8>| {
+            let fields = &request[..request.len() - 2];
+            [fields, b"Connection: close\r\n\r\n"].concat()
+        };
         Self {
-            afterwards: Afterwards::ServerCloses,
+            requests: self.requests.iter().map(closing).collect(),
+            closes: true,
             ..self
         }
     }
 }
 
-/// How many of a thousand requests are of a kind.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share(pub(crate) usize);
-
-/// How many requests a connection sends at once, in one write, before it waits for their responses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pipeline(pub(crate) usize);
-
 /// What a [`Driver`](super::Driver) does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(super) address: SocketAddr,
-    pub(super) connections: usize,
-    pub(super) usual: Ask,
-    pub(super) seldom: Option<(Share, Ask)>,
-    pub(super) pipeline: Pipeline,
-    pub(super) tls: Option<Tls>,
+    pub(crate) connections: usize,
+    pub(crate) usual: Ask,
+    /// Another kind of request, and how many of a thousand are of it: by chance that is the same in
+    /// each run.
+    pub(crate) seldom: Option<(usize, Ask)>,
+    /// How many requests a connection sends at once, in one write, before it waits for their
+    /// responses.
+    pub(crate) pipeline: usize,
+    /// Everything within TLS.
+    pub(crate) tls: Option<Tls>,
     /// How long a run waits for responses when nothing is to be sent any more, or nothing comes.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     /// More failures than this end a run.
     pub(crate) budget: u64,
 }
 
 impl Plan {
-    pub(crate) fn new(address: SocketAddr, connections: usize, usual: Ask) -> Self {
+    pub(crate) fn new(connections: usize, usual: Ask) -> Self {
         Self {
-            address,
             connections,
             usual,
             seldom: None,
-            pipeline: Pipeline(1),
+            pipeline: 1,
             tls: None,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             budget: BUDGET,
         }
-    }
-
-    /// Mixes another kind of request in, by chance that is the same in each run.
-    pub(crate) fn seldom(self, share: Share, ask: Ask) -> Self {
-        Self {
-            seldom: Some((share, ask)),
-            ..self
-        }
-    }
-
-    pub(crate) fn pipelined(self, pipeline: Pipeline) -> Self {
-        Self { pipeline, ..self }
-    }
-
-    /// Everything within TLS, where there is any.
-    pub(crate) fn within(self, tls: impl Into<Option<Tls>>) -> Self {
-        let tls = tls.into();
-        Self { tls, ..self }
     }
 }
 
@@ -136,25 +134,4 @@ pub(crate) enum Extent {
     Requests(u64),
     /// Sends for so long and waits for the responses.
     For(Duration),
-}
-
-/// How many requests an open loop sends in a second, over all its connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rate(f64);
-
-impl Rate {
-    /// # Panics
-    ///
-    /// If this is not a positive number.
-    pub(crate) fn per_second(requests: f64) -> Self {
-        assert!(
-            requests.is_finite() && requests > 0.0,
-            "{requests} requests per second"
-        );
-        Self(requests)
-    }
-
-    pub(super) fn interval(self) -> Duration {
-        Duration::from_secs_f64(1.0 / self.0)
-    }
 }

@@ -44,14 +44,6 @@ pub(crate) enum Fate {
     Closed,
 }
 
-/// What some bytes were.
-pub(crate) enum Fed {
-    /// All of them, and the response goes on.
-    Partial,
-    /// So many of them, and the response is whole.
-    Complete { used: usize, fate: Fate },
-}
-
 impl Response {
     pub(crate) fn new() -> Self {
         Self {
@@ -87,13 +79,17 @@ impl Response {
         }
     }
 
-    /// Looks at the bytes that came next. Nothing of them is copied but heads in parts and what
-    /// may be anything.
-    pub(crate) fn feed(&mut self, bytes: &[u8], expected: &Expected) -> Result<Fed, Failure> {
+    /// Looks at the bytes that came next. When the response is whole: how many of them belong to
+    /// it. Nothing of them is copied but heads in parts and what may be anything.
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        expected: &Expected,
+    ) -> Result<Option<(usize, Fate)>, Failure> {
         let mut used = 0;
         if let Stage::Head = self.stage {
             let Some((count, frame)) = self.head(bytes)? else {
-                return Ok(Fed::Partial);
+                return Ok(None);
             };
             if let Expected::Bytes(body) = expected
                 && body.len() != frame.length
@@ -122,12 +118,12 @@ impl Response {
         *at += part.len();
         self.bytes += part.len();
         if *at < frame.length {
-            return Ok(Fed::Partial);
+            return Ok(None);
         }
         let Frame { length, fate } = *frame;
         used += part.len();
         self.stage = Stage::Complete { length };
-        Ok(Fed::Complete { used, fate })
+        Ok(Some((used, fate)))
     }
 
     /// How many of `bytes` belong to the head and what it says, when it is complete.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::plan::{Extent, Rate};
+use super::plan::Extent;
 
 /// When requests are sent.
 pub(super) enum Schedule {
@@ -38,13 +38,19 @@ impl Schedule {
         }
     }
 
-    pub(super) fn open(rate: Rate, time: Duration, start: Instant, shape: Shape) -> Self {
-        let interval = rate.interval() * u32::try_from(shape.batch).expect("a small number");
+    /// For so many clients, each of which sends a batch at once.
+    pub(super) fn open(
+        per_second: f64,
+        time: Duration,
+        start: Instant,
+        (clients, batch): (usize, usize),
+    ) -> Self {
+        let interval = Duration::from_secs_f64(batch as f64 / per_second);
         let total = time.div_duration_f64(interval).ceil();
         Self::Open(Arrivals {
             start,
             interval,
-            clients: shape.clients as u64,
+            clients: clients as u64,
             // Never none: a run that sends nothing tells nothing.
             total: (total as u64).max(1),
             due: 0,
@@ -68,13 +74,6 @@ impl Schedule {
             }
         }
     }
-}
-
-/// How an open loop's requests are spread.
-#[derive(Clone, Copy)]
-pub(super) struct Shape {
-    pub(super) clients: usize,
-    pub(super) batch: usize,
 }
 
 impl Arrivals {

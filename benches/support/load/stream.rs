@@ -5,59 +5,41 @@ use std::io::{self, ErrorKind, Read, Write};
 use socket2::Socket;
 
 use super::outcome::Failure;
-use super::tls::{Secure, Sessions};
+use super::tls::{Session, Sessions};
 
-pub(super) enum Stream {
-    Plain(Socket),
-    Secure(Box<Secure>),
+pub(super) struct Stream {
+    pub(super) socket: Socket,
+    session: Option<Box<Session>>,
 }
 
 impl Stream {
     /// Within TLS where there are sessions. Nothing is sent yet.
     pub(super) fn new(socket: Socket, sessions: Option<&mut Sessions>) -> Self {
-        match sessions {
-            None => Self::Plain(socket),
-            Some(sessions) => Self::Secure(sessions.begin(socket)),
-        }
-    }
-
-    pub(super) fn socket(&self) -> &Socket {
-        match self {
-            Self::Plain(socket) => socket,
-            Self::Secure(secure) => secure.socket(),
-        }
+        let session = sessions.map(|sessions| Box::new(sessions.begin()));
+        Self { socket, session }
     }
 
     /// All of it, or none where it would block: the connection is not open yet.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let socket = match self {
-            Self::Plain(socket) => socket,
-            Self::Secure(secure) => return secure.send(bytes),
-        };
-        let sent = socket.write(bytes)?;
-        assert_eq!(
-            sent,
-            bytes.len(),
-            "an empty send buffer takes some requests whole"
-        );
+        if let Some(session) = &mut self.session {
+            return session.send(&mut self.socket, bytes);
+        }
+        let sent = self.socket.write(bytes)?;
+        let all = bytes.len();
+        assert_eq!(sent, all, "an empty send buffer takes some requests whole");
         Ok(())
+    }
+
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.session {
+            None => self.socket.read(buffer),
+            Some(session) => session.read(&mut self.socket, buffer),
+        }
     }
 
     /// Whether the connection began as it should, once something has been read from it.
     pub(super) fn judge(&self) -> Result<(), Failure> {
-        match self {
-            Self::Plain(_) => Ok(()),
-            Self::Secure(secure) => secure.judge(),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(socket) => socket.read(buffer),
-            Self::Secure(secure) => secure.read(buffer),
-        }
+        self.session.as_ref().map_or(Ok(()), |it| it.judge())
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Each connection allocates here; those without TLS know nothing of it.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -78,45 +78,38 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// On a socket that need not be connected yet.
-    pub(super) fn begin(&mut self, socket: Socket) -> Box<Secure> {
+    pub(super) fn begin(&mut self) -> Session {
         let server = ServerName::try_from(SERVER).expect("a name");
-        let session = ClientConnection::new(Arc::clone(&self.config), server);
+        let connection = ClientConnection::new(Arc::clone(&self.config), server);
         let due = self.next;
         self.next = self.handshakes;
-        Box::new(Secure {
-            socket,
-            session: session.expect("the configuration has all it takes"),
+        Session {
+            connection: connection.expect("the configuration has all it takes"),
             due,
-        })
+        }
     }
 }
 
-/// A connection within TLS.
-pub(super) struct Secure {
-    socket: Socket,
-    session: ClientConnection,
+/// TLS on a socket that need not be connected yet.
+pub(super) struct Session {
+    connection: ClientConnection,
     /// What its handshake should be.
     due: Handshakes,
 }
 
-impl Secure {
-    pub(super) fn socket(&self) -> &Socket {
-        &self.socket
-    }
-
+impl Session {
     /// Now, or with the client's last word of the handshake. Where it would block nothing is taken:
     /// the socket is not connected.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.flush()?;
-        io::Write::write_all(&mut self.session.writer(), bytes)?;
-        self.flush()
+    pub(super) fn send(&mut self, socket: &mut Socket, bytes: &[u8]) -> io::Result<()> {
+        self.flush(socket)?;
+        self.connection.writer().write_all(bytes)?;
+        self.flush(socket)
     }
 
     /// Asked when a response begins. The tickets come before it, so the next handshake has one even
     /// if this connection is given up for its own.
     pub(super) fn judge(&self) -> Result<(), Failure> {
-        match (self.due, self.session.handshake_kind()) {
+        match (self.due, self.connection.handshake_kind()) {
             (Handshakes::Full, Some(HandshakeKind::Full)) => Ok(()),
             (Handshakes::Resumed, Some(HandshakeKind::Resumed)) => Ok(()),
             (Handshakes::Full, _) => Err(Failure::NotFull),
@@ -124,39 +117,31 @@ impl Secure {
         }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        while self.session.wants_write() {
-            self.session.write_tls(&mut self.socket)?;
+    fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(socket)?;
         }
         Ok(())
     }
 
-    /// After the server's `close_notify`: the end of the connection. A client that closes after the
-    /// `close_notify` alone may be the first to do so, and would keep the port in TIME_WAIT.
-    fn end(&mut self) -> io::Result<usize> {
-        match self.socket.read(&mut [0])? {
-            0 => Ok(0),
-            _ => Err(ErrorKind::InvalidData.into()),
-        }
-    }
-}
-
-/// What was said within TLS; with `InvalidData`, TLS went wrong. A connection that ends without a
-/// last word was cut (RFC 8446 6.1), which is `UnexpectedEof`.
-impl Read for Secure {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// What was said within TLS; with `InvalidData`, TLS went wrong. A connection that ends without
+    /// a last word was cut (RFC 8446 6.1), which is `UnexpectedEof`.
+    pub(super) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.session.reader().read(buffer) {
-                Ok(0) => return self.end(),
+            match self.connection.reader().read(buffer) {
+                // After `close_notify`: the end of the connection. A client that closes before it
+                // may be the first to do so, and would keep the port in TIME_WAIT.
+                Ok(0) if socket.read(&mut [0])? == 0 => return Ok(0),
+                Ok(0) => return Err(ErrorKind::InvalidData.into()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
-            self.session.read_tls(&mut self.socket)?;
-            match self.session.process_new_packets() {
-                Ok(_) => self.flush()?,
+            self.connection.read_tls(socket)?;
+            match self.connection.process_new_packets() {
+                Ok(_) => self.flush(socket)?,
                 Err(error) => {
                     // Sends the alert. The failure is the same without it.
-                    let _ = self.flush();
+                    let _ = self.flush(socket);
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
             }

@@ -2,7 +2,6 @@
 //!
 //! A run makes a sheet for each question, with a row for each server.
 
-mod lines;
 mod sample;
 mod svg;
 mod table;
@@ -17,10 +16,9 @@ use std::process::Command;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::lines::{Line, Lines};
 pub(crate) use self::sample::{Sample, written};
 pub(crate) use self::svg::{Bar, Look, bars};
-pub(crate) use self::table::{Column, Table};
+pub(crate) use self::table::{Cell, Table};
 use super::load::{Failure, Failures};
 use super::machine::Fact;
 

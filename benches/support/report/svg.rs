@@ -4,15 +4,7 @@ use std::fmt::Write as _;
 
 use super::written;
 
-/// Right and down, in the picture's own units.
-pub(super) type Point = (f64, f64);
-
-/// Which end of a text is at its point: SVG's own words.
-pub(super) const START: &str = "start";
-pub(super) const MIDDLE: &str = "middle";
-pub(super) const END: &str = "end";
-
-/// How a text, a bar or a line looks.
+/// How a text or a bar looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Plain,
@@ -23,19 +15,22 @@ pub(crate) enum Look {
     Floor,
 }
 
-pub(super) const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 760.0;
 /// Room for the title and the unit beneath it.
-pub(super) const TOP: f64 = 56.0;
+const TOP: f64 = 56.0;
 /// Room below for the scale and its unit.
 const BELOW: f64 = 44.0;
+/// Room for the names of bars, and for the figures behind them.
+const NAMES: f64 = 190.0;
+const FIGURES: f64 = 70.0;
+const ROW: f64 = 26.0;
 
-/// Light paper, then dark. The hues of lines are readable on both.
+/// Light paper, then dark.
 const STYLE: &str = "<style>\
     text{font:12px system-ui,sans-serif;fill:#1f2328}\
     .title{font-size:15px;font-weight:600}text.ours{font-weight:600;fill:#1f2328}\
     text.floor{fill:#1f2328}.paper{fill:#fff}.grid{stroke:#d1d9e0}\
     rect.plain{fill:#9aa4af}rect.floor{fill:#c99a2e}rect.ours{fill:#0969da}\
-    polyline{fill:none;stroke-width:1.6}polyline.ours{stroke-width:3.2}\
     @media(prefers-color-scheme:dark){\
     text,text.ours,text.floor{fill:#e6edf3}.paper{fill:#0d1117}.grid{stroke:#3d444d}\
     rect.plain{fill:#656d76}rect.floor{fill:#d4a72c}rect.ours{fill:#4493f8}}\
@@ -52,68 +47,6 @@ impl Look {
     }
 }
 
-/// The text of a picture. Writing to a string cannot fail, so nothing here does.
-pub(super) struct Svg(String);
-
-impl Svg {
-    /// A picture whose scale is at `bottom`, with the scale's unit below.
-    pub(super) fn new(title: &str, bottom: f64, middle: f64, unit: &str) -> Self {
-        let height = bottom + BELOW;
-        let mut svg = Self(format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-             width=\"{WIDTH}\" role=\"img\">\n<title>{}</title>\n{STYLE}\n\
-             <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"6\"/>\n",
-            escaped(title),
-        ));
-        svg.text((16.0, 24.0), START, Look::Title, title);
-        svg.text((middle, bottom + 36.0), MIDDLE, Look::Plain, unit);
-        svg
-    }
-
-    pub(super) fn text(&mut self, (x, y): Point, anchor: &str, look: Look, text: &str) {
-        let (class, text) = (look.class(), escaped(text));
-        let _ = writeln!(
-            self.0,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">\
-             {text}</text>",
-        );
-    }
-
-    /// A line of the scale down to `bottom`, and its text there.
-    pub(super) fn down(&mut self, x: f64, bottom: f64, text: &str) {
-        self.grid((x, TOP), (x, bottom));
-        self.text((x, bottom + 16.0), MIDDLE, Look::Plain, text);
-    }
-
-    pub(super) fn grid(&mut self, (x1, y1): Point, (x2, y2): Point) {
-        let _ = writeln!(
-            self.0,
-            "<line class=\"grid\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>",
-        );
-    }
-
-    pub(super) fn line(&mut self, points: &[Point], look: Look, hue: u16) {
-        let points = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
-        let points = points.collect::<Vec<_>>().join(" ");
-        let class = look.class();
-        let _ = writeln!(
-            self.0,
-            "<polyline class=\"{class}\" stroke=\"hsl({hue},65%,48%)\" points=\"{points}\"/>",
-        );
-    }
-
-    pub(super) fn dot(&mut self, (x, y): Point, hue: u16) {
-        let _ = writeln!(
-            self.0,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"hsl({hue},65%,48%)\"/>",
-        );
-    }
-
-    pub(super) fn finish(self) -> String {
-        self.0 + "</svg>\n"
-    }
-}
-
 /// One server's figure.
 pub(crate) struct Bar<'a> {
     pub(crate) name: &'a str,
@@ -123,17 +56,20 @@ pub(crate) struct Bar<'a> {
 
 /// One bar for each server. The scale begins at nothing, so that lengths may be compared.
 pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar<'_>]) -> String {
-    /// Room for the names of bars, and for the figures behind them.
-    const NAMES: f64 = 190.0;
-    const FIGURES: f64 = 70.0;
-    const ROW: f64 = 26.0;
-    let most = bars
-        .iter()
-        .map(|bar| bar.figure)
-        .fold(f64::MIN_POSITIVE, f64::max);
+    let figures = bars.iter().map(|bar| bar.figure);
+    let most = figures.fold(f64::MIN_POSITIVE, f64::max);
     let x = |figure: f64| NAMES + (figure / most).max(0.0) * (WIDTH - NAMES - FIGURES);
     let bottom = TOP + ROW * bars.len() as f64;
-    let mut svg = Svg::new(title, bottom, x(most / 2.0), unit);
+    let height = bottom + BELOW;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" role=\"img\">\n<title>{}</title>\n{STYLE}\n\
+         <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\" rx=\"6\"/>\n",
+        escaped(title),
+    );
+    svg += &text((16.0, 24.0), "start", Look::Title, title);
+    let middle = x(most / 2.0);
+    svg += &text((middle, bottom + 36.0), "middle", Look::Plain, unit);
     // Round figures, five to ten of them.
     let power = 10_f64.powf(most.log10().floor());
     let step = match most / power {
@@ -143,26 +79,40 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar<'_>]) -> String {
     };
     let ticks = (0_u8..).map(|at| step * f64::from(at));
     for figure in ticks.take_while(|tick| *tick <= most) {
-        svg.down(x(figure), bottom, &tick(figure));
+        let x = x(figure);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            svg,
+            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>",
+        );
+        svg += &text((x, bottom + 16.0), "middle", Look::Plain, &tick(figure));
     }
     for (at, bar) in bars.iter().enumerate() {
         let (top, end) = (TOP + ROW * at as f64, x(bar.figure));
         let (class, from, width) = (bar.look.class(), top + 4.0, (end - NAMES).max(0.0));
         let _ = writeln!(
-            svg.0,
+            svg,
             "<rect class=\"{class}\" x=\"{NAMES:.1}\" y=\"{from:.1}\" width=\"{width:.1}\" \
              height=\"{:.1}\" rx=\"2\"/>",
             ROW - 8.0,
         );
         let y = top + 17.5;
-        svg.text((NAMES - 8.0, y), END, bar.look, bar.name);
-        svg.text((end + 6.0, y), START, bar.look, &written(bar.figure));
+        svg += &text((NAMES - 8.0, y), "end", bar.look, bar.name);
+        svg += &text((end + 6.0, y), "start", bar.look, &written(bar.figure));
     }
-    svg.finish()
+    svg + "</svg>\n"
 }
 
-/// A figure on a scale: `0.5`, `12`, `1,000`.
-pub(super) fn tick(figure: f64) -> String {
+/// `anchor` says in SVG's own words which end of the text is at the point.
+fn text((x, y): (f64, f64), anchor: &str, look: Look, text: &str) -> String {
+    let (class, text) = (look.class(), escaped(text));
+    format!(
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{text}</text>\n"
+    )
+}
+
+/// A figure on the scale: `0.5`, `12`, `1,000`.
+fn tick(figure: f64) -> String {
     let text = written(figure);
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),

@@ -4,41 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use super::{Row, written};
 
-/// A head, and the cell of each row.
-pub(crate) struct Column<'a> {
-    pub(crate) head: String,
-    pub(crate) cell: Box<dyn Fn(&Row) -> String + 'a>,
-}
-
-impl<'a> Column<'a> {
-    pub(crate) fn new(head: impl Into<String>, cell: impl Fn(&Row) -> String + 'a) -> Self {
-        Self {
-            head: head.into(),
-            cell: Box::new(cell),
-        }
-    }
-
-    /// `None` is a dash.
-    pub(crate) fn optional(
-        head: impl Into<String>,
-        cell: impl Fn(&Row) -> Option<String> + 'a,
-    ) -> Self {
-        Self::new(head, move |row| cell(row).unwrap_or_else(|| "-".into()))
-    }
-
-    pub(crate) fn server() -> Self {
-        Self::new("server", |row| row.server.clone())
-    }
-
-    /// The median of a figure.
-    pub(crate) fn median(head: impl Into<String>, figure: &'a str) -> Self {
-        Self::optional(head, move |row| row.median(figure).map(written))
-    }
-
-    pub(crate) fn failed() -> Self {
-        Self::new("failed", Row::failures)
-    }
-}
+/// The head of a column, and what a row has there.
+pub(crate) type Cell = (String, Option<String>);
 
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -48,21 +15,26 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn new<'a>(
-        title: impl Into<String>,
-        columns: &[Column<'_>],
+    /// A line for each row: its server, these cells, and the requests that failed. All rows have
+    /// cells of the same heads; an empty one is a dash.
+    pub(crate) fn of_rows<'a>(
+        title: &str,
         rows: impl IntoIterator<Item = &'a Row>,
+        cells: impl Fn(&Row) -> Vec<Cell>,
     ) -> Self {
-        let line = |row: &Row| {
-            let cells = columns.iter().map(|column| (column.cell)(row)).collect();
+        let mut table = Self::empty(title, &["server"]);
+        for row in rows {
+            let mut line = vec![row.server.clone()];
+            table.head.truncate(1);
+            let failed = ("failed".to_owned(), Some(row.failures()));
+            for (head, cell) in cells(row).into_iter().chain([failed]) {
+                table.head.push(head);
+                line.push(cell.unwrap_or_else(|| "-".into()));
+            }
             let remark = row.trouble.as_ref().and_then(|it| it.lines().next());
-            (cells, remark.map(str::to_owned))
-        };
-        Self {
-            title: title.into(),
-            head: columns.iter().map(|column| column.head.clone()).collect(),
-            lines: rows.into_iter().map(line).collect(),
+            table.lines.push((line, remark.map(str::to_owned)));
         }
+        table
     }
 
     /// Without lines as yet.

@@ -183,7 +183,7 @@ impl Service<Request> for App {
         });
         let is_read = shared.site.echoes() && !request.body().is_end_stream();
         if let Some(content) = shared.site.immediate().filter(|_| !is_read) {
-            let response = content.answer(request.map(PeekedBody::unread));
+            let response = content.respond(request.map(PeekedBody::unread));
             return MaybeReady::Now(Some(shared.finish(response, record)));
         }
         MaybeReady::Later(Rc::clone(shared).respond_later(request, record))
@@ -200,7 +200,7 @@ impl Shared {
         if !self.site.echoes() {
             let request = Box::new(request.map(PeekedBody::unread));
             return Box::pin(async move {
-                let response = self.site.answer(request, connection).await;
+                let response = self.site.respond(request, connection).await;
                 self.finish(response, record)
             });
         }
@@ -208,7 +208,7 @@ impl Shared {
             let (head, body) = request.into_parts();
             let body = PeekedBody::read(body).await;
             let response = match body.map(|body| http::Request::from_parts(head, body)) {
-                Ok(request) => self.site.answer(Box::new(request), connection).await,
+                Ok(request) => self.site.respond(Box::new(request), connection).await,
                 Err(error) => unreadable(&error),
             };
             self.finish(response, record)

@@ -304,6 +304,12 @@ impl Options {
             let reason = "DIR, --respond and --echo exclude each other: give one of them";
             return Err(command.error(ErrorKind::ArgumentConflict, reason));
         }
+        #[cfg(feature = "tls")]
+        if !options.tls.is_paired() {
+            let reason = "--tls-cert and --tls-key must be given equally often: one key for each \
+                          certificate, in the same order";
+            return Err(refuse(reason.into()));
+        }
         if options.serving.listen.is_empty() {
             let address = default_address(port).map_err(refuse)?;
             options.serving.listen.push(address);

@@ -185,10 +185,10 @@ fn reopen(fd: impl AsFd) -> io::Result<File> {
         .open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
-fn is_writable(fd: impl AsFd, patience: Duration) -> bool {
+fn is_writable(fd: impl AsFd, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
-    let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
-    matches!(poll(&mut fds, patience), Ok(1..))
+    let timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    matches!(poll(&mut fds, timeout), Ok(1..))
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl Site {
     ///
     /// The request is boxed: a future keeps a copy of each argument for every call that it passes
     /// it to, and an HTTP/2 client may have 128 requests waiting.
-    pub(crate) async fn answer<B>(
+    pub(crate) async fn respond<B>(
         &self,
         request: Box<Request<B>>,
         connection: ConnectionId,
@@ -109,16 +109,16 @@ impl Site {
             tokio::time::sleep(self.delay).await;
         }
         match &self.content {
-            Content::Immediate(content) => content.answer(*request),
+            Content::Immediate(content) => content.respond(*request),
             Content::Files(_) if !is_read(request.method()) => method_not_allowed(READS),
-            Content::Files(files) => files.answer(request.into_parts().0, connection).await,
+            Content::Files(files) => files.respond(request.into_parts().0, connection).await,
         }
     }
 }
 
 impl Immediate {
-    /// As [`Site::answer`].
-    pub(crate) fn answer<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
+    /// As [`Site::respond`].
+    pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
         match self {
             // A status 2xx would open a tunnel (RFC 9110 9.3.6).
             Self::Respond(_) | Self::Echo if *request.method() == Method::CONNECT => {
@@ -127,7 +127,7 @@ impl Immediate {
             Self::Respond(text) => respond(text, request),
             Self::Echo => echo(request),
             Self::Welcome(_) if !is_read(request.method()) => method_not_allowed(READS),
-            Self::Welcome(welcome) => welcome.answer(&request),
+            Self::Welcome(welcome) => welcome.respond(&request),
         }
     }
 }

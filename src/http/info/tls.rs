@@ -2,6 +2,8 @@
 
 use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 
+use crate::named::named;
+
 /// Facts about a TLS connection, for handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,8 +22,8 @@ pub struct TlsInfo {
     pub handshake: TlsHandshake,
 }
 
-/// A version of TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A version of TLS. Later versions are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum TlsVersion {
     /// TLS 1.2 (RFC 5246).
@@ -29,6 +31,8 @@ pub enum TlsVersion {
     /// TLS 1.3 (RFC 8446).
     Tls13,
 }
+
+named!(TlsVersion { "1.2" = Tls12, "1.3" = Tls13 });
 
 /// How a TLS connection began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,8 @@
 //! All connections of a worker: their state, deadlines, drain and eviction.
+//!
+//! [`list`] has the connections and looks at each when its turn comes. [`timeouts`] says what is
+//! due, [`drain`] what ends in a drain, [`eviction`] what ends at the limit on connections. Each
+//! leaves an [`Order`](timeouts::Order), which the connection's task carries out.
 
 pub(crate) mod active_set;
 pub(crate) mod clock;

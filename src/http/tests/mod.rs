@@ -78,7 +78,7 @@ fn request_within_a_body() -> Vec<u8> {
     [head.as_bytes(), b"1\r\nx\r\n", &tail].concat()
 }
 
-fn long_answer() -> String {
+fn long_response() -> String {
     let body = "x".repeat(LONG);
     format!("HTTP/1.1 200 OK\r\ncontent-length: {LONG}\r\n\r\n{body}")
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
-use rustls::version::{TLS12, TLS13};
 
 use crate::codec;
 use crate::error::Error;
@@ -12,7 +11,7 @@ use crate::http::conn::socket::Socket;
 use crate::http::options::Http;
 use crate::http::tls::alpn;
 use crate::http::tls::config::Tls;
-use crate::http::tls::identity::{self, Identity};
+use crate::http::tls::identity::Identity;
 use crate::http::tls::secure::Secure;
 use crate::http::tls::tickets::Tickets;
 use crate::keyring::Keyring;
@@ -22,7 +21,7 @@ impl Tls {
     /// Reads and checks all files, and logs warnings. Returns the contents of the files, encoded
     /// for [`use_files`](Self::use_files).
     pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
-        let read = self.read().map_err(Error::Config)?;
+        let mut read = self.read().map_err(Error::Config)?;
         let identity = Identity::read(&read).map_err(Error::Config)?;
         for warning in identity.warnings() {
             tracing::warn!("{warning}");
@@ -40,12 +39,11 @@ impl Tls {
     ) -> Result<Acceptor, Error> {
         let identity = Identity::read(self).map_err(Error::Config)?;
         let tickets = Tickets::new(keys, self.ticket_lifetime, identity.client_policy());
-        let builder = ServerConfig::builder_with_provider(identity::provider())
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .expect("the provider has suites for both versions");
-        let mut config = builder
+        let mut config = ServerConfig::builder_with_provider(identity.provider)
+            .with_protocol_versions(&identity.versions)
+            .expect("the identity was checked")
             .with_client_cert_verifier(identity.client_verifier)
-            .with_cert_resolver(Arc::new(identity.certified_key));
+            .with_cert_resolver(Arc::new(identity.certificates));
         config.alpn_protocols = alpn::offered(http);
         config.ticketer = Arc::new(tickets);
         // The other workers could not use a session that one worker stores.

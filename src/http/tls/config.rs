@@ -4,15 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::codec;
+use crate::http::info::tls::TlsVersion;
+use crate::http::tls::certificate::Certificate;
 use crate::http::tls::pem::{Kind, Source};
 use crate::named::named;
 
 /// The shortest and the longest lifetime of tickets. A client's clock may have no more than a
 /// resolution of one second. RFC 8446 4.6.1 allows at most one week.
-const TICKET_LIFETIMES: (Duration, Duration) =
-    (Duration::from_secs(1), Duration::from_hours(7 * 24));
+const TICKET_LIFETIMES: (Duration, Duration) = (
+    Duration::from_secs(1),
+    Duration::from_secs(7 * 24 * 60 * 60),
+);
 
-/// HTTPS: the certificate, its key, and the CAs of client certificates.
+/// HTTPS: the certificates, their keys, and the CAs of client certificates.
 ///
 /// TLS 1.2 and 1.3, by rustls. A certificate and its key are required, each from a file or from
 /// memory, as PEM. All other options have a default. With TLS all addresses of the server use TLS,
@@ -43,8 +47,12 @@ const TICKET_LIFETIMES: (Duration, Duration) =
 /// ```
 #[derive(Clone, Debug)]
 pub struct Tls {
-    pub(crate) certificate: Option<Source>,
-    pub(crate) key: Option<Source>,
+    /// The certificate of `certificate_file` and `key_file`, which is the default one.
+    pub(crate) first: Certificate,
+    pub(crate) others: Vec<Certificate>,
+    pub(crate) min_version: TlsVersion,
+    /// Empty: all.
+    pub(crate) ciphers: Vec<String>,
     pub(crate) client_ca: Option<Source>,
     pub(crate) client_auth: Option<ClientAuth>,
     pub(crate) ticket_lifetime: Duration,
@@ -69,11 +77,13 @@ impl Tls {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            certificate: None,
-            key: None,
+            first: Certificate::default(),
+            others: Vec::new(),
+            min_version: TlsVersion::Tls12,
+            ciphers: Vec::new(),
             client_ca: None,
             client_auth: None,
-            ticket_lifetime: Duration::from_hours(12),
+            ticket_lifetime: Duration::from_secs(12 * 60 * 60),
         }
     }
 
@@ -83,7 +93,7 @@ impl Tls {
     /// Default: none.
     #[must_use]
     pub fn certificate_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.certificate = Some(Source::File(path.into()));
+        self.first.certificate = Some(Source::File(path.into()));
         self
     }
 
@@ -92,7 +102,7 @@ impl Tls {
     /// Default: none.
     #[must_use]
     pub fn certificate_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.certificate = Some(Source::memory(pem.as_ref()));
+        self.first.certificate = Some(Source::memory(pem.as_ref()));
         self
     }
 
@@ -102,7 +112,7 @@ impl Tls {
     /// Default: none.
     #[must_use]
     pub fn key_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.key = Some(Source::File(path.into()));
+        self.first.key = Some(Source::File(path.into()));
         self
     }
 
@@ -111,7 +121,52 @@ impl Tls {
     /// Default: none.
     #[must_use]
     pub fn key_pem(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.key = Some(Source::memory(pem.as_ref()));
+        self.first.key = Some(Source::memory(pem.as_ref()));
+        self
+    }
+
+    /// The certificate's OCSP response, as [`Certificate::ocsp_file`].
+    ///
+    /// Default: none.
+    #[must_use]
+    pub fn ocsp_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.first = self.first.ocsp_file(path);
+        self
+    }
+
+    /// Adds a certificate for other host names, or for the same ones with a key of another kind.
+    /// May be called several times.
+    ///
+    /// A client gets a certificate that has the name it asks for (RFC 6066 3, SNI); of several, the
+    /// one that was added first and whose kind of key it can verify. A client that asks for no
+    /// name, or for another one, gets the certificate of
+    /// [`certificate_file`](Self::certificate_file).
+    ///
+    /// Default: none.
+    #[must_use]
+    pub fn certificate(mut self, certificate: Certificate) -> Self {
+        self.others.push(certificate);
+        self
+    }
+
+    /// The lowest version of TLS. The handshake with a client that has only lower ones fails.
+    ///
+    /// Default: [`TlsVersion::Tls12`].
+    #[must_use]
+    pub fn min_version(mut self, version: TlsVersion) -> Self {
+        self.min_version = version;
+        self
+    }
+
+    /// Only these cipher suites, by their names in the registry of IANA, such as
+    /// `TLS13_AES_128_GCM_SHA256` or `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`. The client's order
+    /// decides between them. The server does not start if it does not have one of them; the error
+    /// names those that it has.
+    ///
+    /// Default: all that rustls has, each of which is safe.
+    #[must_use]
+    pub fn ciphers<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.ciphers = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -167,8 +222,7 @@ impl Tls {
             // A master of another version has another encoding. Then this process reads the files.
             return;
         };
-        let sources = [&mut self.certificate, &mut self.key, &mut self.client_ca];
-        for source in sources.into_iter().flatten() {
+        for (_, source) in self.sources() {
             if let Source::File(path) = source
                 && let Some((_, bytes)) = files.iter().find(|(read, _)| read == path)
             {
@@ -179,26 +233,32 @@ impl Tls {
 
     /// The same options, with the current contents of the files.
     pub(crate) fn read(&self) -> Result<Self, String> {
-        let read = |source: &Option<Source>, kind| {
-            let source = source.as_ref().map(|source| source.read(kind));
-            source.transpose()
-        };
-        Ok(Self {
-            certificate: read(&self.certificate, Kind::Certificate)?,
-            key: read(&self.key, Kind::Key)?,
-            client_ca: read(&self.client_ca, Kind::ClientCa)?,
-            ..self.clone()
-        })
+        let mut read = self.clone();
+        for (kind, source) in read.sources() {
+            *source = source.read(kind)?;
+        }
+        Ok(read)
     }
 
-    pub(crate) fn files(&self) -> Files {
-        [&self.certificate, &self.key, &self.client_ca]
-            .into_iter()
-            .filter_map(|source| match source {
-                Some(Source::Read(path, bytes)) => Some((path.clone(), bytes.to_vec())),
-                _ => None,
-            })
+    /// The files that were read.
+    pub(crate) fn files(&mut self) -> Files {
+        let read = |source: &mut Source| match source {
+            Source::Read(path, bytes) => Some((path.clone(), bytes.to_vec())),
+            Source::File(_) | Source::Memory(_) => None,
+        };
+        self.sources()
+            .filter_map(|(_, source)| read(source))
             .collect()
+    }
+
+    /// All sources that are given, with what each must contain.
+    fn sources(&mut self) -> impl Iterator<Item = (Kind, &mut Source)> {
+        let client_ca = self
+            .client_ca
+            .as_mut()
+            .map(|source| (Kind::ClientCa, source));
+        let certificates = std::iter::once(&mut self.first).chain(&mut self.others);
+        certificates.flat_map(Certificate::sources).chain(client_ca)
     }
 }
 

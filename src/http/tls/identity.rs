@@ -1,62 +1,50 @@
 //! The server's certificate and key, and the CAs of client certificates, checked before use.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ring::digest;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, SupportedProtocolVersion};
 
+use crate::http::info::tls::TlsVersion;
+use crate::http::tls::certificate::Certificate;
+use crate::http::tls::certificates::Certificates;
 use crate::http::tls::config::{ClientAuth, Tls};
+use crate::http::tls::crypto::{digest, provider, provider_with};
+use crate::http::tls::ocsp;
 use crate::http::tls::pem::{Kind, Pem, Source};
 
-const DAY: Duration = Duration::from_hours(24);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A digest of the client CAs and of [`ClientAuth`]. A ticket is valid only under the same policy.
 pub(crate) type ClientPolicy = [u8; digest::SHA256_OUTPUT_LEN];
 
 /// The contents of the files that `Tls` names, parsed and checked.
 pub(crate) struct Identity {
-    pub(crate) certified_key: SingleCertAndKey,
+    pub(crate) provider: Arc<CryptoProvider>,
+    pub(crate) versions: Vec<&'static SupportedProtocolVersion>,
+    pub(crate) certificates: Certificates,
     pub(crate) client_verifier: Arc<dyn ClientCertVerifier>,
     policy: ClientPolicy,
     warnings: Vec<String>,
 }
 
-/// The provider of cryptography: ring.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
 impl Identity {
     /// Reads all files that `tls` names. An error is one line that says how to correct it.
     pub(crate) fn read(tls: &Tls) -> Result<Self, String> {
-        let certificate = Pem::read(
-            Kind::Certificate,
-            tls.certificate.as_ref().ok_or(
-                "TLS without a certificate; give one by Tls::certificate_file or certificate_pem",
-            )?,
-        )?;
-        let key = Pem::read(
-            Kind::Key,
-            tls.key
-                .as_ref()
-                .ok_or("TLS without a private key; give one by Tls::key_file or key_pem")?,
-        )?;
-        let certified_key = certified_key(&certificate, &key)?;
-        let mut warnings: Vec<_> = time_warning(&certified_key, &certificate)
-            .into_iter()
-            .collect();
-        if key.is_open_to_others() {
-            warnings.push(format!(
-                "{key} can be read or written by every user; `chmod o= FILE` ends that"
-            ));
-        }
+        let provider = provider_with(&tls.ciphers)?;
+        let versions = versions(tls.min_version, &provider)?;
+        let mut warnings = Vec::new();
+        let all = iter::once(&tls.first).chain(&tls.others);
+        let certified = all.map(|it| certified_key(it, &mut warnings));
+        let certificates = Certificates::new(certified.collect::<Result<_, _>>()?);
         let (client_verifier, policy) = match (&tls.client_ca, tls.client_auth) {
             (Some(source), auth) => client_verifier(source, auth.unwrap_or(ClientAuth::Required))?,
             (None, None) => (
@@ -72,7 +60,9 @@ impl Identity {
             }
         };
         Ok(Self {
-            certified_key: certified_key.into(),
+            provider,
+            versions,
+            certificates,
             client_verifier,
             policy,
             warnings,
@@ -89,7 +79,60 @@ impl Identity {
     }
 }
 
-fn certified_key(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, String> {
+/// The versions from this one on for which the provider has a cipher suite.
+fn versions(
+    min: TlsVersion,
+    provider: &CryptoProvider,
+) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+    let lowest = match min {
+        TlsVersion::Tls12 => vec![&TLS13, &TLS12],
+        TlsVersion::Tls13 => vec![&TLS13],
+    };
+    let has_suite = |version: &&SupportedProtocolVersion| {
+        let mut suites = provider.cipher_suites.iter();
+        suites.any(|suite| suite.version() == *version)
+    };
+    let versions: Vec<_> = lowest.into_iter().filter(has_suite).collect();
+    match versions.is_empty() {
+        false => Ok(versions),
+        true => Err(format!(
+            "none of the cipher suites is for TLS {min}, which is the lowest version allowed; give \
+             one whose name begins with TLS13_"
+        )),
+    }
+}
+
+/// Reads a certificate, its key and its OCSP response, and checks that they belong together.
+fn certified_key(from: &Certificate, warnings: &mut Vec<String>) -> Result<CertifiedKey, String> {
+    let certificate = Pem::read(
+        Kind::Certificate,
+        from.certificate.as_ref().ok_or(
+            "TLS without a certificate; give one by Tls::certificate_file or certificate_pem",
+        )?,
+    )?;
+    let key = Pem::read(
+        Kind::Key,
+        from.key
+            .as_ref()
+            .ok_or("TLS without a private key; give one by Tls::key_file or key_pem")?,
+    )?;
+    let mut certified = matched(&certificate, &key)?;
+    if let Some(source) = &from.ocsp {
+        let response = Pem::read(Kind::Ocsp, source)?;
+        ocsp::check(response.bytes()).map_err(|why| format!("{response} {why}"))?;
+        certified.ocsp = Some(response.bytes().to_vec());
+    }
+    warnings.extend(time_warning(&certified, &certificate));
+    if key.is_open_to_others() {
+        warnings.push(format!(
+            "{key} can be read or written by every user; `chmod o= FILE` ends that"
+        ));
+    }
+    Ok(certified)
+}
+
+/// The certificate with its key.
+fn matched(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, String> {
     let chain = certificate.certificates()?;
     let signing = provider()
         .key_provider

@@ -1,13 +1,17 @@
 //! TLS: the handshake before HTTP, and the encrypted stream.
 //!
-//! [`config`] has the user's options, [`identity`] the contents of the files, [`secure`] the stream
-//! that HTTP reads and writes, and [`tickets`] the session tickets, by which a client resumes a
-//! session on another worker.
+//! [`config`] has the user's options, [`identity`] the contents of the files, [`certificates`] the
+//! choice between them, [`secure`] the stream that HTTP reads and writes, and [`tickets`] the
+//! session tickets, by which a client resumes a session on another worker.
 
 pub(crate) mod acceptor;
 pub(crate) mod alpn;
+pub(crate) mod certificate;
+pub(crate) mod certificates;
 pub(crate) mod config;
+mod crypto;
 pub(crate) mod identity;
+pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod secure;
 pub(crate) mod tickets;

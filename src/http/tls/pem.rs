@@ -36,12 +36,24 @@ pub(crate) enum Kind {
     Certificate,
     Key,
     ClientCa,
+    /// DER and not PEM.
+    Ocsp,
 }
 
 /// A source that was read.
 pub(crate) struct Pem {
     kind: Kind,
     source: Source,
+}
+
+impl Kind {
+    /// The form of its contents.
+    fn form(self) -> &'static str {
+        match self {
+            Self::Certificate | Self::Key | Self::ClientCa => "PEM",
+            Self::Ocsp => "DER",
+        }
+    }
 }
 
 impl Source {
@@ -58,9 +70,9 @@ impl Source {
             Ok(bytes) => Ok(Self::Read(path.clone(), bytes.into())),
             Err(error) => {
                 let remedy = match error.kind() {
-                    io::ErrorKind::NotFound => "give the path of a PEM file",
-                    io::ErrorKind::PermissionDenied => "let this user read it",
-                    _ => "it must be a PEM file",
+                    io::ErrorKind::NotFound => format!("give the path of a {} file", kind.form()),
+                    io::ErrorKind::PermissionDenied => "let this user read it".into(),
+                    _ => format!("it must be a {} file", kind.form()),
                 };
                 let name = Name(kind, self);
                 Err(format!("cannot read {name}: {error}; {remedy}"))
@@ -127,7 +139,7 @@ impl Pem {
         std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS != 0)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.source {
             Source::Read(_, bytes) | Source::Memory(bytes) => bytes,
             Source::File(_) => &[],
@@ -172,6 +184,7 @@ impl fmt::Display for Name<'_> {
             Kind::Certificate => "certificate",
             Kind::Key => "key",
             Kind::ClientCa => "client CA",
+            Kind::Ocsp => "OCSP",
         };
         match source {
             Source::File(path) | Source::Read(path, _) => {

@@ -10,10 +10,10 @@ mod fuzz;
 use std::fmt;
 use std::time::Duration;
 
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
 
+use crate::http::tls::crypto::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use crate::http::tls::crypto::rand::{SecureRandom, SystemRandom};
 use crate::http::tls::identity::ClientPolicy;
 use crate::keyring::{Key, Keyring, NAME};
 

@@ -71,7 +71,7 @@ impl MasterState {
         let mut writer = Writer::default();
         self.put(&mut writer);
         let (bytes, mut crossing) = writer.finish();
-        let memory = exec::keep_state(&state::seal(&bytes, Pid::this()))?;
+        let memory = exec::state_file(&state::seal(&bytes, Pid::this()))?;
         crossing.push(memory.as_raw_fd());
         let (name, value) = ProcessRole::upgraded(&memory);
         exec::exec(self.program.path(), (name, &value), &crossing)

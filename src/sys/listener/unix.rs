@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -51,7 +53,7 @@ pub(crate) struct Access {
 #[derive(Debug)]
 struct PathLock {
     path: PathBuf,
-    _file: File,
+    _file: Flock<File>,
 }
 
 /// Makes a listening Unix socket. Replaces the socket file of a server that has ended. Fails if a
@@ -167,11 +169,11 @@ impl PathLock {
                 .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
                 .open(&path)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(std::fs::TryLockError::WouldBlock) => break,
-                Err(std::fs::TryLockError::Error(error)) => return Err(error),
-            }
+            let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => file,
+                Err((_, Errno::EWOULDBLOCK)) => break,
+                Err((_, error)) => return Err(error.into()),
+            };
             if is_at(&file, &path)? {
                 return Ok(Self { path, _file: file });
             }

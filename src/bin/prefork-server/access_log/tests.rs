@@ -88,7 +88,7 @@ async fn a_line_of_json_is_one_object() {
 }
 
 #[test]
-fn a_client_that_left_before_the_answer_leaves_a_line() {
+fn a_client_that_left_before_the_response_leaves_a_line() {
     let dir = tempfile::tempdir().unwrap();
     for (format, told) in [
         (LogFormat::Text, "\" - 0 \""),

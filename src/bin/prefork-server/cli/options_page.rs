@@ -14,11 +14,11 @@ fn the_guide_has_the_options_of_the_command_line() {
     let path = "src/guide/options.md";
     assert!(
         PAGE.contains(&tables),
-        "replace the tables of {path}, from the first `##` to the last stats, by:\n\n{tables}"
+        "replace the tables of {path}, from the first `##` to the last table row, by:\n\n{tables}"
     );
-    let stats = PAGE.lines().filter(|line| line.starts_with("| `"));
+    let rows = PAGE.lines().filter(|line| line.starts_with("| `"));
     assert_eq!(
-        stats.count(),
+        rows.count(),
         Options::command().get_arguments().count(),
         "{path}"
     );
@@ -36,14 +36,14 @@ fn tables() -> String {
             write!(text, "{line}## {heading}\n\n{HEAD}").expect("a string takes everything");
             last = Some(heading);
         }
-        text.push_str(&stats(arg));
+        text.push_str(&row(arg));
     }
     text
 }
 
 const HEAD: &str = "| option | default | meaning |\n|---|---|---|\n";
 
-fn stats(arg: &Arg) -> String {
+fn row(arg: &Arg) -> String {
     let values = arg.get_value_names().unwrap_or_default().join(" ");
     let option = match arg.get_long() {
         Some(long) if arg.get_action().takes_values() => format!("--{long} {values}"),

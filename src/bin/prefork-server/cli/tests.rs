@@ -69,10 +69,28 @@ fn https_wants_a_certificate_and_its_key() {
     for part in ["c.pem", "k.pem", "ca.pem", "Optional"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
+    let suites = "--tls-min-version 1.3 --tls-ciphers TLS13_AES_128_GCM_SHA256";
+    let two = parsed(&format!("{both} {both} {suites}"))
+        .unwrap()
+        .tls
+        .tls()
+        .unwrap();
+    let shown = format!("{two:?}");
+    assert_eq!(shown.matches("c.pem").count(), 2, "{shown}");
+    assert!(
+        shown.contains("Tls13") && shown.contains("AES_128"),
+        "{shown}"
+    );
     for (args, lacks) in [
         ("--tls-cert c.pem", "--tls-key"),
         ("--tls-key k.pem", "--tls-cert"),
         ("--tls-client-ca ca.pem", "--tls-cert"),
+        ("--tls-ciphers TLS13_AES_128_GCM_SHA256", "--tls-cert"),
+        (
+            "--tls-cert c.pem --tls-key k.pem --tls-cert d.pem",
+            "one key for each",
+        ),
+        ("--tls-min-version 1.1", "1.2, 1.3"),
         (
             "--tls-cert c.pem --tls-key k.pem --tls-client-auth required",
             "--tls-client-ca",

@@ -19,7 +19,7 @@ use prefork_server::{
 };
 
 /// A longer duration is most likely a wrong unit; and a deadline must fit the clock.
-const DURATION_MAX: Duration = Duration::from_hours(24);
+const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The master remembers the time of each crash that counts.
 const CRASHES_MAX: u32 = 10_000;

@@ -84,8 +84,8 @@ impl Files {
     /// The response to a GET or HEAD. Everything that may wait for a disk is done in one call on a
     /// thread of the blocking pool, so that the event loop never waits.
     ///
-    /// The head is boxed for the same reason as in [`Site::answer`](super::Site::answer).
-    pub(super) fn answer<B>(
+    /// The head is boxed for the same reason as in [`Site::respond`](super::Site::respond).
+    pub(super) fn respond<B>(
         &self,
         head: Parts,
         connection: ConnectionId,

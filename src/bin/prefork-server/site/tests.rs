@@ -15,7 +15,7 @@ pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Byt
 
 pub(super) async fn send(site: &Site, request: http::request::Builder) -> Response<Bytes> {
     collect(
-        site.answer(Box::new(request.body(Full::default()).unwrap()), ANY)
+        site.respond(Box::new(request.body(Full::default()).unwrap()), ANY)
             .await,
     )
     .await
@@ -145,7 +145,7 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
     let site = Site::new(Immediate::Echo);
-    let response = collect(site.answer(Box::new(post("to and fro")), ANY).await).await;
+    let response = collect(site.respond(Box::new(post("to and fro")), ANY).await).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
     assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
@@ -155,13 +155,13 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let answer = Site::new(Immediate::Echo)
-        .answer(Box::new(post("12345")), ANY)
+    let response = Site::new(Immediate::Echo)
+        .respond(Box::new(post("12345")), ANY)
         .await;
-    assert_eq!(answer.body().size_hint().exact(), Some(5));
+    assert_eq!(response.body().size_hint().exact(), Some(5));
 }
 
-/// A body that stays open: an echo that waited for its end would never answer.
+/// A body that stays open: an echo that waited for its end would never respond.
 struct Endless;
 
 impl Body for Endless {
@@ -181,7 +181,7 @@ impl Body for Endless {
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
     let response = Site::new(Immediate::Echo)
-        .answer(Box::new(Request::post("/").body(Endless).unwrap()), ANY)
+        .respond(Box::new(Request::post("/").body(Endless).unwrap()), ANY)
         .await;
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
@@ -194,7 +194,7 @@ async fn an_echo_to_head_is_empty() {
     *request.method_mut() = Method::HEAD;
     let response = collect(
         Site::new(Immediate::Echo)
-            .answer(Box::new(request), ANY)
+            .respond(Box::new(request), ANY)
             .await,
     )
     .await;
@@ -209,7 +209,7 @@ async fn a_delay_is_waited_for_and_no_delay_is_not() {
 
     let prompt = hello();
     assert!(
-        pin!(prompt.answer(Box::new(request()), ANY))
+        pin!(prompt.respond(Box::new(request()), ANY))
             .poll(&mut cx)
             .is_ready()
     );
@@ -217,8 +217,8 @@ async fn a_delay_is_waited_for_and_no_delay_is_not() {
     let delay = Duration::from_millis(30);
     let slow = hello().delayed_by(delay);
     let asked = tokio::time::Instant::now();
-    let mut answer = pin!(slow.answer(Box::new(request()), ANY));
-    assert!(answer.as_mut().poll(&mut cx).is_pending());
-    assert_eq!(collect(answer.await).await.body(), "hello");
+    let mut response = pin!(slow.respond(Box::new(request()), ANY));
+    assert!(response.as_mut().poll(&mut cx).is_pending());
+    assert_eq!(collect(response.await).await.body(), "hello");
     assert!(asked.elapsed() >= delay);
 }

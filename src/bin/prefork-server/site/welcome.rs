@@ -30,7 +30,7 @@ impl Welcome {
     }
 
     /// The response to a GET or HEAD.
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<ResponseBody<B>> {
+    pub(super) fn respond<B>(&self, request: &Request<B>) -> Response<ResponseBody<B>> {
         if request.uri().path() != "/" {
             return plain(StatusCode::NOT_FOUND, request.method());
         }

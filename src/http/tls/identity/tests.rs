@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rustls::ProtocolVersion;
 use tempfile::TempDir;
 
 use super::*;
@@ -256,4 +257,65 @@ fn a_key_that_others_can_read_is_only_a_warning() {
             identity.warnings()
         );
     }
+}
+
+#[test]
+fn only_the_chosen_cipher_suites_and_versions_are_used() {
+    let files = Files::new();
+    let tls = files.good();
+    let versions = |tls: &Tls| {
+        let identity = Identity::read(tls).expect("it is good");
+        let versions = identity.versions.iter().map(|it| it.version);
+        (identity.provider.cipher_suites.len(), versions.collect())
+    };
+    let both = vec![ProtocolVersion::TLSv1_3, ProtocolVersion::TLSv1_2];
+    assert!(versions(&tls).0 > 2);
+    assert_eq!(versions(&tls).1, both);
+    let new = "TLS13_AES_128_GCM_SHA256";
+    let old = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    assert_eq!(versions(&tls.clone().ciphers([new, old])), (2, both));
+    let only_old = (1, vec![ProtocolVersion::TLSv1_2]);
+    assert_eq!(versions(&tls.clone().ciphers([old])), only_old);
+    let strict = tls.min_version(TlsVersion::Tls13);
+    let only_new = (1, vec![ProtocolVersion::TLSv1_3]);
+    assert_eq!(versions(&strict.clone().ciphers([new])), only_new);
+    let why = refused(&strict.clone().ciphers([old]));
+    assert!(
+        why.contains("none of the cipher suites is for TLS 1.3"),
+        "{why}"
+    );
+    let why = refused(&strict.ciphers(["RC4"]));
+    assert!(
+        why.contains("`RC4` is no cipher suite") && why.contains(new),
+        "{why}"
+    );
+}
+
+#[test]
+fn an_ocsp_response_is_checked_and_read_with_the_other_files() {
+    let files = Files::new();
+    let response = b"\x30\x03\x0a\x01\x00";
+    let tls = files.good().ocsp_file(files.file("good.ocsp", response));
+    let certified = certified_key(&tls.first, &mut Vec::new()).expect("it is good");
+    assert_eq!(certified.ocsp.as_deref(), Some(&response[..]));
+    let read = tls.read_files().expect("it is good");
+    let path = files.file("good.ocsp", "being replaced");
+    let why = refused(&tls);
+    assert!(
+        why.contains(&format!("the OCSP file {} is no OCSP", path.display())),
+        "{why}"
+    );
+    let mut using = tls;
+    using.use_files(&read);
+    Identity::read(&using).expect("the contents as read");
+}
+
+#[test]
+fn each_certificate_has_its_key() {
+    let (files, other) = (Files::new(), Files::new());
+    let good = Certificate::pem(&other.certificate, &other.key);
+    Identity::read(&files.good().certificate(good)).expect("each has its own");
+    let wrong = Certificate::pem(&other.certificate, &files.key);
+    let why = refused(&files.good().certificate(wrong));
+    assert!(why.contains("does not belong to the certificate"), "{why}");
 }

@@ -111,7 +111,7 @@ impl Peers {
         roots.add(ca_certificate.der().clone()).expect("a CA");
         let (client_certificate, key) = signed("client");
         let client_certificate = client_certificate.der().clone();
-        let client = ClientConfig::builder_with_provider(super::super::identity::provider())
+        let client = ClientConfig::builder_with_provider(super::super::crypto::provider())
             .with_safe_default_protocol_versions()
             .expect("some")
             .with_root_certificates(roots);

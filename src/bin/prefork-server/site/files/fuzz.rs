@@ -56,7 +56,7 @@ fn requests() {
         };
         let response = runtime.block_on(send(&site, request));
         let contents = files.iter().map(|(_, content)| *content);
-        assert_answer(&response, contents);
+        assert_response(&response, contents);
     });
 }
 
@@ -72,7 +72,7 @@ fn request(bytes: &[u8]) -> Option<http::request::Builder> {
     Some(request)
 }
 
-fn assert_answer<'a>(
+fn assert_response<'a>(
     response: &Response<bytes::Bytes>,
     contents: impl Iterator<Item = &'a [u8]> + Clone,
 ) {
@@ -98,7 +98,7 @@ fn assert_answer<'a>(
         307 => assert!(response.headers()[LOCATION].as_bytes().starts_with(b"/d/")),
         404 => assert_eq!(body, b"Not Found"),
         416 => assert!(header(response, CONTENT_RANGE).starts_with("bytes */")),
-        other => panic!("{other} is no answer to a GET"),
+        other => panic!("{other} is no status of a response to GET"),
     }
 }
 

@@ -67,7 +67,7 @@ async fn a_file_from_before_1970_is_served_without_a_date() {
     let file = File::options().write(true).open(world.path("a")).unwrap();
     for time in [
         SystemTime::UNIX_EPOCH - Duration::from_millis(1),
-        SystemTime::UNIX_EPOCH - Duration::from_hours(24),
+        SystemTime::UNIX_EPOCH - Duration::from_secs(24 * 60 * 60),
     ] {
         file.set_modified(time).unwrap();
         let response = world.get("/a").await;
@@ -134,7 +134,7 @@ async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
     let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
     let response = world
         .site
-        .answer(Box::new(request.unwrap()), ConnectionId(0))
+        .respond(Box::new(request.unwrap()), ConnectionId(0))
         .await;
     assert_eq!(header(&response, CONTENT_LENGTH), content.len().to_string());
     let mut file = File::options()
@@ -153,7 +153,7 @@ async fn a_file_that_shrinks_while_it_is_sent_breaks_the_response_off() {
     let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
     let response = world
         .site
-        .answer(Box::new(request.unwrap()), ConnectionId(0))
+        .respond(Box::new(request.unwrap()), ConnectionId(0))
         .await;
     let file = File::options().write(true).open(world.path("log")).unwrap();
     file.set_len(budget::PIECE_MAX as u64 + 1).unwrap();

@@ -1,6 +1,6 @@
-//! What every model answers, by path:
+//! What every model responds with, by path:
 //!
-//! | path | answer | costs |
+//! | path | body | costs |
 //! |---|---|---|
 //! | `/` | 13 bytes | nothing |
 //! | `/sleep` | 13 bytes | 100 ms without the CPU |
@@ -17,22 +17,22 @@ use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 
-/// What nearly all requests are answered with.
+/// The body of nearly all responses.
 pub(crate) const BODY: &str = "Hello, World!";
 
-/// What is answered after having computed.
+/// The body after having computed.
 pub(crate) const COMPUTED: &str = "Computed that";
 
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One of a server's workers.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) number: usize,
-    pub(super) speed: Speed,
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) speed: Speed,
 }
 
-pub(super) async fn answer<B>(
+pub(crate) async fn respond<B>(
     request: Request<B>,
     place: Place,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -58,13 +58,13 @@ pub(super) async fn answer<B>(
 /// How much one microsecond of CPU time does. Measured once for all servers: a handler that looked
 /// at the clock would do less work the more often it is interrupted.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(super) struct Speed {
+pub(crate) struct Speed {
     steps_per_millisecond: u32,
 }
 
 impl Speed {
     /// The best of some tries: whatever else the machine does can only make it slower.
-    pub(super) fn measure() -> Self {
+    pub(crate) fn measure() -> Self {
         const STEPS: u32 = 1_000_000;
         let tries = (0..20).map(|_| {
             let start = Instant::now();

@@ -1,0 +1,72 @@
+//! Chooses the certificate for a client, by the name that it asks for (RFC 6066 3, SNI) and by the
+//! signatures that it can verify.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use webpki::EndEntityCert;
+
+/// The server's certificates. A client that asks for no name, or for a name that no certificate
+/// has, gets the first one.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    all: Vec<Arc<CertifiedKey>>,
+    /// The certificates with each name, in lower case; with several, for which there is a choice.
+    by_name: HashMap<String, Vec<usize>>,
+}
+
+impl Certificates {
+    /// There must be at least one.
+    pub(crate) fn new(all: Vec<CertifiedKey>) -> Self {
+        let mut by_name = HashMap::<_, Vec<usize>>::new();
+        if all.len() > 1 {
+            for (at, certified) in all.iter().enumerate() {
+                for name in names(certified) {
+                    by_name.entry(name).or_default().push(at);
+                }
+            }
+        }
+        let all = all.into_iter().map(Arc::new).collect();
+        Self { all, by_name }
+    }
+
+    /// The certificates that have the name, or stand for it by a `*` in place of its first label
+    /// (RFC 9525 6.3).
+    fn with_name(&self, name: &str) -> &[usize] {
+        let exact = self.by_name.get(name);
+        let found = exact.or_else(|| {
+            let (_, parent) = name.split_once('.')?;
+            self.by_name.get(&format!("*.{parent}"))
+        });
+        found.map_or(&[], Vec::as_slice)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let [first, others @ ..] = &self.all[..] else {
+            return None;
+        };
+        if others.is_empty() {
+            return Some(Arc::clone(first));
+        }
+        let with_name = self.with_name(hello.server_name().unwrap_or_default());
+        let mut candidates = with_name.iter().map(|&at| &self.all[at]).chain(&self.all);
+        let verifies = |certified: &&Arc<CertifiedKey>| {
+            let schemes = hello.signature_schemes();
+            certified.key.choose_scheme(schemes).is_some()
+        };
+        Some(Arc::clone(candidates.find(verifies).unwrap_or(first)))
+    }
+}
+
+/// The host names in a certificate, in lower case.
+fn names(certified: &CertifiedKey) -> Vec<String> {
+    let own = certified.end_entity_cert().ok();
+    let own = own.and_then(|own| EndEntityCert::try_from(own).ok());
+    own.map_or(Vec::new(), |own| {
+        own.valid_dns_names().map(str::to_ascii_lowercase).collect()
+    })
+}

@@ -1,0 +1,119 @@
+//! Several certificates, and the choice of versions and cipher suites.
+
+use std::net::SocketAddr;
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, NamedGroup};
+
+use crate::https::Authority;
+use crate::support::{Server, binary, until};
+use nix::sys::signal::Signal;
+
+tests! {
+    a_client_gets_the_certificate_with_the_name_it_asks_for,
+    a_reload_reads_all_certificates_again,
+    versions_and_cipher_suites_can_be_limited,
+    the_key_exchange_is_the_best_of_the_provider,
+    a_certificate_without_a_key_is_refused,
+}
+
+/// A server with certificates for `localhost`, `example.net` and `*.example.org`.
+fn start(authority: &Authority, options: &[&str]) -> (Server, SocketAddr) {
+    let mut flags = authority.flags().to_vec();
+    for (name, file) in [("example.net", "net"), ("*.example.org", "org")] {
+        authority.issue(name, file, &format!("{file}.key"));
+        for (flag, file) in [
+            ("--tls-cert", file.to_owned()),
+            ("--tls-key", format!("{file}.key")),
+        ] {
+            flags.extend([flag.into(), authority.path(&file).display().to_string()]);
+        }
+    }
+    let mut all: Vec<_> = flags.iter().map(String::as_str).collect();
+    all.extend(options);
+    let mut server = Server::start(&all);
+    let address = server.address();
+    (server, address)
+}
+
+fn a_client_gets_the_certificate_with_the_name_it_asks_for() {
+    let authority = Authority::new();
+    let (_server, address) = start(&authority, &[]);
+    for version in [&TLS12, &TLS13] {
+        // The client verifies the name.
+        let visit = |name| authority.client(version).try_visit_host(address, name);
+        for name in ["localhost", "example.net", "EXAMPLE.net", "a.example.org"] {
+            visit(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        for name in ["example.org", "b.a.example.org", "net"] {
+            let error = visit(name)
+                .err()
+                .expect("no certificate has this name")
+                .to_string();
+            assert!(error.contains("not valid for name"), "{name}: {error}");
+            assert!(
+                error.contains("localhost"),
+                "the first certificate; {name}: {error}"
+            );
+        }
+    }
+}
+
+fn a_reload_reads_all_certificates_again() {
+    let authority = Authority::new();
+    let (mut server, address) = start(&authority, &[]);
+    authority.issue("renewed.test", "net", "net.key");
+    let browser = authority.client(&TLS13);
+    let visit = |name| browser.try_visit_host(address, name);
+    visit("renewed.test")
+        .err()
+        .expect("the server has not read it");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    // The old workers accept what is in their queues.
+    until(|| visit("renewed.test").is_ok() && visit("example.net").is_err());
+}
+
+fn versions_and_cipher_suites_can_be_limited() {
+    let authority = Authority::new();
+    let suites = "TLS13_CHACHA20_POLY1305_SHA256,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256";
+    let (_server, address) = start(&authority, &["--tls-ciphers", suites]);
+    let suite = |version| authority.client(version).visit(address).suite;
+    assert_eq!(suite(&TLS13), CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
+    assert_eq!(
+        suite(&TLS12),
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+    );
+    let (_server, address) = start(&authority, &["--tls-min-version", "1.3"]);
+    authority.client(&TLS13).visit(address);
+    let error = authority
+        .client(&TLS12)
+        .try_visit(address)
+        .err()
+        .expect("too old");
+    assert!(error.to_string().contains("ProtocolVersion"), "{error}");
+}
+
+fn the_key_exchange_is_the_best_of_the_provider() {
+    let authority = Authority::new();
+    let (_server, address) = start(&authority, &[]);
+    let best = match cfg!(feature = "aws-lc-rs") {
+        true => NamedGroup::X25519MLKEM768,
+        false => NamedGroup::X25519,
+    };
+    assert_eq!(authority.client(&TLS13).visit(address).group, Some(best));
+}
+
+fn a_certificate_without_a_key_is_refused() {
+    let authority = Authority::new();
+    let certificate = authority.path("cert.pem");
+    let mut command = binary();
+    command
+        .args(authority.flags())
+        .arg("--tls-cert")
+        .arg(certificate);
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("one key for each certificate"), "{told}");
+}
