@@ -194,3 +194,37 @@ fn a_response_whose_body_fails_has_no_last_chunk() {
         assert_eq!(host.server.count(Count::Panics), 1);
     });
 }
+
+/// A framework responds with 400 to a body that it cannot read, whatever the cause.
+#[test]
+fn a_400_for_a_body_that_failed_gets_the_status_of_the_failure() {
+    run(async {
+        let app = async |request: Request| match request.into_body().collect().await {
+            Ok(_) => Ok(text("hello")),
+            Err(_) => {
+                let mut response = text("no body");
+                *response.status_mut() = http::StatusCode::BAD_REQUEST;
+                Ok(response)
+            }
+        };
+        let http = options().max_body_size(4).body_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let chunked = "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        for (rest, status) in [
+            (chunked, "413 Payload Too Large"),
+            ("content-length: 4\r\n\r\nhal", "408 Request Timeout"),
+            ("transfer-encoding: chunked\r\n\r\nx\r\n", "400 Bad Request"),
+        ] {
+            let mut client = host.connect().await;
+            client
+                .send(format!("POST / HTTP/1.1\r\nhost: test\r\n{rest}"))
+                .await;
+            let response = client.rest().await;
+            assert!(
+                response.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{response}"
+            );
+            assert!(response.ends_with("\r\n\r\nno body"), "{response}");
+        }
+    });
+}
