@@ -231,6 +231,7 @@ pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;
 pub use crate::worker::connection::Connection;
 pub use crate::worker::incoming::Incoming;
+pub use crate::worker::until_drain::UntilDrain;
 
 /// The programs in the README, so that they compile.
 #[cfg(doctest)]

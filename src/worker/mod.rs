@@ -17,6 +17,7 @@ pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
+pub(crate) mod until_drain;
 
 use std::ffi::CString;
 use std::future::{Future, poll_fn};

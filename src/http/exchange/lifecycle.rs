@@ -58,6 +58,10 @@ impl Exchange {
         self.tunnel = tunnel;
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub(crate) fn is_under_way(&self) -> bool {
         self.timing.is_some()
     }

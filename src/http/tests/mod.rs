@@ -7,6 +7,7 @@ mod counting;
 mod deadlines;
 mod direct;
 mod draining;
+mod event_streams;
 mod eviction;
 mod expect;
 mod failures;
