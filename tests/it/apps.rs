@@ -21,7 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, cap, crash, drain, hostile, presence, privileges, recycle, resize, websocket,
+    adoption, cap, crash, drain, frameworks, hostile, presence, privileges, recycle, resize,
+    websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -43,6 +44,7 @@ pub(crate) fn run(app: &OsStr) {
             .serve(async |_| Ok(service_fn(hello))),
         Some("handle") => handle(),
         Some("axum") => axum(),
+        Some("framework") => frameworks::app(),
         Some("role") => return print!("{:?}", role()),
         Some("starts_programs") => starts_programs(),
         Some("starts_early") => starts_early(),
@@ -100,7 +102,7 @@ pub(crate) fn server() -> Prefork {
 }
 
 #[cfg(feature = "tls")]
-fn tls() -> prefork_server::Tls {
+pub(crate) fn tls() -> prefork_server::Tls {
     let files = std::env::var_os(FILES).expect("the test says where");
     let files = std::path::Path::new(&files);
     prefork_server::Tls::new()

@@ -32,6 +32,7 @@ mod crash;
 mod discard;
 mod drain;
 mod files;
+mod frameworks;
 mod handover;
 mod hang;
 mod hostile;
@@ -77,6 +78,10 @@ const MODULES: &[&[Test]] = &[
     files::TESTS,
     #[cfg(feature = "http2")]
     files::windowless::TESTS,
+    frameworks::TESTS,
+    frameworks::axum::TESTS,
+    #[cfg(all(feature = "http2", feature = "tls"))]
+    frameworks::grpc::TESTS,
     handover::TESTS,
     hang::TESTS,
     hostile::TESTS,
