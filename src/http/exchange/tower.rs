@@ -51,7 +51,7 @@ pub(crate) fn with_connect_info<S>(service: S) -> TowerService<S> {
     }
 }
 
-/// A tower service that answers the requests of [`Prefork::serve`](crate::Prefork::serve).
+/// A tower service that responds to the requests of [`Prefork::serve`](crate::Prefork::serve).
 ///
 /// Each request has an instance of the service to itself until the service is ready (`poll_ready`)
 /// and has been called with the request. Then another request may have the instance. So a request

@@ -49,13 +49,13 @@ pub(crate) fn app() -> Result<(), Error> {
     let server = apps::server().http(http);
     let name = std::env::var(VARIABLE).expect("the test names it");
     match name.as_str() {
-        "ServiceFn" => server.serve(async |_| Ok(service_fn(answer))),
-        "Tower" => server.serve(async |_| Ok(tower::service_fn(answer))),
+        "ServiceFn" => server.serve(async |_| Ok(service_fn(respond))),
+        "Tower" => server.serve(async |_| Ok(tower::service_fn(respond))),
         "warp" => server.serve(async |_| {
             let pid = warp::any().map(|| std::process::id().to_string());
             Ok(warp::service(pid))
         }),
-        "Axum" => server.serve(async |_| Ok(Router::new().fallback(answer_by_axum))),
+        "Axum" => server.serve(async |_| Ok(Router::new().fallback(respond_by_axum))),
         #[cfg(all(feature = "http2", feature = "tls"))]
         name if name.starts_with("grpc") => grpc::app(server, name),
         name => axum::app(server, name),
@@ -73,12 +73,12 @@ fn with_app<'a>(command: &'a mut Command, name: &str) -> &'a mut Command {
 }
 
 /// Reads the request's body, and responds with the pid.
-async fn answer(request: Request) -> Result<Response, prefork_server::BoxError> {
+async fn respond(request: Request) -> Result<Response, prefork_server::BoxError> {
     http_body_util::BodyExt::collect(request.into_body()).await?;
     Ok(Response::new(std::process::id().to_string().into()))
 }
 
-async fn answer_by_axum(_body: hyper::body::Bytes) -> Result<String, Infallible> {
+async fn respond_by_axum(_body: hyper::body::Bytes) -> Result<String, Infallible> {
     Ok(std::process::id().to_string())
 }
 
