@@ -3,14 +3,14 @@
 //! Open <http://127.0.0.1:8080/> and send a line: the server echoes it. Then `kill -HUP` the
 //! master: the server closes the socket (close code 1001), and the page connects to a new worker.
 
-use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::Router;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::response::{Html, IntoResponse, Response};
-use prefork_server::{Exit, Http, Prefork, Request, Worker, service_fn};
+use axum::response::Html;
+use axum::routing::get;
+use prefork_server::{Exit, Http, Prefork, Worker};
 
 const PAGE: &str = r#"<!doctype html>
 <title>Echo</title>
@@ -64,24 +64,17 @@ async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {
     }
 }
 
-async fn respond(worker: Worker, request: Request) -> Result<Response, Infallible> {
-    if request.uri().path() != "/ws" {
-        return Ok(Html(PAGE).into_response());
-    }
-    let (mut head, _body) = request.into_parts();
-    Ok(
-        match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
-            Ok(upgrade) => upgrade.on_upgrade(move |socket| echo(socket, worker.drain())),
-            Err(refusal) => refusal.into_response(),
-        },
-    )
-}
-
 fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
         .http(Http::new().upgrade_grace(Duration::from_secs(5)))
         .serve(async |worker: Worker| {
-            Ok(service_fn(move |request| respond(worker.clone(), request)))
+            let echo = async move |upgrade: WebSocketUpgrade| {
+                let drain = worker.drain();
+                upgrade.on_upgrade(move |socket| echo(socket, drain))
+            };
+            Ok(Router::new()
+                .route("/", get(async || Html(PAGE)))
+                .route("/ws", get(echo)))
         })
         .into()
 }

@@ -23,6 +23,10 @@ pub mod https {}
 #[doc = include_str!("guide/http2.md")]
 pub mod http2 {}
 
+#[cfg(feature = "tower")]
+#[doc = include_str!("guide/frameworks.md")]
+pub mod frameworks {}
+
 #[doc = include_str!("guide/websockets.md")]
 pub mod websockets {}
 

@@ -61,8 +61,9 @@
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] serves HTTP/1, and HTTP/2
 //!   with the feature `http2`; [`Http`] has the limits and timeouts, and with the feature `tls`
-//!   `Tls` has the certificate. [`Prefork::run`] gives [`Incoming`] connections to any other server
-//!   that takes tokio streams (axum's with the feature `axum`).
+//!   `Tls` has the certificate. With the feature `tower` it serves any tower service, such as
+//!   axum's `Router` (feature `axum`) and tonic's `Routes`. [`Prefork::run`] gives [`Incoming`]
+//!   connections to any other server that takes tokio streams.
 //! - [`Worker`] tells the app which worker it is and when to drain, can ask to be replaced, and
 //!   runs what is to be done [at the exit](Worker::at_exit).
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
@@ -226,11 +227,13 @@ pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, Wo
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
 pub use crate::http::{
-    Body, BodyError, ConnectionInfo, DateHeader, Http, KeepAlive, Refused, Request, Response,
-    handler, reply,
+    Body, BodyError, ConnectionInfo, DateHeader, Http, IntoService, KeepAlive, Refused, Request,
+    Response, handler, reply,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
+#[cfg(feature = "tower")]
+pub use crate::http::{TowerFuture, TowerService, tower_service};
 pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, ServerState, Stop, WorkerState};
@@ -243,6 +246,7 @@ pub use crate::sys::limits::{CpuReason, Cpus, usable_cpus};
 pub use crate::worker::Worker;
 pub use crate::worker::connection::Connection;
 pub use crate::worker::incoming::Incoming;
+pub use crate::worker::until_drain::UntilDrain;
 
 /// The programs in the README, so that they compile.
 #[cfg(doctest)]

@@ -8,15 +8,13 @@ use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hyper::service::Service;
-
 pub use self::test_server::TestServer;
 use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks};
-use crate::http::{Http, Request, Tls};
+use crate::http::{Http, IntoService, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
@@ -159,9 +157,10 @@ impl Prefork {
     /// Supervises in the master. In each worker it makes the service and serves HTTP with it.
     ///
     /// **Called in every process**: see [`Prefork`]. `app` runs once in each worker, inside its
-    /// runtime. The worker is ready when `app` has returned and connections are accepted. The
-    /// service and its futures need not be `Send`, because a worker has one thread. The service is
-    /// cloned for each connection.
+    /// runtime. The worker is ready when `app` has returned and connections are accepted. `app`
+    /// returns a hyper service, or with the feature `tower` a tower service: [`IntoService`]. The
+    /// service and its futures need not be `Send`, because a worker has one thread. All connections
+    /// of a worker share the service.
     ///
     /// When a worker drains and another worker attends to its slot from then on (in a reload, an
     /// upgrade, a resize or a recycling, or after a `TERM` to the worker), it hands its idle
@@ -174,13 +173,10 @@ impl Prefork {
     /// In the master: a setting is wrong, an address cannot be bound, no worker becomes ready,
     /// there are more crashes than the limit, a hook refuses, an upgraded master cannot read its
     /// state, or a necessary system call fails. In process: the error that the app has returned.
-    pub fn serve<A, S, B>(mut self, app: A) -> Result<(), Error>
+    pub fn serve<A, S, Kind>(mut self, app: A) -> Result<(), Error>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
-        S: Service<Request, Response = hyper::Response<B>> + 'static,
-        S::Error: Into<BoxError>,
-        B: hyper::body::Body + 'static,
-        B::Error: Into<BoxError>,
+        S: IntoService<Kind>,
     {
         let serving = Serving {
             http: std::mem::take(&mut self.http),
@@ -194,11 +190,15 @@ impl Prefork {
     /// Supervises in the master. In each worker it runs `app` on the worker's connections.
     ///
     /// **Called in every process**: see [`Prefork`]. This is for any server that takes tokio
-    /// streams. The worker is ready when `app` first asks `incoming` for a connection. `app` should
-    /// return when [`Worker::drain`] has resolved and open work is finished. At the drain timeout
-    /// the worker cuts what is not finished. No connection is handed over to another worker. If
-    /// `app` returns unasked, a new worker runs it again: at once if it returned `Ok` at least a
-    /// second after it was ready, else with the pauses of a [`Backoff`](crate::Backoff).
+    /// streams. The limits and timeouts of [`Http`], TLS, PROXY headers, the hand-over, the balance
+    /// and the counts of requests are those of [`serve`](Self::serve), and are not there in `run`.
+    /// A framework on tower, such as axum, is an app of `serve`.
+    ///
+    /// The worker is ready when `app` first asks `incoming` for a connection. `app` should return
+    /// when [`Worker::drain`] has resolved and open work is finished. At the drain timeout the
+    /// worker cuts what is not finished. No connection is handed over to another worker. If `app`
+    /// returns unasked, a new worker runs it again: at once if it returned `Ok` at least a second
+    /// after it was ready, else with the pauses of a [`Backoff`](crate::Backoff).
     ///
     /// # Errors
     /// As [`serve`](Self::serve). Also if the builder has TLS: with `run` the app speaks TLS

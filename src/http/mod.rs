@@ -58,9 +58,12 @@ pub(crate) use conn::handover::HandoverTarget;
 pub(crate) use conn::socket::{Closed, Socket, Version};
 pub use exchange::body::{Body, BodyError};
 pub use exchange::handler::handler;
+pub use exchange::into_service::IntoService;
 pub use exchange::message::{Request, Response};
 pub use exchange::reply::reply;
 pub(crate) use exchange::service::Handler;
+#[cfg(feature = "tower")]
+pub use exchange::tower::{TowerFuture, TowerService, tower_service};
 pub use info::ConnectionInfo;
 #[cfg(feature = "tls")]
 pub use info::tls::{TlsHandshake, TlsInfo, TlsVersion};

@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 use std::panic::resume_unwind;
 use std::thread::{self, JoinHandle};
 
-use hyper::service::Service;
 use tracing::dispatcher;
 
 use super::{EndGuard, Prefork};
 use crate::address::Address;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
-use crate::http::Request;
+use crate::http::IntoService;
 use crate::policy::Stop;
 use crate::worker::Worker;
 
@@ -77,13 +76,10 @@ impl TestServer {
     ///
     /// # Panics
     /// The app has panicked.
-    pub fn start<A, S, B>(app: A) -> Result<Self, Error>
+    pub fn start<A, S, Kind>(app: A) -> Result<Self, Error>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError> + Send + 'static,
-        S: Service<Request, Response = hyper::Response<B>> + 'static,
-        S::Error: Into<BoxError>,
-        B: hyper::body::Body + 'static,
-        B::Error: Into<BoxError>,
+        S: IntoService<Kind>,
     {
         Self::start_with(|server| server.serve(app))
     }

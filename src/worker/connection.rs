@@ -234,6 +234,29 @@ impl AsyncWrite for Connection {
     }
 }
 
+/// So that tonic's own server works in [`Prefork::run`](crate::Prefork::run), and
+/// `tonic::Request::remote_addr` there.
+#[cfg(feature = "tonic")]
+impl tonic::transport::server::Connected for Connection {
+    type ConnectInfo = tonic::transport::server::TcpConnectInfo;
+
+    /// The addresses are `None` on a Unix socket.
+    fn connect_info(&self) -> Self::ConnectInfo {
+        let local_addr = match self.local() {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        };
+        let remote_addr = match self.peer() {
+            Peer::Tcp(address) => Some(address),
+            Peer::Unix => None,
+        };
+        Self::ConnectInfo {
+            local_addr,
+            remote_addr,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;

@@ -1,5 +1,7 @@
 //! Accepts connections from the listeners and inboxes of the worker's slot and of adopted slots.
 
+#[cfg(feature = "axum")]
+mod axum;
 mod limits;
 
 use std::fmt;
@@ -43,8 +45,7 @@ const ACCEPTED_IN_A_ROW: usize = 16;
 /// There are three ways to get the connections:
 /// - [`accept`](Self::accept);
 /// - a [`Stream`](futures_core::Stream) of `io::Result<Connection>` that never yields an error,
-///   for servers that take a stream (tonic needs its trait `Connected`, which your own wrapper
-///   around each connection can implement);
+///   for servers that take a stream (tonic's own with the feature `tonic`);
 /// - with the feature `axum`, `axum::serve::Listener`.
 pub struct Incoming {
     queue: Arc<Queue>,
@@ -131,31 +132,6 @@ impl futures_core::Stream for Incoming {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.poll_accept(cx).map(|connection| connection.map(Ok))
-    }
-}
-
-#[cfg(feature = "axum")]
-impl axum::serve::Listener for Incoming {
-    type Io = Connection;
-    type Addr = Peer;
-
-    /// Stays pending after the last connection. To end axum when the worker drains, use
-    /// `with_graceful_shutdown(worker.drain())`.
-    async fn accept(&mut self) -> (Connection, Self::Addr) {
-        match Incoming::accept(self).await {
-            Some(connection) => {
-                let peer = connection.peer();
-                (connection, peer)
-            }
-            None => std::future::pending().await,
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        match &self.queue.address {
-            Some(Address::Tcp(address)) => Ok(Peer::Tcp(*address)),
-            _ => Ok(Peer::Unix),
-        }
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod sharing;
 mod source;
 mod stream;
 mod tls;
+pub(crate) mod until_drain;
 
 use std::cell::Cell;
 use std::ffi::CString;

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
-use crate::http::{Acceptor, Handler, Http, Server, Tls};
+use crate::http::{Acceptor, Handler, Http, IntoService, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
 use crate::stats::Count;
@@ -34,7 +34,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Makes the service from `app`, then serves requests with it until the worker drains.
-    pub(crate) async fn serve<A, S>(
+    pub(crate) async fn serve<A, S, Kind>(
         self,
         app: A,
         worker: Worker,
@@ -42,7 +42,7 @@ impl Serving {
     ) -> Result<(), BoxError>
     where
         A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
-        S: Handler,
+        S: IntoService<Kind>,
     {
         let Self {
             http,
@@ -52,7 +52,7 @@ impl Serving {
         } = self;
         // TLS errors are reported before `app` runs, which may take long.
         let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
-        let service = app(worker.clone()).await?;
+        let service = app(worker.clone()).await?.into_service();
         let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {
             let counted = server.clone();

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, cap, crash, drain, exit_codes, hostile, presence, privileges, recycle,
-    resize, status, websocket,
+    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, presence, privileges,
+    recycle, resize, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -44,6 +44,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
             .serve(async |_| Ok(service_fn(hello))),
         Some("handle") => handle(),
         Some("axum") => axum(),
+        Some("framework") => frameworks::app(),
         Some("readme") => return exit_codes::app(),
         Some("inside_a_runtime") => inside_a_runtime(),
         Some("at_exit") => at_exit::app(),
@@ -109,7 +110,7 @@ pub(crate) fn server() -> Prefork {
 }
 
 #[cfg(feature = "tls")]
-fn tls() -> prefork_server::Tls {
+pub(crate) fn tls() -> prefork_server::Tls {
     let files = std::env::var_os(FILES).expect("the test says where");
     let files = std::path::Path::new(&files);
     prefork_server::Tls::new()

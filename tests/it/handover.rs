@@ -82,7 +82,7 @@ impl Drop for Over<'_> {
 }
 
 /// Waits until the server has this number of workers, and returns their pids.
-fn settled(server: &Server, count: usize) -> BTreeSet<u32> {
+pub(crate) fn settled(server: &Server, count: usize) -> BTreeSet<u32> {
     until(|| server.workers().len() == count);
     let workers = server.workers().into_iter();
     workers.map(|pid| pid.as_raw().unsigned_abs()).collect()

@@ -35,6 +35,7 @@ mod drain;
 mod events;
 mod exit_codes;
 mod files;
+mod frameworks;
 mod handover;
 mod hang;
 mod hostile;
@@ -85,6 +86,10 @@ const MODULES: &[&[Test]] = &[
     files::TESTS,
     #[cfg(feature = "http2")]
     files::windowless::TESTS,
+    frameworks::TESTS,
+    frameworks::axum::TESTS,
+    #[cfg(all(feature = "http2", feature = "tls"))]
+    frameworks::grpc::TESTS,
     handover::TESTS,
     hang::TESTS,
     hostile::TESTS,

@@ -1,16 +1,15 @@
 //! Connections that become WebSockets (RFC 6455). A drain sends them Going Away, and cuts those
 //! that do not close.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use axum::extract::FromRequestParts;
+use axum::Router;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::response::{IntoResponse, Response};
+use axum::routing::get as get_route;
 use nix::sys::signal::Signal;
-use prefork_server::{Error, Http, Request, Worker, service_fn};
+use prefork_server::{Error, Http, Worker};
 
 use crate::apps;
 use crate::client::{Client, get};
@@ -34,21 +33,14 @@ pub(crate) fn app(grace: Duration) -> Result<(), Error> {
         .drain_timeout(CEILING * 3)
         .http(Http::new().upgrade_grace(grace))
         .serve(async |worker: Worker| {
-            Ok(service_fn(move |request| response(worker.clone(), request)))
+            let echo = async move |upgrade: WebSocketUpgrade| {
+                let drain = worker.drain();
+                upgrade.on_upgrade(move |socket| echo(socket, drain))
+            };
+            let pid = std::process::id().to_string();
+            let router = Router::new().route("/", get_route(async move || pid));
+            Ok(router.route("/ws", get_route(echo)))
         })
-}
-
-async fn response(worker: Worker, request: Request) -> Result<Response, Infallible> {
-    if request.uri().path() != "/ws" {
-        return Ok(std::process::id().to_string().into_response());
-    }
-    let (mut head, _body) = request.into_parts();
-    Ok(
-        match WebSocketUpgrade::from_request_parts(&mut head, &()).await {
-            Ok(upgrade) => upgrade.on_upgrade(move |socket| echo(socket, worker.drain())),
-            Err(refusal) => refusal.into_response(),
-        },
-    )
 }
 
 async fn echo(mut socket: WebSocket, drain: impl Future<Output = ()>) {

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
+use crate::http::exchange::event_stream::EventStream;
 use crate::http::exchange::lifecycle::Exchange;
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::{BodyFailure, ConnState};
@@ -248,6 +250,8 @@ impl fmt::Debug for Body {
 /// Why a request's body could not be read to its end.
 ///
 /// If the handler then returns an error, any error, the server responds with the status named here.
+/// If the handler responds with 400, as the extractors of frameworks do, the response gets that
+/// status.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyError {
@@ -297,14 +301,23 @@ pin_project! {
     pub(crate) struct ResponseBody<B> {
         #[pin]
         inner: Option<B>,
+        events: Option<EventStream>,
         exchange: Exchange,
     }
 }
 
-impl<B> ResponseBody<B> {
-    /// `None` is the empty body.
-    pub(crate) fn new(inner: Option<B>, exchange: Exchange) -> Self {
-        Self { inner, exchange }
+impl<B: http_body::Body> ResponseBody<B> {
+    /// The body of a response with these headers. `None` is the empty body.
+    pub(crate) fn new(inner: Option<B>, headers: &HeaderMap, exchange: Exchange) -> Self {
+        // A body whose length is known ends by itself.
+        let streams = |body: &B| body.size_hint().exact().is_none();
+        let events = inner.as_ref().is_some_and(streams);
+        let events = events.then(|| EventStream::of(headers, exchange.registry()));
+        Self {
+            inner,
+            events: events.flatten(),
+            exchange,
+        }
     }
 }
 
@@ -324,9 +337,15 @@ where
         let Some(inner) = this.inner.as_pin_mut() else {
             return Poll::Ready(None);
         };
+        let polled = catch_panic(|| inner.poll_frame(cx));
+        if let Some(events) = this.events
+            && events.ends(polled.is_ready(), cx)
+        {
+            return Poll::Ready(None);
+        }
         // An error here ends the connection. There is no other way to show the client that
         // the body is not complete.
-        Poll::Ready(match ready!(catch_panic(|| inner.poll_frame(cx))) {
+        Poll::Ready(match ready!(polled) {
             Ok(item) => item.map(|frame| {
                 frame.map_err(|error| {
                     let error = error.into();

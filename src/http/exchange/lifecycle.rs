@@ -62,6 +62,10 @@ impl Exchange {
         self.tunnel = tunnel;
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     pub(crate) fn is_under_way(&self) -> bool {
         self.timing.is_some()
     }
@@ -78,6 +82,13 @@ impl Exchange {
     /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
+        if head.status == StatusCode::BAD_REQUEST
+            && source == ResponseSource::Handler
+            && let Some(status) = self.status_of_failed_body()
+        {
+            // A framework knows that the body could not be read, and not why.
+            head.status = status;
+        }
         if let Some(server) = &self.registry.http.server_header
             && !head.headers.contains_key(SERVER)
         {
@@ -119,19 +130,23 @@ impl Exchange {
 
     /// The status of the response to a request whose handler returned an error.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
-        let status = match self.state.body_failure() {
-            BodyFailure::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            BodyFailure::TimedOut => StatusCode::REQUEST_TIMEOUT,
-            BodyFailure::Broken => StatusCode::BAD_REQUEST,
-            BodyFailure::None => {
-                let RequestLine { method, target } = &self.line;
-                tracing::warn!(error, %method, uri = %target, "handler failed");
-                return StatusCode::INTERNAL_SERVER_ERROR;
-            }
-        };
         let RequestLine { method, target } = &self.line;
+        let Some(status) = self.status_of_failed_body() else {
+            tracing::warn!(error, %method, uri = %target, "handler failed");
+            return StatusCode::INTERNAL_SERVER_ERROR;
+        };
         tracing::debug!(error, %status, %method, uri = %target, "request failed by its body");
         status
+    }
+
+    /// `None` if the request's body did not fail.
+    fn status_of_failed_body(&self) -> Option<StatusCode> {
+        match self.state.body_failure() {
+            BodyFailure::TooLarge => Some(StatusCode::PAYLOAD_TOO_LARGE),
+            BodyFailure::TimedOut => Some(StatusCode::REQUEST_TIMEOUT),
+            BodyFailure::Broken => Some(StatusCode::BAD_REQUEST),
+            BodyFailure::None => None,
+        }
     }
 
     /// The response's body ended with an error. So the connection ends too.

@@ -226,6 +226,7 @@ where
 impl<F, B, E> Future for ResponseFuture<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
+    B: http_body::Body,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
@@ -235,7 +236,7 @@ where
         let exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
         exchange.complete_head(&mut head, source);
         exchange.count_response(head.status);
-        let body = ResponseBody::new(body, exchange);
+        let body = ResponseBody::new(body, &head.headers, exchange);
         Poll::Ready(Ok(Response::from_parts(head, body)))
     }
 }

@@ -452,8 +452,11 @@ where
             stream.put_back(head);
         }
         let exchange = self.exchange;
-        let response = response
-            .map(|response| Response::map(*response, |body| ResponseBody::new(body, exchange)));
+        let response = response.map(|response| {
+            let (head, body) = response.into_parts();
+            let body = ResponseBody::new(body, &head.headers, exchange);
+            Response::from_parts(head, body)
+        });
         let resumed = Resumed::new(self.guarded, response);
         (stream, resumed, self.shared)
     }

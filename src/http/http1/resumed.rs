@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::Response;
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
@@ -66,6 +67,7 @@ pin_project! {
 impl<F, B, E> Future for ResponseOrHandler<F, B>
 where
     F: Future<Output = Result<Response<B>, E>>,
+    B: Body,
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     type Output = Result<Response<ResponseBody<B>>, Infallible>;

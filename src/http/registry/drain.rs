@@ -1,8 +1,10 @@
 //! How the connections of a worker end: drained, handed over, or cut.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Waker;
 
+use tokio::sync::futures::OwnedNotified;
 use tokio::time::sleep;
 
 use crate::http::registry::list::{Members, Registry};
@@ -91,6 +93,11 @@ impl Registry {
         }
     }
 
+    /// Resolves when a hand-over or a drain begins after this call.
+    pub(crate) fn drain_begins(&self) -> OwnedNotified {
+        Arc::clone(&self.drain_begun).notified_owned()
+    }
+
     /// From now on this many connections are handed over, each as soon as its response is sent.
     pub(crate) fn share(&self, connections: usize) {
         self.handovers.shared.set(connections);
@@ -160,6 +167,7 @@ impl Registry {
         #[cfg(feature = "http2")]
         self.wake_http2();
         self.drain_asked.notify_one();
+        self.drain_begun.notify_waiters();
     }
 
     /// Orders every connection to end, and returns how many got the order.

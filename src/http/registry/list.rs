@@ -44,6 +44,8 @@ pub(crate) struct Registry {
     pub(crate) first_joined: Notify,
     pub(crate) last_left: Notify,
     pub(crate) drain_asked: Notify,
+    /// Notifies the bodies that end when a hand-over or a drain begins.
+    pub(crate) drain_begun: Arc<Notify>,
 }
 
 pub(crate) struct Members {
@@ -83,6 +85,7 @@ impl Registry {
             first_joined: Notify::new(),
             last_left: Notify::new(),
             drain_asked: Notify::new(),
+            drain_begun: Arc::default(),
         })
     }
 

@@ -8,7 +8,7 @@ const TIMED_OUT: &str =
 
 #[test]
 fn a_head_that_is_not_complete_in_time_gets_408() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\nho").await;
@@ -22,7 +22,7 @@ fn a_head_that_is_not_complete_in_time_gets_408() {
 
 #[test]
 fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         let mut idle = host.connect().await;
@@ -40,7 +40,7 @@ fn the_header_timeout_of_the_second_head_begins_with_its_first_byte() {
 
 #[test]
 fn bytes_now_and_then_do_not_extend_the_header_timeout() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         let mut ticks = tokio::time::interval(SHORT / 10);
@@ -55,7 +55,7 @@ fn bytes_now_and_then_do_not_extend_the_header_timeout() {
 
 #[test]
 fn a_connection_on_which_nothing_comes_is_closed_without_a_response() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.expect_end().await;
@@ -66,7 +66,7 @@ fn a_connection_on_which_nothing_comes_is_closed_without_a_response() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_response() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO).await;
@@ -79,7 +79,7 @@ fn an_idle_connection_is_closed_without_a_response() {
 
 #[test]
 fn half_a_head_that_was_read_with_the_request_before_it_gets_408() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().idle_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, b"GET / HT"].concat()).await;
@@ -91,7 +91,7 @@ fn half_a_head_that_was_read_with_the_request_before_it_gets_408() {
 
 #[test]
 fn a_body_that_stops_coming_gets_408() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().body_timeout(SHORT), echo).await;
         let mut client = host.connect().await;
         client
@@ -107,7 +107,7 @@ fn a_body_that_stops_coming_gets_408() {
 
 #[test]
 fn a_handler_may_respond_after_its_body_timed_out() {
-    run(async {
+    run_each_kind(async || {
         let app = async |request: Request| {
             let error = request
                 .into_body()
@@ -130,7 +130,7 @@ fn a_handler_may_respond_after_its_body_timed_out() {
 
 #[test]
 fn a_body_that_keeps_coming_may_take_longer_than_its_timeout() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().body_timeout(SHORT * 2), echo).await;
         let mut client = host.connect().await;
         client
@@ -150,7 +150,7 @@ fn a_body_that_keeps_coming_may_take_longer_than_its_timeout() {
 
 #[test]
 fn a_connection_whose_client_does_not_read_is_closed() {
-    run(async {
+    run_each_kind(async || {
         let app = async |_| Ok(text(vec![b'x'; 32 * 1024 * 1024]));
         let host = Host::start(options().write_timeout(SHORT), app).await;
         let mut client = host.connect().await;
@@ -164,7 +164,7 @@ fn a_connection_whose_client_does_not_read_is_closed() {
 
 #[test]
 fn a_client_that_reads_slowly_gets_the_whole_response() {
-    run(async {
+    run_each_kind(async || {
         const SIZE: usize = 24 * 1024 * 1024;
         let app = async |_| Ok(text(vec![b'x'; SIZE]));
         // Both timeouts are far shorter than the whole response takes.
@@ -191,7 +191,7 @@ fn a_client_that_reads_slowly_gets_the_whole_response() {
 
 #[test]
 fn a_handler_may_take_any_time() {
-    run(async {
+    run_each_kind(async || {
         let app = async |_| {
             // Far longer than any timeout.
             let _ = timeout(SHORT * 4, std::future::pending::<()>()).await;
@@ -211,7 +211,7 @@ fn a_handler_may_take_any_time() {
 
 #[test]
 fn time_in_which_a_handler_blocks_the_worker_does_not_count_against_clients() {
-    run(async {
+    run_each_kind(async || {
         let app = async |request: Request| {
             let block = Duration::from_secs(u64::from(request.uri().path() == "/block"));
             let begun = std::time::Instant::now();

@@ -12,7 +12,7 @@ use crate::stats::Count;
 
 #[test]
 fn an_idle_connection_serves_one_more_request_in_its_linger_time() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut idle = host.connect().await;
         let mut busy = host.connect().await;
@@ -37,7 +37,7 @@ fn an_idle_connection_serves_one_more_request_in_its_linger_time() {
 /// The connection cannot be handed over, as with TLS, and the client may not send a POST twice.
 #[test]
 fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response() {
-    run(async {
+    run_each_kind(async || {
         let http = options().linger(Duration::ZERO).header_timeout(SHORT);
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
@@ -63,7 +63,7 @@ fn before_a_next_worker_a_connection_without_target_ends_with_its_next_response(
 
 #[test]
 fn before_a_next_worker_a_silent_connection_is_closed() {
-    run(async {
+    run_each_kind(async || {
         let http = options().linger(Duration::ZERO).idle_timeout(SHORT);
         let host = Host::start(http, hello).await;
         let [mut served, mut new] = [host.connect().await, host.connect().await];
@@ -80,7 +80,7 @@ fn before_a_next_worker_a_silent_connection_is_closed() {
 /// does not turn in between, so the runtime does not know of the bytes.
 #[test]
 fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut clients = [host.connect().await, host.connect().await];
         for client in &mut clients {
@@ -118,7 +118,7 @@ fn a_request_that_comes_while_other_connections_are_closed_is_answered() {
 
 #[test]
 fn a_connection_that_was_accepted_after_the_drain_began_is_served() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(SHORT), hello).await;
         host.server.drain();
         let mut client = host.connect().await;
@@ -134,7 +134,7 @@ fn a_connection_that_was_accepted_after_the_drain_began_is_served() {
 /// A TLS 1.2 handshake ends a whole round trip before the first request.
 #[test]
 fn a_new_connection_lingers_longer_than_an_idle_one() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(SHORT), hello).await;
         let mut new = host.connect().await;
         let mut idle = host.connect().await;
@@ -151,7 +151,7 @@ fn a_new_connection_lingers_longer_than_an_idle_one() {
 
 #[test]
 fn pipelined_requests_after_the_last_response_are_not_begun() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         host.server.drain();
@@ -164,7 +164,7 @@ fn pipelined_requests_after_the_last_response_are_not_begun() {
 
 #[test]
 fn a_busy_connection_ends_with_connection_close() {
-    run(async {
+    run_each_kind(async || {
         let begun = Rc::new(Notify::new());
         let go = Rc::new(Notify::new());
         let (begin, gate) = (Rc::clone(&begun), Rc::clone(&go));
@@ -194,7 +194,7 @@ fn a_busy_connection_ends_with_connection_close() {
 
 #[test]
 fn a_response_that_began_before_the_drain_is_finished_and_is_the_last_one() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(Duration::ZERO), echo_as_it_comes).await;
         let mut idle = host.connect().await;
         let mut client = host.connect().await;
@@ -216,7 +216,7 @@ fn a_response_that_began_before_the_drain_is_finished_and_is_the_last_one() {
 
 #[test]
 fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(Duration::ZERO), hello).await;
         let mut slow = host.connect().await;
         slow.send(HELLO).await;
@@ -236,7 +236,7 @@ fn an_incomplete_head_keeps_its_deadline_in_a_drain() {
 
 #[test]
 fn a_cut_ends_and_counts_each_connection_once() {
-    run(async {
+    run_each_kind(async || {
         let begun = Rc::new(Notify::new());
         let begin = Rc::clone(&begun);
         let app = move |_| {
@@ -264,7 +264,7 @@ fn a_cut_ends_and_counts_each_connection_once() {
 
 #[test]
 fn a_drain_does_not_end_an_upgraded_connection_and_a_cut_does() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().linger(Duration::ZERO), upgrade_to_echo).await;
         let mut idle = host.connect().await;
         let mut client = host.connect().await;
@@ -282,7 +282,7 @@ fn a_drain_does_not_end_an_upgraded_connection_and_a_cut_does() {
 
 #[test]
 fn an_upgraded_connection_ends_after_its_grace() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().upgrade_grace(SHORT), upgrade_to_echo).await;
         let [mut open, mut closed] = [host.connect().await, host.connect().await];
         for client in [&mut open, &mut closed] {
@@ -303,7 +303,7 @@ fn an_upgraded_connection_ends_after_its_grace() {
 
 #[test]
 fn a_task_that_keeps_its_upgraded_stream_does_not_delay_the_drain() {
-    run(async {
+    run_each_kind(async || {
         let stored = Rc::<RefCell<Option<hyper::upgrade::Upgraded>>>::default();
         let sink = Rc::clone(&stored);
         let app = move |mut request: Request| {

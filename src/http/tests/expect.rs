@@ -25,7 +25,7 @@ where
 
 #[test]
 fn the_client_sends_a_body_that_the_handler_reads() {
-    run(async {
+    run_each_kind(async || {
         let mut client = send_head(echo).await;
         client.expect(CONTINUE).await;
         client.send("abcd").await;
@@ -36,7 +36,7 @@ fn the_client_sends_a_body_that_the_handler_reads() {
 
 #[test]
 fn the_client_sends_a_body_that_the_response_streams() {
-    run(async {
+    run_each_kind(async || {
         let mut client = send_head(echo_as_it_comes).await;
         client.expect(CONTINUE).await;
         client.expect(FOUR_BYTES).await;
@@ -50,7 +50,7 @@ fn the_client_sends_a_body_that_the_response_streams() {
 
 #[test]
 fn a_body_that_is_sent_without_waiting_is_streamed_whole() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), echo_as_it_comes).await;
         let mut client = host.connect().await;
         client.send([HEAD, "abcd"].concat()).await;
@@ -62,7 +62,7 @@ fn a_body_that_is_sent_without_waiting_is_streamed_whole() {
 
 #[test]
 fn the_client_sends_a_body_that_a_task_reads_after_the_response() {
-    run(async {
+    run_each_kind(async || {
         let go = Rc::new(Notify::new());
         let read = Rc::new(Notify::new());
         let (app_go, app_read) = (Rc::clone(&go), Rc::clone(&read));
@@ -89,7 +89,7 @@ fn the_client_sends_a_body_that_a_task_reads_after_the_response() {
 
 #[test]
 fn a_task_that_polls_the_body_before_the_response_is_woken_by_the_body() {
-    run(async {
+    run_each_kind(async || {
         let read = Rc::new(Notify::new());
         let app_read = Rc::clone(&read);
         let app = move |request: Request| {
@@ -121,7 +121,7 @@ fn a_task_that_polls_the_body_before_the_response_is_woken_by_the_body() {
 
 #[test]
 fn the_client_sends_a_body_that_the_handler_polls_once() {
-    run(async {
+    run_each_kind(async || {
         let app = async |mut request: Request| {
             let mut now = Context::from_waker(Waker::noop());
             let polled = Pin::new(request.body_mut()).poll_frame(&mut now);
@@ -138,7 +138,7 @@ fn the_client_sends_a_body_that_the_handler_polls_once() {
 
 #[test]
 fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
-    run(async {
+    run_each_kind(async || {
         let mut client = send_head(hello).await;
         client.expect(HELLO_RESPONSE).await;
     });
@@ -147,7 +147,7 @@ fn no_100_continue_is_sent_if_the_handler_drops_the_body() {
 /// The response's body never returns a piece.
 #[test]
 fn a_pending_body_does_not_delay_the_head_of_its_response() {
-    run(async {
+    run_each_kind(async || {
         let app = async |_request: Request| {
             let body = pieces::Pieces::new(None, &["", "never"]);
             Ok(Response::new(body.boxed_unsync()))

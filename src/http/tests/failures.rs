@@ -20,7 +20,7 @@ async fn unsteady(request: Request) -> HandlerResult {
 
 #[test]
 fn a_request_whose_handler_fails_or_panics_gets_a_500() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), unsteady).await;
         let mut client = host.connect().await;
         for path in ["/fail", "/panic"] {
@@ -39,7 +39,7 @@ fn a_request_whose_handler_fails_or_panics_gets_a_500() {
 
 #[test]
 fn a_request_whose_service_panics_when_called_gets_a_500() {
-    run(async {
+    run_each_kind(async || {
         let app = |request: Request| {
             assert_ne!(request.uri().path(), "/panic");
             hello(request)
@@ -58,7 +58,7 @@ fn a_request_whose_service_panics_when_called_gets_a_500() {
 
 #[test]
 fn a_panic_with_an_unread_body_ends_the_connection() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), unsteady).await;
         let mut client = host.connect().await;
         client
@@ -73,7 +73,7 @@ fn a_panic_with_an_unread_body_ends_the_connection() {
 
 #[test]
 fn a_body_with_invalid_chunks_gets_a_400() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), echo).await;
         let mut client = host.connect().await;
         let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -122,7 +122,7 @@ impl Drop for PanicOnDrop {
 
 #[test]
 fn a_body_whose_drop_panics_ends_the_connection_after_its_response() {
-    run(async {
+    run_each_kind(async || {
         let app = async |request: Request| {
             if request.uri().path() != "/panic" {
                 return hello(request).await;
@@ -150,7 +150,7 @@ fn a_body_whose_drop_panics_ends_the_connection_after_its_response() {
 
 #[test]
 fn no_second_response_follows_one_that_was_begun() {
-    run(async {
+    run_each_kind(async || {
         let app = async |_| {
             let value = Bytes::from_owner(PanicOnDrop(b"value"));
             let mut response = text("body");
@@ -179,7 +179,7 @@ impl<I: Iterator + Unpin> futures_core::Stream for Iterated<I> {
 
 #[test]
 fn a_response_whose_body_fails_has_no_last_chunk() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), half_a_body).await;
         for path in ["/error", "/panic"] {
             let mut client = host.connect().await;
@@ -192,5 +192,39 @@ fn a_response_whose_body_fails_has_no_last_chunk() {
         host.emptied().await;
         assert_eq!(host.server.count(Count::BrokenResponses), 1);
         assert_eq!(host.server.count(Count::Panics), 1);
+    });
+}
+
+/// A framework responds with 400 to a body that it cannot read, whatever the cause.
+#[test]
+fn a_400_for_a_body_that_failed_gets_the_status_of_the_failure() {
+    run(async {
+        let app = async |request: Request| match request.into_body().collect().await {
+            Ok(_) => Ok(text("hello")),
+            Err(_) => {
+                let mut response = text("no body");
+                *response.status_mut() = http::StatusCode::BAD_REQUEST;
+                Ok(response)
+            }
+        };
+        let http = options().max_body_size(4).body_timeout(SHORT);
+        let host = Host::start(http, app).await;
+        let chunked = "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        for (rest, status) in [
+            (chunked, "413 Payload Too Large"),
+            ("content-length: 4\r\n\r\nhal", "408 Request Timeout"),
+            ("transfer-encoding: chunked\r\n\r\nx\r\n", "400 Bad Request"),
+        ] {
+            let mut client = host.connect().await;
+            client
+                .send(format!("POST / HTTP/1.1\r\nhost: test\r\n{rest}"))
+                .await;
+            let response = client.rest().await;
+            assert!(
+                response.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                "{response}"
+            );
+            assert!(response.ends_with("\r\n\r\nno body"), "{response}");
+        }
     });
 }

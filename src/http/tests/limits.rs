@@ -12,7 +12,7 @@ const HEAD_TOO_LARGE: &str = "HTTP/1.1 431 Request Header Fields Too Large\r\n\
 
 #[test]
 fn a_head_over_the_limit_gets_431() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().max_header_size(1024), hello).await;
         // The first head is read to its end, the other ones are not.
         for filler in [2000, 1024 + 8 * 1024, 200_000] {
@@ -32,7 +32,7 @@ fn a_head_over_the_limit_gets_431() {
 
 #[test]
 fn a_head_at_the_limit_is_served() {
-    run(async {
+    run_each_kind(async || {
         let head = |filler: usize| {
             format!(
                 "GET / HTTP/1.1\r\nhost: test\r\nfiller: {}\r\n\r\n",
@@ -51,7 +51,7 @@ fn a_head_at_the_limit_is_served() {
 
 #[test]
 fn more_than_100_fields_get_431() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client
@@ -74,7 +74,7 @@ fn more_than_100_fields_get_431() {
 
 #[test]
 fn a_target_over_the_limit_gets_414() {
-    run(async {
+    run_each_kind(async || {
         // Targets of 9 and 12 KiB break the limit of heads too. Bytes above both limits together
         // are not read.
         for (limit, target, status) in [
@@ -107,7 +107,7 @@ fn a_target_over_the_limit_gets_414() {
 
 #[test]
 fn a_refused_head_is_counted_as_a_response() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send("GET / HTTP/1.1\r\n\r\n").await;
@@ -123,7 +123,7 @@ fn a_refused_head_is_counted_as_a_response() {
 
 #[test]
 fn a_content_length_over_the_limit_is_refused_before_the_body_is_sent() {
-    run(async {
+    run_each_kind(async || {
         let called = Rc::new(Cell::new(false));
         let set_by_handler = Rc::clone(&called);
         let app = move |request| {
@@ -144,7 +144,7 @@ fn a_content_length_over_the_limit_is_refused_before_the_body_is_sent() {
 
 #[test]
 fn a_client_that_continues_to_send_can_read_its_413() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = host.connect().await;
         client
@@ -161,7 +161,7 @@ fn a_client_that_continues_to_send_can_read_its_413() {
 
 #[test]
 fn a_chunked_body_over_the_limit_gets_413() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().max_body_size(10), echo).await;
         let mut client = host.connect().await;
         let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -181,7 +181,7 @@ fn a_chunked_body_over_the_limit_gets_413() {
 
 #[test]
 fn a_response_that_streams_a_body_over_the_limit_breaks_off() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().max_body_size(4), echo_as_it_comes).await;
         let mut client = host.connect().await;
         let head = "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -196,7 +196,7 @@ fn a_response_that_streams_a_body_over_the_limit_breaks_off() {
 
 #[test]
 fn without_a_limit_a_body_may_be_of_any_size() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options().max_body_size(None), echo).await;
         let mut client = host.connect().await;
         let body = "x".repeat(5 * 1024 * 1024);

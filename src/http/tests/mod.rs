@@ -7,6 +7,7 @@ mod counting;
 mod deadlines;
 mod direct;
 mod draining;
+mod event_streams;
 mod eviction;
 mod expect;
 mod failures;
@@ -21,8 +22,9 @@ mod pipelines;
 mod protocol;
 mod rest;
 mod slow_readers;
+mod tower;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::io::Write;
 use std::mem::MaybeUninit;
@@ -47,6 +49,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 
+use super::exchange::tower::tower_service;
 use super::server::Endpoint;
 use super::{
     Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
@@ -99,6 +102,25 @@ fn run(test: impl Future<Output = ()>) {
     });
 }
 
+/// What [`Host::start`] makes of an app.
+#[derive(Clone, Copy)]
+enum Kind {
+    ServiceFn,
+    Tower,
+}
+
+thread_local! {
+    static KIND: Cell<Kind> = const { Cell::new(Kind::ServiceFn) };
+}
+
+/// Runs a test with apps of each kind.
+fn run_each_kind(test: impl AsyncFn()) {
+    for kind in [Kind::ServiceFn, Kind::Tower] {
+        KIND.set(kind);
+        run(test());
+    }
+}
+
 fn options() -> Http {
     Http::new().date_header(DateHeader::Omitted)
 }
@@ -118,7 +140,13 @@ impl Host {
     where
         F: Future<Output = HandlerResult> + 'static,
     {
-        Self::start_service(http, service_fn(app)).await
+        match KIND.get() {
+            Kind::ServiceFn => Self::start_service(http, service_fn(app)).await,
+            Kind::Tower => {
+                let service = tower_service(::tower::service_fn(app));
+                Self::start_service(http, service).await
+            }
+        }
     }
 
     async fn start_service<S>(http: Http, service: S) -> Self

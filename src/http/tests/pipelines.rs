@@ -8,7 +8,7 @@ use crate::stats::Count;
 
 #[test]
 fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(16)).await;
@@ -20,7 +20,7 @@ fn sixteen_requests_in_one_write_get_their_responses_in_one_send() {
 
 #[test]
 fn a_long_pipeline_gets_all_responses() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(1000)).await;
@@ -30,7 +30,7 @@ fn a_long_pipeline_gets_all_responses() {
 
 #[test]
 fn pipelined_requests_with_bodies_get_all_responses() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), echo).await;
         let mut client = host.connect().await;
         let post = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\nabc";
@@ -42,7 +42,7 @@ fn pipelined_requests_with_bodies_get_all_responses() {
 
 #[test]
 fn a_response_does_not_wait_for_the_rest_of_the_next_request() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         let half = HELLO.len() / 2;
@@ -55,7 +55,7 @@ fn a_response_does_not_wait_for_the_rest_of_the_next_request() {
 
 #[test]
 fn a_line_break_after_a_request_does_not_delay_the_response() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         for _ in 0..2 {
@@ -67,7 +67,7 @@ fn a_line_break_after_a_request_does_not_delay_the_response() {
 
 #[test]
 fn a_response_does_not_wait_for_the_next_handler() {
-    run(async {
+    run_each_kind(async || {
         let go = Rc::new(Notify::new());
         let gate = Rc::clone(&go);
         let app = move |request: Request| {
@@ -91,7 +91,7 @@ fn a_response_does_not_wait_for_the_next_handler() {
 
 #[test]
 fn a_part_of_a_streamed_response_does_not_wait_for_the_rest() {
-    run(async {
+    run_each_kind(async || {
         let gate = Arc::new(Notify::new());
         let go = Arc::clone(&gate);
         let app = move |_| {
@@ -111,7 +111,7 @@ fn a_part_of_a_streamed_response_does_not_wait_for_the_rest() {
 
 #[test]
 fn responses_before_a_connection_close_are_sent() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         let last = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n".as_slice();
@@ -125,7 +125,7 @@ fn responses_before_a_connection_close_are_sent() {
 
 #[test]
 fn responses_before_invalid_bytes_are_sent() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, b"\0\r\n\r\n"].concat()).await;
@@ -138,7 +138,7 @@ fn responses_before_invalid_bytes_are_sent() {
 
 #[test]
 fn responses_before_an_http2_preface_are_sent() {
-    run(async {
+    run_each_kind(async || {
         let host = Host::start(options(), hello).await;
         let mut client = host.connect().await;
         client

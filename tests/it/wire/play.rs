@@ -1,6 +1,7 @@
 //! How a case is played: its bytes in one write, then again cut in two at every place (a long case
 //! at the line ends and at some other places), then byte by byte. The responses must be the same
-//! each time.
+//! each time. All this with an app on `service_fn`; with the other kinds of apps whole and byte by
+//! byte.
 //!
 //! The server reads each piece before the next one is sent: in between, its event loop runs. Then
 //! one more request is sent. It must get a response if the connection is to stay open, and must get
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use super::server::Server;
 use super::{Case, End};
+use crate::frameworks::Kind;
 
 /// The limit of the wait for a response or an end. A case that passes does not reach it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,24 +30,31 @@ const LAST: &[u8] = b"GET /last HTTP/1.1\r\nHost: last\r\nConnection: close\r\n\
 const LAST_RESPONSE: &str = "200 GET /last last";
 const SMUGGLED: &[u8] = b"GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Plays each case in all ways, and lists the failures.
+/// Plays each case in all ways, with an app of each kind.
 pub(super) fn all(cases: Vec<Case>) {
-    let server = Server::start();
+    for kind in Kind::ALL {
+        all_with(kind, &cases);
+    }
+}
+
+/// Lists the failures.
+fn all_with(kind: Kind, cases: &[Case]) {
+    let server = Server::start(kind);
     let failures: Vec<String> = cases
         .iter()
-        .filter_map(|case| play(&server, case).err())
+        .filter_map(|case| play(&server, kind, case).err())
         .take(FAILURES_MAX)
         .collect();
     assert!(
         failures.is_empty(),
-        "{} of {} cases:\n{}",
+        "{kind:?}: {} of {} cases:\n{}",
         failures.len(),
         cases.len(),
         failures.join("\n")
     );
 }
 
-fn play(server: &Server, case: &Case) -> Result<(), String> {
+fn play(server: &Server, kind: Kind, case: &Case) -> Result<(), String> {
     let mut expected = case.responses.clone();
     if case.end == End::Open {
         expected.push(LAST_RESPONSE.to_owned());
@@ -67,8 +76,11 @@ fn play(server: &Server, case: &Case) -> Result<(), String> {
     if case.end == End::Closed {
         attempt(&[bytes, SMUGGLED].concat(), &[])?;
     }
-    for cut in places(bytes) {
-        attempt(bytes, &[cut])?;
+    // What parses the bytes does not depend on the kind of the app.
+    if let Kind::ServiceFn = kind {
+        for cut in places(bytes) {
+            attempt(bytes, &[cut])?;
+        }
     }
     if case.end == End::HalfClosed {
         // The server reads all bytes before it sees the client's end.
@@ -141,7 +153,7 @@ fn take_all(mut stream: &UnixStream) -> Vec<u8> {
 
 /// All cases depend on this: at a cut the server has read the bytes before it, and has responded.
 pub(super) fn the_server_has_read_each_piece_before_the_next_is_sent() {
-    let server = Server::start();
+    let server = Server::start(Kind::ServiceFn);
     for _ in 0..100 {
         let stream = UnixStream::connect(server.path()).expect("the server accepts");
         stream.set_nonblocking(true).expect("a socket");

@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 
+use axum::Router;
+use http::Request;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes};
 use hyper::{HeaderMap, Method, StatusCode};
-use prefork_server::{
-    Address, BoxError, DateHeader, Http, Request, Response, TestServer, service_fn,
-};
+use prefork_server::{Address, BoxError, DateHeader, Http, Response, TestServer, service_fn};
 use tempfile::TempDir;
 use tokio::runtime;
 use tokio::task::yield_now;
 
+use crate::frameworks::Kind;
 use crate::support::CEILING;
 
 /// The limits are small, so that the cases at the limits are small too.
@@ -33,7 +34,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(kind: Kind) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let address = Address::Unix(dir.path().join("s"));
         let (tell, told) = channel();
@@ -44,10 +45,21 @@ impl Server {
                 .max_header_size(MAX_HEAD)
                 .max_body_size(MAX_BODY as u64);
             let server = server.also_bind(address).http(http);
-            server.serve(async move |_worker| {
-                tell.send(runtime::Handle::current())?;
-                Ok(service_fn(echo))
-            })
+            let started = move || tell.send(runtime::Handle::current());
+            match kind {
+                Kind::ServiceFn => server.serve(async move |_worker| {
+                    started()?;
+                    Ok(service_fn(echo))
+                }),
+                Kind::Tower => server.serve(async move |_worker| {
+                    started()?;
+                    Ok(tower::service_fn(echo))
+                }),
+                Kind::Axum => server.serve(async move |_worker| {
+                    started()?;
+                    Ok(Router::new().fallback(echo_by_axum))
+                }),
+            }
         });
         Self {
             dir,
@@ -81,17 +93,20 @@ type Said = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Responds with the method, the target, `Host`, `[body]` and `+trailer=value`. The path chooses
 /// whether the body is read or streamed back, the time until the response, and the status.
-async fn echo(request: Request) -> Result<Response<Said>, BoxError> {
+async fn echo<B>(request: Request<B>) -> Result<Response<Said>, BoxError>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
     let (head, body) = request.into_parts();
     if head.uri.path() == "/stream" {
-        return Ok(Response::new(body.map_err(BoxError::from).boxed_unsync()));
+        return Ok(Response::new(body.map_err(B::Error::into).boxed_unsync()));
     }
     let host = head.headers.get("host").map(|host| host.to_str());
     let host = host.transpose()?.unwrap_or("-");
     let host = if host.is_empty() { "empty" } else { host };
     let mut said = format!("{} {} {host}", head.method, short(&head.uri.to_string()));
     if head.uri.path() != "/unread" {
-        let body = body.collect().await?;
+        let body = body.collect().await.map_err(B::Error::into)?;
         let trailers: HeaderMap = body.trailers().cloned().unwrap_or_default();
         let bytes = body.to_bytes();
         if !bytes.is_empty() {
@@ -120,6 +135,12 @@ async fn echo(request: Request) -> Result<Response<Said>, BoxError> {
         headers.insert("to-head", hyper::header::HeaderValue::from_static("yes"));
     }
     Ok(response)
+}
+
+/// As axum's own extractors respond to a body that fails.
+async fn echo_by_axum(request: Request<axum::body::Body>) -> Result<Response<Said>, StatusCode> {
+    let said = echo(request).await;
+    said.map_err(|_| StatusCode::BAD_REQUEST)
 }
 
 fn short(text: &str) -> String {

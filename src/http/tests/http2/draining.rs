@@ -217,3 +217,17 @@ fn the_end_of_the_drain_timeout_cuts_open_streams() {
         assert!(client.end().await.is_err());
     });
 }
+
+#[test]
+fn an_event_stream_ends_at_the_drain() {
+    run(async {
+        let (host, events) = event_streams::host(event_streams::EVENTS).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        events.send("data: 1\n\n").expect("it is polled");
+        assert_eq!(client.next(DATA).await.payload, b"data: 1\n\n");
+        host.server.drain();
+        let last = client.next(DATA).await;
+        assert_eq!((&*last.payload, last.flags), (&b""[..], END_STREAM));
+    });
+}
