@@ -79,6 +79,22 @@
 //! tuning, load balancers, init systems, tables for those who come from fasthttp/prefork, forker,
 //! gunicorn and nginx, and the design. The README has the signals and the exit codes.
 //!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `cli` | yes | the binary `prefork-server`; no part of the library |
+//! | `http2` | yes | HTTP/2 in [`Prefork::serve`] |
+//! | `tls` | yes | HTTPS: `Prefork::tls`, on ring |
+//! | `aws-lc-rs` | no | the cryptography of aws-lc in place of ring's, and X25519MLKEM768 |
+//! | `tower` | no | tower services in [`Prefork::serve`] |
+//! | `axum` | no | `tower`, and axum's `ConnectInfo`; [`Incoming`] as axum's `Listener` |
+//! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
+//! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
+//!
+//! The crate needs Rust 1.88. A later version of the crate may need a later Rust; that raises its
+//! minor number.
+//!
 //! # Words
 //!
 //! | word | meaning |

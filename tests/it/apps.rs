@@ -50,10 +50,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("at_exit") => at_exit::app(),
         Some("endless_exit") => at_exit::endless(),
         Some("status") => status::app(),
-        Some("role") => {
-            print!("{:?}", role());
-            Ok(())
-        }
+        Some("role") => prints_role(),
         Some("starts_programs") => starts_programs(),
         Some("starts_early") => starts_early(),
         Some("leaks") => leaks(),
@@ -103,6 +100,11 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         other => panic!("no such app: {other:?}"),
     };
     result.into()
+}
+
+fn prints_role() -> Result<(), Error> {
+    print!("{:?}", role());
+    Ok(())
 }
 
 pub(crate) fn server() -> Prefork {

@@ -27,6 +27,7 @@ use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::service::{Guarded, Handler};
 use crate::http::http1::head::{self, Found, Head};
 use crate::http::http1::head_cache::HeadCache;
+use crate::http::http1::input::{Input, InputBuffer, SocketInput};
 use crate::http::http1::resumed::Resumed;
 use crate::http::http1::shared::Shared;
 use crate::http::http1::write::{self, Plan};
@@ -93,30 +94,6 @@ enum After {
 enum Output {
     Flushed,
     Unflushed,
-}
-
-/// The stream's input, as far as this room knows it.
-struct Input {
-    buffer: InputBuffer,
-    /// So many bytes were parsed and are the beginning of a head.
-    part: usize,
-    socket: SocketInput,
-}
-
-/// Whether the input has a buffer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum InputBuffer {
-    Absent,
-    /// It must be returned to the server's buffers.
-    Taken,
-}
-
-/// Whether the socket's receive buffer has bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SocketInput {
-    Unknown,
-    /// The last read took everything. To poll for readiness costs less than a read without bytes.
-    Empty,
 }
 
 /// Why [`Direct`] stops serving the connection.

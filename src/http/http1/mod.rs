@@ -14,6 +14,7 @@ pub(crate) mod field;
 pub(crate) mod field_maps;
 pub(crate) mod head;
 pub(crate) mod head_cache;
+mod input;
 pub(crate) mod protocol;
 pub(crate) mod resumed;
 pub(crate) mod shared;
