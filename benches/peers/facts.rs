@@ -40,7 +40,7 @@ fn pinned(line: &str) -> Option<Fact> {
     Some((name.to_owned(), version.to_owned()))
 }
 
-/// What a program says on either of its outputs; nothing if there is none.
+/// What a program prints on both of its outputs; empty if the program cannot be started.
 fn said(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let command = command.current_dir(env!("CARGO_MANIFEST_DIR"));

@@ -72,7 +72,7 @@ mod tests {
             (b"", "no OCSP response"),
             (b"\x30\x84\0\0\0\0", "no OCSP response"),
         ] {
-            let refused = check(bytes).expect_err("it is none");
+            let refused = check(bytes).expect_err("it is no response");
             assert!(refused.contains(why), "{refused}");
         }
     }

@@ -335,16 +335,22 @@ fn a_call_ends_at_its_deadline_on_both_sides() {
     });
 }
 
+/// A client of the health service, which has replied that the server serves.
+async fn healthy(endpoint: &Endpoint) -> HealthClient<Channel> {
+    let mut health = HealthClient::new(endpoint.connect().await.expect("it serves"));
+    let status = health
+        .check(HealthCheckRequest::default())
+        .await
+        .expect("a reply");
+    assert_eq!(status.into_inner().status, ServingStatus::Serving as i32);
+    health
+}
+
 fn health_is_not_serving_at_the_drain() {
     let mut server = start("grpc");
     let endpoint = endpoint(server.address());
     block_on(async {
-        let mut health = HealthClient::new(endpoint.connect().await.expect("it serves"));
-        let status = health
-            .check(HealthCheckRequest::default())
-            .await
-            .expect("a reply");
-        assert_eq!(status.into_inner().status, ServingStatus::Serving as i32);
+        let mut health = healthy(&endpoint).await;
         let watch = health.watch(HealthCheckRequest::default()).await;
         let mut watch = watch.expect("a reply").into_inner();
         let status = watch.message().await.expect("no error").expect("a status");
@@ -464,12 +470,7 @@ fn tonics_own_server_works_in_run() {
     let mut server = start("grpc_in_run");
     let endpoint = endpoint(server.address());
     block_on(async {
-        let mut health = HealthClient::new(endpoint.connect().await.expect("it serves"));
-        let status = health
-            .check(HealthCheckRequest::default())
-            .await
-            .expect("a reply");
-        assert_eq!(status.into_inner().status, ServingStatus::Serving as i32);
+        healthy(&endpoint).await;
     });
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
