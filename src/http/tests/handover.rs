@@ -76,7 +76,7 @@ impl HandoverTarget<Counted> for Successor {
 }
 
 async fn start(successor: &Rc<Successor>) -> Host {
-    Host::start_with_target(options().linger(SHORT), successor, service_fn(hello)).await
+    Host::start_with_target(options().linger(SHORT), successor, hello).await
 }
 
 async fn request(client: &mut Client) {
@@ -139,7 +139,7 @@ fn a_client_that_does_not_close_delays_the_drain_by_a_second_at_most() {
             let http = options()
                 .header_timeout(Duration::from_secs(3600))
                 .max_body_size(1);
-            let host = Host::start_with_target(http, &successor, service_fn(hello)).await;
+            let host = Host::start_with_target(http, &successor, hello).await;
             let mut client = host.connect().await;
             client
                 .send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
@@ -217,7 +217,7 @@ fn a_busy_connection_is_handed_over_after_its_response() {
             }
         };
         let http = options().linger(Duration::ZERO);
-        let host = Host::start_with_target(http, &successor, service_fn(app)).await;
+        let host = Host::start_with_target(http, &successor, app).await;
         let mut client = host.connect().await;
         client.send(HELLO.repeat(2)).await;
         begun.notified().await;
@@ -289,7 +289,7 @@ fn a_connection_with_an_unread_rest_of_a_body_is_not_handed_over() {
                 Ok::<_, BoxError>(text("x".repeat(LONG)))
             }
         };
-        let host = Host::start_with_target(options(), &successor, service_fn(app)).await;
+        let host = Host::start_with_target(options(), &successor, app).await;
         let mut client = host.connect().await;
         client.send(request_within_a_body()).await;
         begun.notified().await;
@@ -309,7 +309,7 @@ fn a_client_that_has_sent_nothing_may_use_http2_after_a_hand_over() {
     run(async {
         for reply in [Reply::Takes, Reply::Refuses] {
             let successor = Successor::new(reply);
-            let host = Host::start_with_target(options(), &successor, service_fn(hello)).await;
+            let host = Host::start_with_target(options(), &successor, hello).await;
             let client = host.connect().await;
             accepted(&host, 1).await;
             host.server.hand_over();
@@ -441,7 +441,7 @@ fn an_upgraded_connection_is_not_handed_over() {
     run(async {
         let successor = Successor::new(Reply::Takes);
         let http = options().linger(Duration::ZERO);
-        let host = Host::start_with_target(http, &successor, service_fn(upgrade_to_echo)).await;
+        let host = Host::start_with_target(http, &successor, upgrade_to_echo).await;
         let mut client = host.connect().await;
         client.send(UPGRADE).await;
         client.expect(UPGRADED).await;

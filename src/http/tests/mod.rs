@@ -136,10 +136,15 @@ struct Host {
 }
 
 impl Host {
-    async fn start<F>(http: Http, app: impl Fn(Request) -> F + Clone + 'static) -> Self
+    async fn start<F>(http: Http, app: impl Fn(Request) -> F + 'static) -> Self
     where
         F: Future<Output = HandlerResult> + 'static,
     {
+        Self::start_app(http, boxed(app)).await
+    }
+
+    async fn start_app(http: Http, app: App) -> Self {
+        let app = move |request| app(request);
         match KIND.get() {
             Kind::ServiceFn => Self::start_service(http, service_fn(app)).await,
             Kind::Tower => {
@@ -155,28 +160,32 @@ impl Host {
         S: 'static,
         S::Error: Into<BoxError>,
     {
-        Self::start_agreed(Version::Http1, http, service).await
+        let endpoint = |server: &Server| server.endpoint(service);
+        Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 
-    /// Starts a host whose connections use this version, as if ALPN had chosen it.
-    async fn start_agreed<S>(version: Version, http: Http, service: S) -> Self
-    where
-        S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
-        S: 'static,
-        S::Error: Into<BoxError>,
-    {
-        Self::start_endpoint(version, http, |server| server.endpoint(service)).await
+    /// Starts a host whose connections use HTTP/2, as if ALPN had chosen it.
+    #[cfg(feature = "http2")]
+    async fn start_http2(http: Http) -> Self {
+        let endpoint = |server: &Server| server.endpoint(service_fn(hello));
+        Self::start_endpoint(Version::Http2, http, endpoint).await
     }
 
-    async fn start_with_target<H, S>(http: Http, target: &Rc<H>, service: S) -> Self
+    async fn start_with_target<H, F>(
+        http: Http,
+        target: &Rc<H>,
+        app: impl Fn(Request) -> F + 'static,
+    ) -> Self
     where
         H: HandoverTarget<Counted> + 'static,
-        S: Service<Request, Response = Response<UnsyncBoxBody<Bytes, BoxError>>>,
-        S: 'static,
-        S::Error: Into<BoxError>,
+        F: Future<Output = HandlerResult> + 'static,
     {
+        let app = boxed(app);
         let target = Rc::clone(target);
-        let endpoint = |server: &Server| server.endpoint(service).with_handover_target(target);
+        let endpoint = |server: &Server| {
+            let service = service_fn(move |request| app(request));
+            server.endpoint(service).with_handover_target(target)
+        };
         Self::start_endpoint(Version::Http1, http, endpoint).await
     }
 
@@ -289,6 +298,16 @@ impl Client {
         let _ = self.stream.read_to_end(&mut rest).await;
         String::from_utf8(rest).expect("text")
     }
+}
+
+/// All tests' apps have this type, so that the code of a connection is compiled once for all of them.
+type App = Rc<dyn Fn(Request) -> Pin<Box<dyn Future<Output = HandlerResult>>>>;
+
+fn boxed<F>(app: impl Fn(Request) -> F + 'static) -> App
+where
+    F: Future<Output = HandlerResult> + 'static,
+{
+    Rc::new(move |request| Box::pin(app(request)))
 }
 
 /// Responds with `hello` to every request.

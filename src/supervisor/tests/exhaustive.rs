@@ -102,6 +102,10 @@ impl Explorer {
         now: Time,
         Depth(depth): Depth,
     ) -> Result<(), Breach> {
+        if depth == 0 {
+            self.explored.worlds += 1;
+            return Ok(());
+        }
         let mut hasher = DefaultHasher::new();
         (world, now).hash(&mut hasher);
         match self.known.insert(hasher.finish(), depth) {
@@ -111,9 +115,6 @@ impl Explorer {
             }
             Some(_) => {}
             None => self.explored.worlds += 1,
-        }
-        if depth == 0 {
-            return Ok(());
         }
         for next in moves(world) {
             self.path.push(next);

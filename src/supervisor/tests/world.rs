@@ -10,6 +10,9 @@ use crate::supervisor::tests::machine::{Machine, Watched};
 use crate::supervisor::tests::watch::{Breach, Life};
 use crate::supervisor::*;
 
+/// A debug build takes seconds for so many worlds.
+const SEEDS: u64 = if cfg!(debug_assertions) { 100 } else { 250 };
+
 /// The seed of a world. Every breach names it, and it gives the same world again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed(pub(super) u64);
@@ -387,7 +390,7 @@ fn seconds(seconds: u64) -> Duration {
 #[test]
 fn random_worlds_keep_the_rules_and_come_to_rest() {
     let mut all = Lived::default();
-    for seed in (1..=250).map(Seed) {
+    for seed in (1..=SEEDS).map(Seed) {
         let policy = policy(seed);
         let machine = Supervisor::new(policy.clone(), Time::ZERO);
         let lived =

@@ -177,7 +177,7 @@ fn a_preface_that_does_not_end_meets_the_header_timeout() {
         assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
 
         let http = options().header_timeout(SHORT);
-        let host = Host::start_agreed(Version::Http2, http, service_fn(hello)).await;
+        let host = Host::start_http2(http).await;
         let mut client = host.connect().await;
         while client.frame().await.is_some() {}
         assert_eq!(host.server.count(Count::HeaderTimeouts), 1);

@@ -64,8 +64,7 @@ fn a_preface_after_a_request_or_with_http2_disabled_ends_the_connection() {
 #[test]
 fn with_alpn_the_server_sends_its_settings_first() {
     run(async {
-        let service = service_fn(hello);
-        let host = Host::start_agreed(Version::Http2, options(), service).await;
+        let host = Host::start_http2(options()).await;
         let mut client = host.connect().await;
         assert_eq!(client.frame().await.expect("settings").kind, SETTINGS);
         client.send(PREFACE).await;
