@@ -63,6 +63,9 @@ mod variables;
 mod websocket;
 mod wire;
 
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
 use libtest_mimic::{Arguments, Trial};
 use prefork_server::Exit;
 
@@ -127,5 +130,9 @@ fn main() -> Exit {
             Ok(())
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit();
+    let mut arguments = Arguments::from_args();
+    let cpus = available_parallelism().map_or(1, NonZero::get);
+    // Most of the time a test waits for what other processes do.
+    arguments.test_threads.get_or_insert(3 * cpus);
+    libtest_mimic::run(&arguments, trials.collect()).exit();
 }

@@ -300,7 +300,7 @@ impl Client {
     }
 }
 
-/// All tests' apps have this type, so that the code of a connection is compiled once for all of them.
+/// All tests' apps have this type, so that the code of a connection is compiled once for all.
 type App = Rc<dyn Fn(Request) -> Pin<Box<dyn Future<Output = HandlerResult>>>>;
 
 fn boxed<F>(app: impl Fn(Request) -> F + 'static) -> App
