@@ -1,7 +1,5 @@
 //! What a server reports: notices, and the hooks that it calls.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::time::Duration;
 
@@ -11,9 +9,11 @@ use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
 use crate::stats::Totals;
 
+mod command;
 mod json;
 mod timed;
 
+pub use self::command::{Limit, WorkerCommand};
 pub(crate) use self::timed::Timed;
 
 /// A worker as the hooks and the announce stream know it.
@@ -290,58 +290,6 @@ pub trait Hooks {
 pub(crate) struct NoHooks;
 
 impl Hooks for NoHooks {}
-
-/// The command that a worker is started with; see [`Hooks::worker_command`].
-///
-/// A hook cannot choose the program: a worker always runs the image of the master, so a reload
-/// never changes code. Only the first worker of an upgrade, the canary, runs the binary on disk.
-#[derive(Debug, Default)]
-pub struct WorkerCommand {
-    pub(crate) arguments: Vec<OsString>,
-    pub(crate) environment: BTreeMap<OsString, Option<OsString>>,
-    pub(crate) limits: Vec<(Limit, u64)>,
-}
-
-/// A resource limit of a worker (getrlimit(2)), both its soft and its hard limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Limit {
-    /// `RLIMIT_NOFILE`: open descriptors.
-    OpenFiles,
-    /// `RLIMIT_AS`: bytes of address space.
-    AddressSpace,
-    /// `RLIMIT_CORE`: bytes of a core file.
-    Core,
-    /// `RLIMIT_CPU`: seconds of CPU time.
-    CpuTime,
-}
-
-impl WorkerCommand {
-    /// The arguments after the name of the program. At first they are those of the master.
-    pub fn arguments(&mut self) -> &mut Vec<OsString> {
-        &mut self.arguments
-    }
-
-    /// Sets an environment variable in the worker.
-    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
-        self.environment
-            .insert(name.as_ref().to_owned(), Some(value.as_ref().to_owned()));
-        self
-    }
-
-    /// Removes an environment variable from the worker.
-    pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
-        self.environment.insert(name.as_ref().to_owned(), None);
-        self
-    }
-
-    /// Limits a resource of the worker (setrlimit(2)). To raise a hard limit needs a privilege;
-    /// without the privilege the spawn fails, which counts as a crash.
-    pub fn limit(&mut self, limit: Limit, value: u64) -> &mut Self {
-        self.limits.push((limit, value));
-        self
-    }
-}
 
 impl fmt::Display for WorkerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -106,53 +106,6 @@ impl Worker {
         self.workers
     }
 
-    /// Resolves when this worker has been asked to drain: to take on no more work, and to finish
-    /// what is open. The worker cuts what is not finished within the drain timeout.
-    ///
-    /// Any task on any thread may await it. Tasks of connections that were upgraded to another
-    /// protocol need it: HTTP connections are closed by the server, but only the task of an
-    /// upgraded connection knows how its protocol ends. It has
-    /// [`Http::upgrade_grace`](crate::Http::upgrade_grace) for that. Then its reads and writes
-    /// fail.
-    ///
-    /// ```
-    /// use std::convert::Infallible;
-    ///
-    /// use hyper::upgrade::Upgraded;
-    /// use prefork_server::{BoxError, Request, Response, Worker};
-    ///
-    /// async fn respond(worker: Worker, mut request: Request) -> Result<Response, Infallible> {
-    ///     let upgrade = hyper::upgrade::on(&mut request);
-    ///     tokio::spawn(async move {
-    ///         let mut stream = upgrade.await?;
-    ///         tokio::select! {
-    ///             () = worker.drain() => {}
-    ///             end = talk(&mut stream) => return end,
-    ///         }
-    ///         // WebSocket: send a close frame with 1001, then read until the client's.
-    ///         say_goodbye(stream).await
-    ///     });
-    ///     let mut response = Response::default();
-    ///     *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-    ///     // Add the headers `Connection` and `Upgrade`, and those of the protocol.
-    ///     Ok(response)
-    /// }
-    /// # async fn talk(_stream: &mut Upgraded) -> Result<(), BoxError> { Ok(()) }
-    /// # async fn say_goodbye(_stream: Upgraded) -> Result<(), BoxError> { Ok(()) }
-    /// ```
-    pub fn drain(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
-        let drain = self.drain.clone();
-        async move {
-            drain.asked().await;
-        }
-    }
-
-    /// Whether this worker has been asked to drain.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.drain.is_asked()
-    }
-
     /// Asks the master to replace this worker, for example because it leaks memory. The master
     /// starts another worker in its slot, and this one drains when that one is ready. One slot is
     /// replaced at a time. A slot whose workers ask within a second of being ready pauses as a
