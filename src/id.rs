@@ -21,7 +21,7 @@ pub struct Generation(pub u32);
 /// A worker process, counted from 1 in the order of spawning. Unlike a pid, the number is never
 /// used for another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(pub u64);
+pub(crate) struct WorkerId(pub(crate) u64);
 
 /// An open connection of a worker. After the end of the connection, another one may get the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -250,7 +250,7 @@ pub use crate::http::{
 pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};
 #[cfg(feature = "tower")]
 pub use crate::http::{TowerFuture, TowerService, tower_service};
-pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot, WorkerId};
+pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, ServerState, Stop, WorkerState};
 pub use crate::pool::Buffer;
