@@ -16,6 +16,18 @@ const UNIX_PATH_MAX: usize = 107;
 /// `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of the machine. With port 0
 /// the kernel chooses a port, which the notice [`Serving`](crate::Notice::Serving) names. An IPv6
 /// listener accepts IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind `0.0.0.0` too for both.
+///
+/// ```
+/// use prefork_server::Address;
+///
+/// let address: Address = ":8080".parse()?;
+/// assert_eq!(address.to_string(), "0.0.0.0:8080");
+/// assert_eq!(address.url().as_deref(), Some("http://0.0.0.0:8080/"));
+///
+/// let socket: Address = "unix:/run/app.sock".parse()?;
+/// assert_eq!(socket.url(), None);
+/// # Ok::<(), prefork_server::AddressError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Address {
@@ -26,6 +38,22 @@ pub enum Address {
 }
 
 /// The other end of a connection.
+///
+/// ```
+/// use prefork_server::Peer;
+///
+/// /// What a rate limit counts by. All clients on Unix sockets have one count.
+/// fn key(client: Peer) -> String {
+///     match client {
+///         Peer::Tcp(address) => address.ip().to_string(),
+///         other => other.to_string(),
+///     }
+/// }
+///
+/// assert_eq!(key(Peer::Tcp("192.0.2.7:40312".parse()?)), "192.0.2.7");
+/// assert_eq!(key(Peer::Unix), "unix");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peer {
@@ -36,6 +64,14 @@ pub enum Peer {
 }
 
 /// An error: a text is not an [`Address`].
+///
+/// ```
+/// use prefork_server::Address;
+///
+/// let error = "localhost".parse::<Address>().expect_err("it has no port");
+/// assert_eq!(error.reason(), "a port from 0 to 65535 must follow the host: localhost:8080");
+/// assert!(error.to_string().starts_with("`localhost` is not an address: "));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError {
     text: String,

@@ -10,9 +10,28 @@ use crate::policy::{Backoff, CrashLimit};
 use crate::proxy::Network;
 
 /// The shortest hang timeout: ten heartbeats. Below this a busy machine looks like a hang.
+///
+/// ```
+/// use prefork_server::{HANG_TIMEOUT_MIN, Prefork};
+///
+/// let server = Prefork::bind("127.0.0.1:8080").hang_timeout(HANG_TIMEOUT_MIN / 2);
+/// let ended = server.run(async |_worker, _incoming| Ok(()));
+/// let error = ended.expect_err("it is too short");
+/// assert_eq!(error.to_string(), "hang_timeout 500ms: at least 1s, or none");
+/// ```
 pub const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How the workers share an address.
+///
+/// ```
+/// use prefork_server::{Listeners, Prefork};
+///
+/// // As a program reads its settings: by name.
+/// let name = std::env::var("LISTENERS").unwrap_or("shared".into());
+/// let listeners: Listeners = name.parse()?;
+/// let server = Prefork::bind("127.0.0.1:8080").listeners(listeners);
+/// # Ok::<(), prefork_server::NameError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Listeners {
@@ -28,6 +47,16 @@ pub enum Listeners {
 named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
 
 /// Whether connections move between workers so that none has much more to do than another.
+///
+/// ```
+/// use prefork_server::{Balance, Prefork};
+///
+/// // Each worker caches the sessions of its own clients, so they stay with it.
+/// let server = Prefork::bind("127.0.0.1:8080").balance(Balance::Off);
+///
+/// assert_eq!("off".parse(), Ok(Balance::Off));
+/// assert_eq!(Balance::NAMES, ["even", "off"]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Balance {
@@ -47,6 +76,13 @@ named!(Balance { "even" = Even, "off" = Off });
 
 /// Which requests of its workers the master grants. A worker asks by its
 /// [`Handle`](crate::Handle).
+///
+/// ```
+/// use prefork_server::{Prefork, WorkerRequests};
+///
+/// // The app may reload the server, and cannot stop it, whatever a client makes it do.
+/// let server = Prefork::bind("127.0.0.1:8080").worker_requests(WorkerRequests::Renewal);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerRequests {

@@ -8,12 +8,40 @@ use std::time::Duration;
 use crate::address::Address;
 
 /// Any error that the code of a user may return. `?` converts every error type to it.
+///
+/// ```
+/// use prefork_server::BoxError;
+///
+/// fn port(setting: Option<&str>) -> Result<u16, BoxError> {
+///     let text = setting.ok_or("no port is set")?;
+///     Ok(text.parse()?)
+/// }
+///
+/// assert_eq!(port(Some("8080"))?, 8080);
+/// assert_eq!(port(None).unwrap_err().to_string(), "no port is set");
+/// # Ok::<(), BoxError>(())
+/// ```
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// A worker exits with this code (`EX_CONFIG`, sysexits(3head)) if to spawn it again cannot help.
 /// The server then drains and ends with [`Error::Misconfigured`]. If a new worker of a reload or of
 /// an upgrade exits with it, only the reload or upgrade ends, and the old workers continue to
 /// serve.
+///
+/// ```no_run
+/// use prefork_server::{EXIT_MISCONFIGURED, Exit, Prefork, Response, handler};
+///
+/// fn main() -> Exit {
+///     let ended = Prefork::bind("127.0.0.1:8080").serve(async |_worker| {
+///         if std::env::var_os("DATABASE_URL").is_none() {
+///             eprintln!("DATABASE_URL is not set");
+///             std::process::exit(EXIT_MISCONFIGURED);
+///         }
+///         Ok(handler(async |_request| Ok(Response::new("hello".into()))))
+///     });
+///     ended.into()
+/// }
+/// ```
 pub const EXIT_MISCONFIGURED: i32 = 78;
 
 /// The exit code of a worker whose app could not be set up. The master counts it as a crash and
@@ -28,6 +56,20 @@ pub(crate) const EXIT_FAILED: i32 = 1;
 /// `Display` does not include the cause, which [`source`](StdError::source) returns. `Debug` prints
 /// the error and its causes on one line, because the standard library prints the `Debug` of an
 /// error that `main` returns. [`Exit`](crate::Exit) gives such a program the exit code too.
+///
+/// ```
+/// use prefork_server::{Error, Prefork};
+///
+/// let other = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let server = Prefork::bind(other.local_addr()?).in_process();
+/// let ended = server.run(async |_worker, _incoming| Ok(()));
+///
+/// let error = ended.expect_err("another server listens there");
+/// assert!(matches!(error, Error::Bind { .. }));
+/// assert_eq!(error.exit_code(), 5);
+/// assert!(format!("{error:?}").contains("Address already in use"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[non_exhaustive]
 pub enum Error {
     /// A setting cannot work. Nothing was bound yet.

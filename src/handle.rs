@@ -32,6 +32,37 @@ pub(crate) enum Command {
 ///
 /// A server that runs [in process](crate::Prefork::in_process) can stop and reopen its logs. It
 /// only logs the other requests, which need a master.
+///
+/// ```no_run
+/// use std::{thread, time::Duration};
+///
+/// use prefork_server::{Error, Exit, Prefork, Response, Role, handler, role};
+///
+/// fn run() -> Result<(), Error> {
+///     let mut server = Prefork::bind("127.0.0.1:8080");
+///     if role() == Role::Master {
+///         let handle = server.handle()?;
+///         thread::spawn(move || -> std::io::Result<()> {
+///             loop {
+///                 // Each hour, new workers read the newest data.
+///                 thread::sleep(Duration::from_secs(60 * 60));
+///                 handle.reload()?;
+///             }
+///         });
+///     }
+///     server.serve(async |_worker| {
+///         let data = std::fs::read_to_string("data.txt")?;
+///         Ok(handler(move |_request| {
+///             let response = Response::new(data.clone().into());
+///             async { Ok(response) }
+///         }))
+///     })
+/// }
+///
+/// fn main() -> Exit {
+///     run().into()
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -117,6 +148,17 @@ impl Handle {
     /// Changes the number of slots, to [`MAX_WORKERS`](crate::MAX_WORKERS) at most. After an
     /// upgrade the server still has this number, not the one that the new binary sets.
     ///
+    /// ```
+    /// use std::num::NonZeroU16;
+    ///
+    /// use prefork_server::{BoxError, Handle};
+    ///
+    /// fn on_admin_request(handle: &Handle, body: &str) -> Result<(), BoxError> {
+    ///     let workers: NonZeroU16 = body.parse()?;
+    ///     Ok(handle.resize(workers)?)
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// As [`reload`](Self::reload).
     pub fn resize(&self, workers: NonZeroU16) -> io::Result<()> {
@@ -164,16 +206,20 @@ impl Handle {
     /// process](crate::Prefork::in_process), which has one slot with one worker.
     ///
     /// ```
-    /// use prefork_server::{Response, ServerState, TestServer, handler};
+    /// use prefork_server::ServerState;
+    /// # use prefork_server::TestServer;
     ///
-    /// # fn main() -> Result<(), prefork_server::Error> {
-    /// let server = TestServer::start(async |_worker| {
-    ///     Ok(handler(async |_request| Ok(Response::new("hello".into()))))
-    /// })?;
-    /// let status = server.handle().status().expect("it runs");
+    /// # let server = TestServer::start_with(|server| {
+    /// #     server.run(async |_worker, mut incoming| {
+    /// #         while incoming.accept().await.is_some() {}
+    /// #         Ok(())
+    /// #     })
+    /// # })?;
+    /// # let handle = server.handle();
+    /// let status = handle.status().expect("the server runs");
     /// assert_eq!(status.state, ServerState::Serving);
     /// assert_eq!(status.totals.requests, 0);
-    /// # Ok(()) }
+    /// # Ok::<(), prefork_server::Error>(())
     /// ```
     #[must_use]
     pub fn status(&self) -> Option<Status> {

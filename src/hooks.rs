@@ -16,7 +16,28 @@ mod timed;
 pub use self::command::{Limit, WorkerCommand};
 pub(crate) use self::timed::Timed;
 
-/// A worker as the hooks and the announce stream know it.
+/// A worker as the hooks and the announce stream know it. With the feature `serde` it can be
+/// serialized.
+///
+/// ```
+/// use prefork_server::{BoxError, Generation, Hooks, Slot, WorkerInfo};
+///
+/// #[derive(Default)]
+/// struct Pids(Vec<u32>);
+///
+/// impl Hooks for Pids {
+///     fn worker_spawned(&mut self, worker: &WorkerInfo) -> Result<(), BoxError> {
+///         self.0.push(worker.pid);
+///         Ok(())
+///     }
+/// }
+///
+/// // A test of the hooks.
+/// let mut pids = Pids::default();
+/// pids.worker_spawned(&WorkerInfo::new(Slot(0), Generation::FIRST, 4711))?;
+/// assert_eq!(pids.0, [4711]);
+/// # Ok::<(), BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -42,6 +63,18 @@ impl WorkerInfo {
 }
 
 /// How the process of a worker ended (wait(2)).
+///
+/// ```
+/// use prefork_server::WorkerExit;
+///
+/// /// The kernel sends SIGKILL if no memory is left.
+/// fn may_have_lacked_memory(status: WorkerExit) -> bool {
+///     matches!(status, WorkerExit::Signal { signal: 9, .. })
+/// }
+///
+/// assert!(!may_have_lacked_memory(WorkerExit::Code(101)));
+/// assert_eq!(WorkerExit::Code(101).to_string(), "exit 101");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WorkerExit {
@@ -58,6 +91,20 @@ pub enum WorkerExit {
 }
 
 /// Whether a process left a core file (core(5)).
+///
+/// ```
+/// use prefork_server::{Core, Hooks, WorkerExit, WorkerInfo};
+///
+/// struct Cores;
+///
+/// impl Hooks for Cores {
+///     fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, _new: &WorkerInfo) {
+///         if let WorkerExit::Signal { core: Core::Dumped, .. } = status {
+///             eprintln!("to see why: coredumpctl debug {}", old.pid);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Core {
     /// The kernel wrote a core file.
@@ -69,6 +116,23 @@ pub enum Core {
 /// Something that happened. Hooks and the announce stream get the same values.
 ///
 /// With the feature `serde` it is serialized as a line of the announce stream.
+///
+/// ```
+/// use prefork_server::{Generation, Notice, Slot, WorkerInfo};
+///
+/// /// What an operator should know.
+/// fn alarm(notice: &Notice) -> Option<String> {
+///     match notice {
+///         Notice::ReloadAbandoned { why, .. } => Some(format!("the reload failed: {why}")),
+///         Notice::WorkerHung(worker) => Some(format!("slot {} hung", worker.slot)),
+///         _ => None,
+///     }
+/// }
+///
+/// let hung = Notice::WorkerHung(WorkerInfo::new(Slot(2), Generation::FIRST, 4711));
+/// assert_eq!(alarm(&hung).as_deref(), Some("slot 2 hung"));
+/// assert_eq!(hung.name(), "worker_hung");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -215,6 +279,30 @@ pub enum Notice {
 /// object. A server that runs [in process](crate::Prefork::in_process) calls
 /// [`serving`](Self::serving), [`notice`](Self::notice) for [`Notice::Serving`] alone, and
 /// [`reopen_logs`](Self::reopen_logs).
+///
+/// ```
+/// use prefork_server::{Address, BoxError, Hooks, Prefork, WorkerExit, WorkerInfo};
+///
+/// #[derive(Default)]
+/// struct Operator {
+///     crashes: u32,
+/// }
+///
+/// impl Hooks for Operator {
+///     fn serving(&mut self, addresses: &[Address], _: &[WorkerInfo]) -> Result<(), BoxError> {
+///         // If this fails, the server ends.
+///         std::fs::write("address.txt", addresses[0].to_string())?;
+///         Ok(())
+///     }
+///
+///     fn worker_respawned(&mut self, old: &WorkerInfo, status: WorkerExit, _new: &WorkerInfo) {
+///         self.crashes += 1;
+///         eprintln!("crash {} in slot {}: {status}", self.crashes, old.slot);
+///     }
+/// }
+///
+/// let server = Prefork::bind("127.0.0.1:8080").hooks(Operator::default());
+/// ```
 pub trait Hooks {
     /// Called in the master, on its thread, before each worker is spawned, the canary of an upgrade
     /// included. It may change the environment, the arguments and the limits of the worker. If it

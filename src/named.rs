@@ -4,6 +4,13 @@ use std::error::Error;
 use std::fmt;
 
 /// Why a text is not the name of a value: names the text and the values that there are.
+///
+/// ```
+/// use prefork_server::Balance;
+///
+/// let error = "Off".parse::<Balance>().expect_err("names are in lower case");
+/// assert_eq!(error.to_string(), "`Off` is not one of: even, off");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     text: String,

@@ -4,6 +4,25 @@ use std::fmt;
 use std::time::Duration;
 
 /// How to end a server.
+///
+/// ```
+/// use prefork_server::{Handle, Stop};
+/// # use prefork_server::TestServer;
+///
+/// /// Ends the server as SIGTERM to the master does.
+/// fn end(handle: &Handle) -> std::io::Result<()> {
+///     handle.stop(Stop::Drain)
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # end(server.handle())?;
+/// # server.stop()?;
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stop {
@@ -13,7 +32,27 @@ pub enum Stop {
     Now,
 }
 
-/// What a server as a whole does.
+/// What a server as a whole does. With the feature `serde` it can be serialized, as its name in
+/// lower case.
+///
+/// ```
+/// use prefork_server::{Handle, ServerState};
+/// # use prefork_server::TestServer;
+///
+/// /// Whether a load balancer should choose this server.
+/// fn is_ready(handle: &Handle) -> bool {
+///     let state = handle.status().map(|status| status.state);
+///     !matches!(state, None | Some(ServerState::Starting | ServerState::Draining))
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # assert!(is_ready(server.handle()));
+/// # Ok::<(), prefork_server::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -34,7 +73,26 @@ pub enum ServerState {
     Draining,
 }
 
-/// What a worker does.
+/// What a worker does. With the feature `serde` it can be serialized, as its name in lower case.
+///
+/// ```
+/// use prefork_server::{Status, WorkerState};
+/// # use prefork_server::TestServer;
+///
+/// /// How many workers accept connections.
+/// fn serving(status: &Status) -> usize {
+///     let workers = status.slots.iter().flat_map(|slot| &slot.workers);
+///     workers.filter(|worker| worker.state == WorkerState::Serving).count()
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # assert_eq!(server.handle().status().as_ref().map(serving), Some(1));
+/// # Ok::<(), prefork_server::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -55,6 +113,16 @@ pub enum WorkerState {
 }
 
 /// More than `max` crashes within `per` end the server.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use prefork_server::{CrashLimit, Prefork};
+///
+/// // The sixth crash within ten seconds ends the server.
+/// let limit = CrashLimit::new(5, Duration::from_secs(10));
+/// let server = Prefork::bind("127.0.0.1:8080").crash_limit(limit);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CrashLimit {
@@ -84,6 +152,16 @@ impl Default for CrashLimit {
 /// [`max`](Self::max). Each pause is shortened by chance, to no less than its half. A worker that
 /// exits with 0, leaves or asks to be replaced within a second of being ready makes its slot wait
 /// in the same way, and is not counted as a crash.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use prefork_server::{Backoff, Prefork};
+///
+/// // At most 0, 250 ms, 500 ms, 1 s, 2 s, 4 s, and from then on 5 s.
+/// let backoff = Backoff::new().first(Duration::from_millis(250)).max(Duration::from_secs(5));
+/// let server = Prefork::bind("127.0.0.1:8080").backoff(backoff);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub struct Backoff {
@@ -136,6 +214,24 @@ impl Default for Backoff {
 
 /// How a server ended. Its `Display` is what the announce stream and the log write: `drained`,
 /// `stopped`, `never-ready`, `crash-limit`, `misconfigured` or `hook-refused`.
+///
+/// ```
+/// use prefork_server::{Hooks, Notice, Outcome};
+///
+/// struct Last;
+///
+/// impl Hooks for Last {
+///     fn notice(&mut self, notice: &Notice) {
+///         let Notice::Finished { outcome, totals, .. } = notice else { return };
+///         match outcome {
+///             Outcome::Drained | Outcome::Stopped => println!("{outcome} after {totals}"),
+///             _ => eprintln!("call the operator: {outcome}"),
+///         }
+///     }
+/// }
+///
+/// assert_eq!(Outcome::NeverReady.to_string(), "never-ready");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {

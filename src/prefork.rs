@@ -66,6 +66,17 @@ enum Processes {
 }
 
 /// What this process is.
+///
+/// ```
+/// use prefork_server::{Role, role};
+///
+/// // Each process has a log of its own.
+/// let log = match role() {
+///     Role::Worker => format!("worker-{}.log", std::process::id()),
+///     _ => "master.log".to_owned(),
+/// };
+/// assert_eq!(log, "master.log");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
@@ -77,6 +88,32 @@ pub enum Role {
 
 /// Whether this process is a master or a worker. The role is the same from the first line of
 /// `main` on. Programs that a worker starts are no workers.
+///
+/// For what only one process may do, such as a migration:
+///
+/// ```no_run
+/// use prefork_server::{BoxError, Exit, Prefork, Response, Role, handler, role};
+/// # fn migrate() -> Result<(), BoxError> { Ok(()) }
+///
+/// fn run() -> Result<(), BoxError> {
+///     if role() == Role::Master {
+///         migrate()?;
+///     }
+///     Prefork::bind("127.0.0.1:8080").serve(async |_worker| {
+///         Ok(handler(async |_request| Ok(Response::new("hello".into()))))
+///     })?;
+///     Ok(())
+/// }
+///
+/// fn main() -> Exit {
+///     run().into()
+/// }
+/// ```
+///
+/// At the start no worker runs before the migration has ended. In an upgrade the master runs it
+/// while the workers of the old binary and the first worker of the new binary serve. So both
+/// binaries must work with the database as it is before and after. If the migration fails there,
+/// the master ends, and the workers finish their open work and exit.
 #[must_use]
 pub fn role() -> Role {
     match worker::is_worker() {
@@ -122,6 +159,15 @@ impl Prefork {
     /// Adds an address. A server has up to 252, because the listeners of a slot are sent in one
     /// message (unix(7), `SCM_MAX_FD`).
     ///
+    /// ```
+    /// use prefork_server::Prefork;
+    ///
+    /// // IPv4, IPv6, and a reverse proxy on the same machine.
+    /// let server = Prefork::bind("0.0.0.0:80")
+    ///     .also_bind("[::]:80")
+    ///     .also_bind("unix:/run/app.sock");
+    /// ```
+    ///
     /// Default: only the first.
     #[must_use]
     pub fn also_bind<A>(mut self, address: A) -> Self
@@ -143,6 +189,22 @@ impl Prefork {
     /// or [`run`](Self::run). Every process runs that code, so such a thread runs in each worker
     /// too, unless the program starts it behind [`role`]. After an upgrade the program starts it
     /// again. The app uses [`Worker::handle`].
+    ///
+    /// ```
+    /// use prefork_server::{Prefork, Response, Stop, handler};
+    ///
+    /// let mut server = Prefork::bind("127.0.0.1:0").in_process();
+    /// let handle = server.handle()?;
+    /// let client = std::thread::spawn(move || {
+    ///     let addresses = handle.wait_serving();
+    ///     // Send requests to the first address. Then end the server.
+    ///     handle.stop(Stop::Drain).map(|()| addresses)
+    /// });
+    /// server.serve(async |_worker| Ok(handler(async |_request| Ok(Response::default()))))?;
+    /// let addresses = client.join().expect("no panic")?.expect("it has served");
+    /// assert!(addresses[0].to_string().starts_with("127.0.0.1:"));
+    /// # Ok::<(), prefork_server::BoxError>(())
+    /// ```
     ///
     /// # Errors
     /// socketpair(2) failed.
@@ -169,6 +231,50 @@ impl Prefork {
     /// over; [`Http::linger`] says how they end. Connections that were upgraded to another protocol
     /// stay, and end within [`Http::upgrade_grace`]; [`Worker::drain`] has an example.
     ///
+    /// axum, with the feature `axum`. The [guide](crate::guide) has other frameworks:
+    ///
+    /// ```no_run
+    /// use axum::{Router, extract::State, routing::get};
+    /// use prefork_server::{Exit, Prefork};
+    ///
+    /// async fn hello(State(greeting): State<&'static str>) -> String {
+    ///     format!("{greeting}, World!")
+    /// }
+    ///
+    /// fn main() -> Exit {
+    ///     Prefork::bind("127.0.0.1:8080")
+    ///         .serve(async |_worker| Ok(Router::new().route("/", get(hello)).with_state("Hello")))
+    ///         .into()
+    /// }
+    /// ```
+    ///
+    /// Layers of tower, with the feature `tower`:
+    ///
+    /// ```no_run
+    /// use std::{convert::Infallible, time::Duration};
+    ///
+    /// use http::StatusCode;
+    /// use prefork_server::{Exit, Prefork, Request, Response};
+    /// use tower::{ServiceBuilder, limit::ConcurrencyLimitLayer};
+    /// use tower_http::timeout::TimeoutLayer;
+    ///
+    /// async fn hello(_request: Request) -> Result<Response, Infallible> {
+    ///     Ok(Response::new("Hello, World!".into()))
+    /// }
+    ///
+    /// fn main() -> Exit {
+    ///     let (status, timeout) = (StatusCode::GATEWAY_TIMEOUT, Duration::from_secs(5));
+    ///     let ended = Prefork::bind("127.0.0.1:8080").serve(async |_worker| {
+    ///         Ok(ServiceBuilder::new()
+    ///             // For all requests of this worker together.
+    ///             .layer(ConcurrencyLimitLayer::new(100))
+    ///             .layer(TimeoutLayer::with_status_code(status, timeout))
+    ///             .service_fn(hello))
+    ///     });
+    ///     ended.into()
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// In the master: a setting is wrong, an address cannot be bound, no worker becomes ready,
     /// there are more crashes than the limit, a hook refuses, an upgraded master cannot read its
@@ -192,7 +298,8 @@ impl Prefork {
     /// **Called in every process**: see [`Prefork`]. This is for any server that takes tokio
     /// streams. The limits and timeouts of [`Http`], TLS, PROXY headers, the hand-over, the balance
     /// and the counts of requests are those of [`serve`](Self::serve), and are not there in `run`.
-    /// A framework on tower, such as axum, is an app of `serve`.
+    /// A framework on tower, such as axum, is an app of `serve`. [`Incoming`] has an example with
+    /// tonic's own server, and [`Connection`](crate::Connection) one with a protocol of its own.
     ///
     /// The worker is ready when `app` first asks `incoming` for a connection. `app` should return
     /// when [`Worker::drain`] has resolved and open work is finished. At the drain timeout the

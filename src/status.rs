@@ -10,6 +10,24 @@ use crate::stats::Totals;
 ///
 /// With the feature `serde` it can be serialized: states in lower case, addresses as text,
 /// durations in seconds, and the fields of `worker` beside its state.
+///
+/// ```
+/// # use prefork_server::TestServer;
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # let handle = server.handle();
+/// let status = handle.status().expect("the server runs");
+/// assert_eq!((status.workers, status.slots.len()), (1, 1));
+///
+/// // With the feature `serde`:
+/// let json = serde_json::to_string(&status)?;
+/// assert!(json.starts_with(r#"{"state":"serving","addresses":["127.0.0.1:"#));
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -29,7 +47,26 @@ pub struct Status {
     pub totals: Totals,
 }
 
-/// The state of a slot.
+/// The state of a slot. With the feature `serde` it can be serialized.
+///
+/// ```
+/// use prefork_server::{Slot, Status};
+/// # use prefork_server::TestServer;
+///
+/// /// The slots without a worker of their own that serves.
+/// fn without_worker(status: &Status) -> Vec<Slot> {
+///     let slots = status.slots.iter();
+///     slots.filter(|it| it.adopted_by.is_some()).map(|it| it.slot).collect()
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # assert_eq!(server.handle().status().as_ref().map(without_worker), Some(vec![]));
+/// # Ok::<(), prefork_server::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -46,7 +83,27 @@ pub struct SlotStatus {
     pub backing_off: bool,
 }
 
-/// The state of a worker.
+/// The state of a worker. With the feature `serde` it can be serialized.
+///
+/// ```
+/// use prefork_server::Status;
+/// # use prefork_server::TestServer;
+///
+/// /// The process to profile: the worker with the most open connections.
+/// fn busiest(status: &Status) -> Option<u32> {
+///     let workers = status.slots.iter().flat_map(|slot| &slot.workers);
+///     let busiest = workers.max_by_key(|worker| worker.connections)?;
+///     Some(busiest.worker.pid)
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     server.run(async |_worker, mut incoming| {
+/// #         while incoming.accept().await.is_some() {}
+/// #         Ok(())
+/// #     })
+/// # })?;
+/// # assert_eq!(server.handle().status().as_ref().and_then(busiest), Some(std::process::id()));
+/// # Ok::<(), prefork_server::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -8,6 +8,24 @@ use std::ffi::{OsStr, OsString};
 ///
 /// A hook cannot choose the program: a worker always runs the image of the master, so a reload
 /// never changes code. Only the first worker of an upgrade, the canary, runs the binary on disk.
+///
+/// ```
+/// use prefork_server::{BoxError, Generation, Hooks, Slot, WorkerCommand};
+///
+/// struct Environment;
+///
+/// impl Hooks for Environment {
+///     fn worker_command(
+///         &mut self,
+///         slot: Slot,
+///         _generation: Generation,
+///         command: &mut WorkerCommand,
+///     ) -> Result<(), BoxError> {
+///         command.env("CACHE", format!("/var/cache/app/{slot}")).env_remove("ADMIN_PASSWORD");
+///         Ok(())
+///     }
+/// }
+/// ```
 #[derive(Debug, Default)]
 pub struct WorkerCommand {
     pub(crate) arguments: Vec<OsString>,
@@ -16,6 +34,17 @@ pub struct WorkerCommand {
 }
 
 /// A resource limit of a worker (getrlimit(2)), both its soft and its hard limit.
+///
+/// ```
+/// use prefork_server::{Limit, WorkerCommand};
+///
+/// /// For `Hooks::worker_command`.
+/// fn set_limits(command: &mut WorkerCommand) {
+///     // With a leak, the worker ends at 2 GiB, before the machine has no memory left.
+///     command.limit(Limit::AddressSpace, 2 << 30).limit(Limit::Core, 0);
+/// }
+/// # set_limits(&mut WorkerCommand::default());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {

@@ -12,6 +12,24 @@ use crate::proxy::Forwarded;
 
 /// The two addresses of a connection, as the listener saw them, and what the server learned about
 /// the client while the connection opened.
+///
+/// ```
+/// use prefork_server::{Address, ConnectionInfo, Peer};
+///
+/// /// Whether the client is on this machine.
+/// fn is_local(connection: &ConnectionInfo) -> bool {
+///     match connection.client() {
+///         Peer::Tcp(address) => address.ip().is_loopback(),
+///         _ => true,
+///     }
+/// }
+///
+/// // A handler has it: `request.body().connection()`.
+/// let address: Address = "[::]:8080".parse()?;
+/// let peer = Peer::Tcp("[2001:db8::7]:40312".parse()?);
+/// assert!(!is_local(&ConnectionInfo::new(peer, address)));
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {

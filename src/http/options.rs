@@ -12,6 +12,25 @@ use crate::http::options::refused::{OnRefused, Refused};
 /// How connections are served: limits and timeouts.
 ///
 /// A timeout may pass up to half a second late, but never early.
+///
+/// For a server that clients reach without a reverse proxy:
+///
+/// ```
+/// use std::{num::NonZeroUsize, time::Duration};
+///
+/// use prefork_server::{Http, Prefork};
+///
+/// let http = Http::new()
+///     .header_timeout(Duration::from_secs(5))
+///     // No handler takes more.
+///     .max_body_size(64 * 1024)
+///     // Clients that never close connect to another server of the group some day.
+///     .max_connection_age(Duration::from_secs(60 * 60))
+///     .on_refused(|refused| eprintln!("{} {:?}", refused.status, refused.connection.client()));
+/// let server = Prefork::bind("0.0.0.0:80")
+///     .http(http)
+///     .max_connections_per_client(NonZeroUsize::new(50));
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Http {
@@ -38,6 +57,20 @@ pub struct Http {
 }
 
 /// Whether a connection may carry more than one request.
+///
+/// ```
+/// use std::io::{Write, read_to_string};
+///
+/// use prefork_server::{Http, KeepAlive, Response, TestServer, handler};
+///
+/// let http = Http::new().keep_alive(KeepAlive::Disabled);
+/// let app = async |_worker| Ok(handler(async |_request| Ok(Response::default())));
+/// let server = TestServer::start_with(move |server| server.http(http).serve(app))?;
+/// let mut client = std::net::TcpStream::connect(server.address())?;
+/// client.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")?;
+/// assert!(read_to_string(client)?.contains("\r\nconnection: close\r\n"));
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepAlive {
@@ -48,6 +81,14 @@ pub enum KeepAlive {
 }
 
 /// Whether responses carry `Date` (RFC 9110 6.6.1) if the handler did not set it.
+///
+/// ```
+/// use prefork_server::{DateHeader, Http, Prefork};
+///
+/// // A device without a battery for its clock.
+/// let http = Http::new().date_header(DateHeader::Omitted);
+/// let server = Prefork::bind("0.0.0.0:80").http(http);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DateHeader {
@@ -58,6 +99,15 @@ pub enum DateHeader {
 }
 
 /// Whether HTTP/2 (RFC 9113) is served beside HTTP/1.
+///
+/// ```
+/// use prefork_server::{Http, Http2, Prefork};
+///
+/// let http = Http::new().http2(Http2::Disabled);
+/// let server = Prefork::bind("127.0.0.1:8080").http(http);
+///
+/// assert_eq!("off".parse(), Ok(Http2::Disabled));
+/// ```
 #[cfg(feature = "http2")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -243,6 +293,14 @@ impl Http {
     /// How many requests a connection may carry. The response to the last one ends the connection,
     /// as with [`Http::max_connection_age`].
     ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    ///
+    /// use prefork_server::Http;
+    ///
+    /// let http = Http::new().max_connection_requests(NonZeroU32::new(1000));
+    /// ```
+    ///
     /// Default: `None`, any number.
     pub fn max_connection_requests(mut self, requests: impl Into<Option<NonZeroU32>>) -> Self {
         self.max_connection_requests = requests.into();
@@ -309,6 +367,13 @@ impl Http {
     /// gets [`BodyError::TooLarge`](crate::BodyError::TooLarge). If the handler then fails, the
     /// client gets a 413.
     ///
+    /// ```
+    /// use prefork_server::Http;
+    ///
+    /// let small = Http::new().max_body_size(64 * 1024);
+    /// let any = Http::new().max_body_size(None);
+    /// ```
+    ///
     /// Default: 4 MiB.
     pub fn max_body_size(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.max_body_size = bytes.into();
@@ -325,6 +390,13 @@ impl Http {
 
     /// Value of the `Server` field in responses (RFC 9110 10.2.4) if the handler did not set it;
     /// `None` for no such field.
+    ///
+    /// ```
+    /// use http::HeaderValue;
+    /// use prefork_server::Http;
+    ///
+    /// let http = Http::new().server_header(HeaderValue::from_static("teapot"));
+    /// ```
     ///
     /// Default: `None`.
     pub fn server_header(mut self, value: impl Into<Option<HeaderValue>>) -> Self {

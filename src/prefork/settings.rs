@@ -74,6 +74,16 @@ impl Prefork {
     /// How many workers a reload or an upgrade replaces at a time. More are faster, but need memory
     /// for so many more workers.
     ///
+    /// ```
+    /// use std::num::NonZeroU16;
+    ///
+    /// use prefork_server::Prefork;
+    ///
+    /// const BATCH: NonZeroU16 = NonZeroU16::new(4).expect("not zero");
+    ///
+    /// let server = Prefork::bind("127.0.0.1:8080").workers(64).reload_batch(BATCH);
+    /// ```
+    ///
     /// Default: 1.
     #[must_use]
     pub fn reload_batch(mut self, slots: NonZeroU16) -> Self {
@@ -177,6 +187,30 @@ impl Prefork {
     /// The header must come within [`Http::header_timeout`](crate::Http::header_timeout), and may
     /// be 4 KiB long. Only [`serve`](Self::serve) reads it.
     ///
+    /// ```
+    /// use std::io::{Write, read_to_string};
+    /// use std::net::TcpStream;
+    ///
+    /// use prefork_server::{Network, Response, TestServer, handler};
+    ///
+    /// let balancers: [Network; 1] = ["127.0.0.1".parse()?];
+    /// let server = TestServer::start_with(move |server| {
+    ///     server.proxy_protocol(balancers).serve(async |_worker| {
+    ///         Ok(handler(async |request| {
+    ///             let client = request.body().connection().client();
+    ///             Ok(Response::new(format!("you are {client}").into()))
+    ///         }))
+    ///     })
+    /// })?;
+    ///
+    /// // As a load balancer does.
+    /// let mut balancer = TcpStream::connect(server.address())?;
+    /// balancer.write_all(b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n")?;
+    /// balancer.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+    /// assert!(read_to_string(balancer)?.ends_with("you are 192.0.2.7:56324"));
+    /// # Ok::<(), prefork_server::BoxError>(())
+    /// ```
+    ///
     /// Default: none.
     #[must_use]
     pub fn proxy_protocol(mut self, networks: impl IntoIterator<Item = Network>) -> Self {
@@ -193,6 +227,18 @@ impl Prefork {
     ///
     /// A worker opens its own files, such as a log, as that user, who must be allowed to execute
     /// the program. The master reads the files of TLS.
+    ///
+    /// ```no_run
+    /// use prefork_server::{Exit, Prefork, Response, handler};
+    ///
+    /// // Started as root, which may bind port 80.
+    /// fn main() -> Exit {
+    ///     Prefork::bind("0.0.0.0:80")
+    ///         .user("www-data")
+    ///         .serve(async |_worker| Ok(handler(async |_request| Ok(Response::default()))))
+    ///         .into()
+    /// }
+    /// ```
     ///
     /// Default: the master's user.
     #[must_use]
@@ -216,6 +262,13 @@ impl Prefork {
     /// workers' group may connect, of which a reverse proxy can be a member; with `0o600` only the
     /// master's user may. The umask has no effect. Users who may not enter the directory cannot
     /// connect in any case.
+    ///
+    /// ```
+    /// use prefork_server::Prefork;
+    ///
+    /// // For a reverse proxy that is a member of the group `www-data`.
+    /// let server = Prefork::bind("unix:/run/app.sock").group("www-data").unix_mode(0o660);
+    /// ```
     ///
     /// Default: `0o666`, every user of the machine, as with a TCP listener on loopback.
     #[must_use]
@@ -290,6 +343,19 @@ impl Prefork {
     /// they make one. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
     /// recycling, no hang detection, no other user, no pid file. The only notice is
     /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
+    ///
+    /// ```no_run
+    /// use prefork_server::{Exit, Prefork, Response, handler};
+    ///
+    /// fn main() -> Exit {
+    ///     let mut server = Prefork::bind("127.0.0.1:8080");
+    ///     if std::env::args().any(|argument| argument == "--debug") {
+    ///         server = server.in_process();
+    ///     }
+    ///     let app = async |_worker| Ok(handler(async |_request| Ok(Response::default())));
+    ///     server.serve(app).into()
+    /// }
+    /// ```
     ///
     /// Default: workers.
     #[must_use]

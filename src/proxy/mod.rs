@@ -27,6 +27,19 @@ const HEAD: usize = 16;
 const HEADER_MAX: usize = 4096;
 
 /// The two ends of a connection, as the balancer that forwards it saw them.
+///
+/// ```
+/// use prefork_server::{Address, ConnectionInfo, Peer};
+///
+/// /// Whether the client has connected to the load balancer's port for HTTPS.
+/// fn is_https(connection: &ConnectionInfo) -> bool {
+///     connection.forwarded().is_some_and(|forwarded| forwarded.local.port() == 443)
+/// }
+///
+/// let address: Address = "unix:/run/app.sock".parse()?;
+/// assert!(!is_https(&ConnectionInfo::new(Peer::Unix, address)));
+/// # Ok::<(), prefork_server::AddressError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Forwarded {

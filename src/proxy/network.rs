@@ -11,6 +11,16 @@ use crate::address::Peer;
 
 /// A network that load balancers connect from: `10.0.0.0/8`, `2001:db8::/32`, a single address, or
 /// `unix` for the clients of Unix listeners.
+///
+/// ```
+/// use prefork_server::{Network, NetworkError, Prefork};
+///
+/// let balancers = "10.0.0.0/8, 2001:db8::7";
+/// let balancers: Result<Vec<Network>, NetworkError> =
+///     balancers.split(", ").map(str::parse).collect();
+/// let server = Prefork::bind("0.0.0.0:8080").proxy_protocol(balancers?);
+/// # Ok::<(), NetworkError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(Kind);
 
@@ -21,6 +31,13 @@ enum Kind {
 }
 
 /// An error: a text is not a [`Network`].
+///
+/// ```
+/// use prefork_server::Network;
+///
+/// let error = "10.0.0.0/33".parse::<Network>().expect_err("IPv4 has 32 bits");
+/// assert!(error.to_string().starts_with("`10.0.0.0/33` is not a network: write it as "));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkError {
     text: String,

@@ -14,6 +14,19 @@ use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, StatsView, latency};
 /// counted.
 ///
 /// With the feature `serde` it can be serialized, durations in seconds.
+///
+/// ```
+/// use prefork_server::Totals;
+///
+/// /// As Prometheus reads it.
+/// fn metrics(totals: &Totals) -> String {
+///     let Totals { requests, responses: [.., server_errors], .. } = totals;
+///     format!("http_requests_total {requests}\nhttp_responses_5xx_total {server_errors}\n")
+/// }
+///
+/// let text = metrics(&Totals::default());
+/// assert_eq!(text, "http_requests_total 0\nhttp_responses_5xx_total 0\n");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -10,6 +10,14 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// The number of CPUs that this process may use, and the reason for it.
+///
+/// ```
+/// use prefork_server::{Prefork, usable_cpus};
+///
+/// // Half of them, because a database runs on the same machine.
+/// let cpus = usable_cpus();
+/// let server = Prefork::bind("127.0.0.1:8080").workers(cpus.usable.div_ceil(2));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cpus {
@@ -22,6 +30,16 @@ pub struct Cpus {
 }
 
 /// Reason for the number of CPUs that a process may use.
+///
+/// ```
+/// use prefork_server::{CpuReason, usable_cpus};
+///
+/// let cpus = usable_cpus();
+/// if cpus.reason == CpuReason::Quota {
+///     eprintln!("the quota is {} of {} CPUs", cpus.usable, cpus.online);
+/// }
+/// # assert!(cpus.reason != CpuReason::All || cpus.usable == cpus.online);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuReason {
@@ -34,6 +52,14 @@ pub enum CpuReason {
 }
 
 /// Counts the CPUs that this process may use, from its affinity mask and its cgroup's quota.
+///
+/// ```
+/// use prefork_server::usable_cpus;
+///
+/// let cpus = usable_cpus();
+/// assert!(1 <= cpus.usable && cpus.usable <= cpus.online);
+/// println!("{} workers ({cpus})", cpus.usable); // such as: 2 workers (CPU affinity: 2 of 8)
+/// ```
 #[must_use]
 pub fn usable_cpus() -> Cpus {
     let usable = available_parallelism().map_or(1, NonZeroUsize::get);

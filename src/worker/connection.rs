@@ -20,6 +20,27 @@ use crate::worker::stream::Stream;
 /// An accepted TCP or Unix connection, with tokio's `AsyncRead` and `AsyncWrite`.
 ///
 /// It counts toward the worker's limit until it is dropped. `TCP_NODELAY` is set.
+///
+/// ```
+/// use prefork_server::TestServer;
+/// use tokio::io::AsyncWriteExt;
+///
+/// let server = TestServer::start_with(|server| {
+///     server.run(async |_worker, mut incoming| {
+///         while let Some(mut connection) = incoming.accept().await {
+///             let greeting = format!("hello {}", connection.peer());
+///             tokio::task::spawn_local(async move {
+///                 connection.write_all(greeting.as_bytes()).await
+///             });
+///         }
+///         Ok(())
+///     })
+/// })?;
+/// let client = std::net::TcpStream::connect(server.address())?;
+/// let greeting = format!("hello {}", client.local_addr()?);
+/// assert_eq!(std::io::read_to_string(client)?, greeting);
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Debug)]
 pub struct Connection {
     stream: Stream,

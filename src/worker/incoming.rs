@@ -47,6 +47,20 @@ const ACCEPTED_IN_A_ROW: usize = 16;
 /// - a [`Stream`](futures_core::Stream) of `io::Result<Connection>` that never yields an error,
 ///   for servers that take a stream (tonic's own with the feature `tonic`);
 /// - with the feature `axum`, `axum::serve::Listener`.
+///
+/// ```no_run
+/// use prefork_server::{Exit, Prefork};
+/// use tonic::transport::Server;
+///
+/// fn main() -> Exit {
+///     let ended = Prefork::bind("127.0.0.1:50051").run(async |worker, incoming| {
+///         let (_reporter, health) = tonic_health::server::health_reporter();
+///         let server = Server::builder().add_service(health);
+///         Ok(server.serve_with_incoming_shutdown(incoming, worker.drain()).await?)
+///     });
+///     ended.into()
+/// }
+/// ```
 pub struct Incoming {
     queue: Arc<Queue>,
     in_a_row: usize,

@@ -69,6 +69,33 @@ const RESERVED_MIN: u64 = 128;
 const BLOCKING_THREADS_MAX: usize = 16;
 
 /// The worker that the app runs in. Cheap to clone.
+///
+/// The app gets it before it makes its service. So each worker has a pool of its own, with its part
+/// of what the database allows:
+///
+/// ```no_run
+/// use axum::{Router, extract::State, routing::get};
+/// use prefork_server::{Exit, Prefork};
+/// # #[derive(Clone)]
+/// # struct Pool;
+/// # impl Pool {
+/// #     async fn connect(_connections: u16) -> std::io::Result<Self> { Ok(Self) }
+/// #     async fn user(&self) -> String { String::new() }
+/// # }
+///
+/// async fn user(State(pool): State<Pool>) -> String {
+///     pool.user().await
+/// }
+///
+/// fn main() -> Exit {
+///     let ended = Prefork::bind("127.0.0.1:8080").serve(async |worker| {
+///         // The database allows 100. In a reload, workers that drain still have theirs.
+///         let pool = Pool::connect(80 / worker.workers()).await?;
+///         Ok(Router::new().route("/user", get(user)).with_state(pool))
+///     });
+///     ended.into()
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Worker {
     slot: Slot,
@@ -111,6 +138,21 @@ impl Worker {
     /// replaced at a time. A slot whose workers ask within a second of being ready pauses as a
     /// [`Backoff`](crate::Backoff) says. If the new worker fails, this one serves on until it asks
     /// again; that is no crash. Without a master nothing happens.
+    ///
+    /// ```
+    /// use prefork_server::{BoxError, Worker};
+    ///
+    /// /// Called from time to time by a task of the worker.
+    /// fn recycle_if_large(worker: &Worker) -> Result<(), BoxError> {
+    ///     // The second number is that of the pages in memory (proc_pid_statm(5)).
+    ///     let sizes = std::fs::read_to_string("/proc/self/statm")?;
+    ///     let pages: u64 = sizes.split(' ').nth(1).ok_or("no second number")?.parse()?;
+    ///     if pages * 4096 > 512 * 1024 * 1024 {
+    ///         worker.recycle();
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn recycle(&self) {
         if let Some(channel) = &self.channel
             && let Err(error) = channel.send_to_master(&ToMaster::Recycle)

@@ -11,6 +11,19 @@ use crate::worker::Worker;
 
 pin_project! {
     /// A stream that ends when the worker drains; see [`Worker::until_drain`].
+    ///
+    /// ```
+    /// use futures_util::stream::{Repeat, repeat};
+    /// use prefork_server::{UntilDrain, Worker};
+    /// use tonic::Status;
+    ///
+    /// // The traits that tonic generates ask for the names of streams.
+    /// type Prices = UntilDrain<Repeat<Result<u32, Status>>>;
+    ///
+    /// fn prices(worker: &Worker) -> Prices {
+    ///     worker.until_drain(repeat(Ok(42)))
+    /// }
+    /// ```
     pub struct UntilDrain<S> {
         #[pin]
         stream: S,

@@ -30,6 +30,43 @@ use crate::id::ConnectionId;
 /// body. A handler that drops the body unread refuses it, and the server sends no `100 Continue`.
 /// In HTTP/2 the server never sends `100 Continue`, because hyper cannot: clients send the body
 /// after a wait of their own (curl: one second).
+///
+/// An upload to disk. Memory holds one piece at a time, and the client sends no faster than the
+/// disk writes:
+///
+/// ```
+/// use std::path::PathBuf;
+///
+/// use http_body_util::BodyExt;
+/// use prefork_server::{BoxError, Request, Response};
+/// use tokio::io::AsyncWriteExt;
+/// # use std::io::Write;
+/// # use prefork_server::{TestServer, handler};
+///
+/// async fn upload(request: Request, path: PathBuf) -> Result<Response, BoxError> {
+///     let mut file = tokio::fs::File::create(path).await?;
+///     let mut body = request.into_body();
+///     while let Some(frame) = body.frame().await {
+///         // A frame that is not data has the trailers.
+///         if let Ok(piece) = frame?.into_data() {
+///             file.write_all(&piece).await?;
+///         }
+///     }
+///     file.flush().await?;
+///     Ok(Response::new("stored\n".into()))
+/// }
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("upload");
+/// # let stored = path.clone();
+/// # let server = TestServer::start(async move |_worker| {
+/// #     Ok(handler(move |request| upload(request, path.clone())))
+/// # })?;
+/// # let mut client = std::net::TcpStream::connect(server.address())?;
+/// # client.write_all(b"PUT / HTTP/1.0\r\ncontent-length: 3\r\n\r\ntea")?;
+/// # assert!(std::io::read_to_string(client)?.ends_with("stored\n"));
+/// # assert_eq!(std::fs::read(stored)?, b"tea");
+/// # Ok::<(), BoxError>(())
+/// ```
 pub struct Body {
     state: Arc<ConnState>,
     /// `None` if the request has no body, or the body has been read to its end. On the heap: the
@@ -252,6 +289,34 @@ impl fmt::Debug for Body {
 /// If the handler then returns an error, any error, the server responds with the status named here.
 /// If the handler responds with 400, as the extractors of frameworks do, the response gets that
 /// status.
+///
+/// ```
+/// use http_body_util::BodyExt;
+/// use prefork_server::{BodyError, BoxError, Request, Response};
+/// # use std::io::Write;
+/// # use prefork_server::{Http, TestServer, handler};
+///
+/// async fn upload(request: Request) -> Result<Response, BoxError> {
+///     match request.into_body().collect().await {
+///         Ok(body) => Ok(Response::new(body.to_bytes().into())),
+///         Err(BodyError::TooLarge { limit }) => {
+///             let text = format!("at most {limit} bytes\n");
+///             Ok(Response::builder().status(413).body(text.into())?)
+///         }
+///         // The server responds with 408 or 400.
+///         Err(error) => Err(error.into()),
+///     }
+/// }
+/// # let server = TestServer::start_with(|server| {
+/// #     let http = Http::new().max_body_size(2);
+/// #     server.http(http).serve(async |_worker| Ok(handler(upload)))
+/// # })?;
+/// # let mut client = std::net::TcpStream::connect(server.address())?;
+/// # client.write_all(b"PUT / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n")?;
+/// # client.write_all(b"transfer-encoding: chunked\r\n\r\n3\r\ntea\r\n0\r\n\r\n")?;
+/// # assert!(std::io::read_to_string(client)?.ends_with("at most 2 bytes\n"));
+/// # Ok::<(), BoxError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyError {

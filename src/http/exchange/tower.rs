@@ -56,6 +56,25 @@ pub(crate) fn with_connect_info<S>(service: S) -> TowerService<S> {
 /// Each request has an instance of the service to itself until the service is ready (`poll_ready`)
 /// and has been called with the request. Then another request may have the instance. So a request
 /// makes a clone only while the only instance waits to be ready, and allocates nothing.
+///
+/// ```
+/// use std::io::{Write, read_to_string};
+///
+/// use axum::{Router, routing::get};
+/// use prefork_server::{BoxError, TestServer, TowerService, Worker, tower_service};
+///
+/// async fn app(worker: Worker) -> Result<TowerService<Router>, BoxError> {
+///     let slot = worker.slot();
+///     let router = Router::new().route("/", get(async move || format!("slot {slot}")));
+///     Ok(tower_service(router))
+/// }
+///
+/// let server = TestServer::start(app)?;
+/// let mut client = std::net::TcpStream::connect(server.address())?;
+/// client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+/// assert!(read_to_string(client)?.ends_with("slot 0"));
+/// # Ok::<(), BoxError>(())
+/// ```
 pub struct TowerService<S> {
     instances: Rc<Instances<S>>,
 }
@@ -118,6 +137,28 @@ impl<S: fmt::Debug> fmt::Debug for TowerService<S> {
 
 pin_project! {
     /// The future of a [`TowerService`]: waits until the service is ready, then calls it.
+    ///
+    /// ```
+    /// use hyper::service::Service;
+    /// use prefork_server::{Request, Response, TowerFuture, TowerService};
+    ///
+    /// /// Writes a line for each request. It boxes no future.
+    /// struct Logged<S>(TowerService<S>);
+    ///
+    /// impl<S, B> Service<Request> for Logged<S>
+    /// where
+    ///     S: tower::Service<Request, Response = Response<B>> + Clone,
+    /// {
+    ///     type Response = Response<B>;
+    ///     type Error = S::Error;
+    ///     type Future = TowerFuture<S, S::Future>;
+    ///
+    ///     fn call(&self, request: Request) -> Self::Future {
+    ///         println!("{} {}", request.method(), request.uri());
+    ///         self.0.call(request)
+    ///     }
+    /// }
+    /// ```
     pub struct TowerFuture<S, F> {
         instances: Rc<Instances<S>>,
         #[pin]

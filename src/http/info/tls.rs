@@ -5,6 +5,20 @@ use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
 use crate::named::named;
 
 /// Facts about a TLS connection, for handlers.
+///
+/// ```
+/// use prefork_server::{BoxError, Request, Response};
+///
+/// async fn respond(request: Request) -> Result<Response, BoxError> {
+///     let tls = request.body().connection().tls().ok_or("no TLS")?;
+///     // The client's own certificate is the first.
+///     let Some(certificate) = tls.client_certificates.first() else {
+///         return Ok(Response::builder().status(403).body("send a certificate\n".into())?);
+///     };
+///     let text = format!("TLS {}, a certificate of {} bytes\n", tls.version, certificate.len());
+///     Ok(Response::new(text.into()))
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsInfo {
@@ -23,6 +37,17 @@ pub struct TlsInfo {
 }
 
 /// A version of TLS. Later versions are greater.
+///
+/// ```
+/// use prefork_server::{Tls, TlsVersion};
+///
+/// let tls = Tls::new()
+///     .certificate_file("/etc/ssl/example.org.pem")
+///     .key_file("/etc/ssl/private/example.org.key")
+///     .min_version("1.3".parse()?);
+/// assert!(TlsVersion::Tls13 > TlsVersion::Tls12);
+/// # Ok::<(), prefork_server::NameError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum TlsVersion {
@@ -35,6 +60,19 @@ pub enum TlsVersion {
 named!(TlsVersion { "1.2" = Tls12, "1.3" = Tls13 });
 
 /// How a TLS connection began.
+///
+/// ```
+/// use prefork_server::{ConnectionInfo, TlsHandshake};
+///
+/// /// A label for a count.
+/// fn handshake(connection: &ConnectionInfo) -> &'static str {
+///     match connection.tls().map(|tls| tls.handshake) {
+///         Some(TlsHandshake::Resumed) => "resumed",
+///         Some(_) => "full",
+///         None => "no TLS",
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TlsHandshake {

@@ -12,6 +12,26 @@ use crate::http::info::ConnectionInfo;
 /// of [`Http`](crate::Http), or a rule of HTTP.
 ///
 /// The function given to [`Http::on_refused`](crate::Http::on_refused) gets it.
+///
+/// ```
+/// use std::io::{Write, read_to_string};
+/// use std::sync::mpsc::channel;
+///
+/// use prefork_server::{Http, Response, TestServer, handler};
+///
+/// let (log, lines) = channel();
+/// let http = Http::new().max_target_size(8).on_refused(move |refused| {
+///     let target = refused.head.map(|head| head.uri.to_string());
+///     let _ = log.send((refused.status.as_u16(), target));
+/// });
+/// let app = async |_worker| Ok(handler(async |_request| Ok(Response::default())));
+/// let server = TestServer::start_with(move |server| server.http(http).serve(app))?;
+/// let mut client = std::net::TcpStream::connect(server.address())?;
+/// client.write_all(b"GET /long-target HTTP/1.0\r\n\r\n")?;
+/// read_to_string(client)?;
+/// assert_eq!(lines.recv()?.0, 414);
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {

@@ -60,6 +60,17 @@ pub struct Tls {
 
 /// Whether a client must have a certificate. In both cases a certificate that a client sends must
 /// be signed by one of the client CAs.
+///
+/// ```
+/// use prefork_server::{ClientAuth, Tls};
+///
+/// let tls = Tls::new()
+///     .certificate_file("/etc/ssl/example.org.pem")
+///     .key_file("/etc/ssl/private/example.org.key")
+///     .client_ca_file("/etc/ssl/employees.pem")
+///     // Others see the public pages.
+///     .client_auth(ClientAuth::Optional);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientAuth {
@@ -98,6 +109,17 @@ impl Tls {
     }
 
     /// The certificate from memory, as [`certificate_file`](Self::certificate_file).
+    ///
+    /// ```
+    /// use prefork_server::Tls;
+    ///
+    /// // For a test, by the crate rcgen.
+    /// let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    /// let tls = Tls::new()
+    ///     .certificate_pem(signed.cert.pem())
+    ///     .key_pem(signed.signing_key.serialize_pem());
+    /// # Ok::<(), rcgen::Error>(())
+    /// ```
     ///
     /// Default: none.
     #[must_use]
