@@ -157,3 +157,73 @@ fn the_tests_that_keep_the_promises_exist() {
     assert!(tests > 20, "no tests are named");
     complain(&complaints);
 }
+
+/// The names that the root of the library exports.
+fn exports(root: &str) -> impl Iterator<Item = &str> {
+    let paths = root
+        .split("\npub use crate::")
+        .skip(1)
+        .filter_map(|rest| rest.split(';').next());
+    let names = paths.filter_map(|path| path.rsplit("::").next());
+    names.flat_map(|names| {
+        names
+            .split(['{', '}', ',', ' ', '\n'])
+            .filter(|name| !name.is_empty())
+    })
+}
+
+/// The items of a file, each with its comments. rustfmt indents all lines inside of an item.
+fn items(text: &str) -> Vec<String> {
+    let mut items: Vec<String> = Vec::new();
+    for part in text.split("\n\n") {
+        match items.last_mut() {
+            Some(item) if part.starts_with(' ') => item.push_str(&format!("\n\n{part}")),
+            _ => items.push(part.to_owned()),
+        }
+    }
+    items
+}
+
+/// Whether an item declares this name or has methods of it.
+fn is_of(item: &str, name: &str) -> bool {
+    let kinds = ["const", "enum", "fn", "struct", "trait", "type"];
+    let mut lines = item.lines().map(str::trim_start);
+    lines.any(|line| {
+        let declared = line
+            .strip_prefix("pub ")
+            .and_then(|line| line.split_once(' '));
+        let declared = declared.filter(|(kind, _)| kinds.contains(kind));
+        let methods = line
+            .strip_prefix("impl ")
+            .filter(|line| !line.contains(" for "));
+        let rest = declared
+            .map(|(_, rest)| rest)
+            .or(methods)
+            .unwrap_or_default();
+        rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+            .next()
+            == Some(name)
+    })
+}
+
+#[test]
+fn each_item_that_is_exported_has_an_example() {
+    let root = fs::read_to_string("src/lib.rs").expect("text");
+    let sources = files("rs")
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("src"));
+    let items: Vec<_> = sources.flat_map(|(_, text)| items(&text)).collect();
+    let has_example = |name: &&str| {
+        let mut its = items.iter().filter(|item| is_of(item, name));
+        its.any(|item| {
+            item.lines()
+                .any(|line| line.trim_start().starts_with("/// ```"))
+        })
+    };
+    let (shown, bare): (Vec<_>, Vec<_>) = exports(&root).partition(has_example);
+    assert!(
+        shown.len() > 50,
+        "the exports are not where they were: {shown:?}"
+    );
+    complain(&bare.into_iter().map(str::to_owned).collect::<Vec<_>>());
+}
