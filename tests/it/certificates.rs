@@ -1,5 +1,6 @@
 //! Several certificates, and the choice of versions and cipher suites.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use rustls::version::{TLS12, TLS13};
@@ -12,6 +13,7 @@ use nix::sys::signal::Signal;
 tests! {
     a_client_gets_the_certificate_with_the_name_it_asks_for,
     a_reload_reads_all_certificates_again,
+    a_certificate_comes_with_its_ocsp_response,
     versions_and_cipher_suites_can_be_limited,
     the_key_exchange_is_the_best_of_the_provider,
     a_certificate_without_a_key_is_refused,
@@ -72,6 +74,39 @@ fn a_reload_reads_all_certificates_again() {
     server.wait("reload_finished");
     // The old workers accept what is in their queues.
     until(|| visit("renewed.test").is_ok() && visit("example.net").is_err());
+}
+
+fn a_certificate_comes_with_its_ocsp_response() {
+    let authority = Authority::new();
+    let file = authority.path("net.ocsp");
+    let path = file.display().to_string();
+    let write = |response: &[u8]| fs::write(&file, response).expect("writable");
+    // A successful response, as far as the server looks: the rest is for clients.
+    let response = |letter| [&b"\x30\x14\x0a\x01\x00"[..], &[letter; 17]].concat();
+    let (first, second) = (response(b'1'), response(b'2'));
+    write(&first);
+    let options = ["none", &path, "none"].map(|value| ["--tls-ocsp", value]);
+    let (mut server, address) = start(&authority, options.as_flattened());
+    // TLS 1.2 does not encrypt what comes with a certificate. Each client makes a full handshake.
+    let gets = |name, response: &[u8]| {
+        let browser = authority.client(&TLS12);
+        let visit = browser.try_visit_host(address, name);
+        let wire = visit.expect("it is served").wire;
+        wire.windows(response.len()).any(|bytes| bytes == response)
+    };
+    assert!(gets("example.net", &first));
+    assert!(!gets("localhost", &first) && !gets("a.example.org", &first));
+    write(b"nonsense");
+    server.signal(Signal::SIGHUP);
+    let abandoned = server.wait("reload_abandoned");
+    let why = abandoned["why"].as_str().expect("a reason");
+    let says = format!("the OCSP file {path} is no OCSP response in DER");
+    assert!(why.contains(&says), "{why}");
+    assert!(gets("example.net", &first));
+    write(&second);
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| gets("example.net", &second) && !gets("example.net", &first));
 }
 
 fn versions_and_cipher_suites_can_be_limited() {

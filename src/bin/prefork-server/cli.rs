@@ -305,9 +305,7 @@ impl Options {
             return Err(command.error(ErrorKind::ArgumentConflict, reason));
         }
         #[cfg(feature = "tls")]
-        if !options.tls.is_paired() {
-            let reason = "--tls-cert and --tls-key must be given equally often: one key for each \
-                          certificate, in the same order";
+        if let Err(reason) = options.tls.check_pairs() {
             return Err(refuse(reason.into()));
         }
         if options.serving.listen.is_empty() {

@@ -70,13 +70,16 @@ fn https_wants_a_certificate_and_its_key() {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let suites = "--tls-min-version 1.3 --tls-ciphers TLS13_AES_128_GCM_SHA256";
-    let two = parsed(&format!("{both} {both} {suites}"))
-        .unwrap()
-        .tls
-        .tls()
-        .unwrap();
+    let two = parsed(&format!(
+        "{both} {both} --tls-ocsp none --tls-ocsp d.ocsp {suites}"
+    ))
+    .unwrap()
+    .tls
+    .tls()
+    .unwrap();
     let shown = format!("{two:?}");
     assert_eq!(shown.matches("c.pem").count(), 2, "{shown}");
+    assert!(!shown.contains("none"), "{shown}");
     assert!(
         shown.contains("Tls13") && shown.contains("AES_128"),
         "{shown}"
@@ -89,6 +92,11 @@ fn https_wants_a_certificate_and_its_key() {
         (
             "--tls-cert c.pem --tls-key k.pem --tls-cert d.pem",
             "one key for each",
+        ),
+        ("--tls-ocsp c.ocsp", "--tls-cert"),
+        (
+            &format!("{both} {both} --tls-ocsp c.ocsp"),
+            "--tls-cert and --tls-ocsp must be given equally often",
         ),
         ("--tls-min-version 1.1", "1.2, 1.3"),
         (

@@ -1,6 +1,6 @@
 //! The flags for HTTPS.
 
-use std::path::PathBuf;
+use std::{iter, path::PathBuf};
 
 use clap::Args;
 use prefork_server::{Certificate, ClientAuth, Tls, TlsVersion};
@@ -31,6 +31,17 @@ pub(crate) struct Secure {
         requires = "tls_cert"
     )]
     tls_key: Vec<PathBuf>,
+
+    /// DER file with the OCSP response to the certificate, which clients get in the handshake. HUP
+    /// reads the file again. Repeat it as often as --tls-cert, in the same order; none is for a
+    /// certificate without a response
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "PREFORK_TLS_OCSP",
+        requires = "tls_cert"
+    )]
+    tls_ocsp: Vec<PathBuf>,
 
     /// The lowest version of TLS
     #[arg(
@@ -75,22 +86,47 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
-    /// Whether each certificate has a key.
-    pub(super) fn is_paired(&self) -> bool {
-        self.tls_cert.len() == self.tls_key.len()
+    /// Fails unless each certificate has what belongs to it. The error says what is missing.
+    pub(super) fn check_pairs(&self) -> Result<(), &'static str> {
+        let count = self.tls_cert.len();
+        if self.tls_key.len() != count {
+            return Err(
+                "--tls-cert and --tls-key must be given equally often: one key for each \
+                 certificate, in the same order",
+            );
+        }
+        if !self.tls_ocsp.is_empty() && self.tls_ocsp.len() != count {
+            return Err(
+                "--tls-cert and --tls-ocsp must be given equally often: one OCSP response, or \
+                 none, for each certificate, in the same order",
+            );
+        }
+        Ok(())
     }
 
     /// What to serve with; `None` is HTTP in the open.
     pub(crate) fn tls(&self) -> Option<Tls> {
-        let mut pairs = self.tls_cert.iter().zip(&self.tls_key);
-        let (certificate, key) = pairs.next()?;
+        let responses = self.tls_ocsp.iter().map(|file| match file.to_str() {
+            Some("none") => None,
+            _ => Some(file),
+        });
+        let pairs = self.tls_cert.iter().zip(&self.tls_key);
+        let mut all = pairs.zip(responses.chain(iter::repeat(None)));
+        let ((certificate, key), response) = all.next()?;
         let mut tls = Tls::new()
             .certificate_file(certificate)
             .key_file(key)
             .min_version(self.tls_min_version)
             .ciphers(&self.tls_ciphers);
-        for (certificate, key) in pairs {
-            tls = tls.certificate(Certificate::files(certificate, key));
+        if let Some(file) = response {
+            tls = tls.ocsp_file(file);
+        }
+        for ((certificate, key), response) in all {
+            let certificate = Certificate::files(certificate, key);
+            tls = tls.certificate(match response {
+                Some(file) => certificate.ocsp_file(file),
+                None => certificate,
+            });
         }
         if let Some(ca) = &self.tls_client_ca {
             tls = tls.client_ca_file(ca);
