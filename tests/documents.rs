@@ -33,16 +33,11 @@ fn complain(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// The guide on docs.rs: the README is also shown where the other files are not.
-const GUIDE: &str = "https://docs.rs/prefork-server/latest/prefork_server/guide/";
-
-/// The targets of a document's links, and of those that stand at its end.
+/// The targets of a document's links.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    let inline = text.split("](").skip(1);
-    let at_end = text.lines().filter(|line| line.starts_with('['));
-    inline
+    text.split("](")
+        .skip(1)
         .filter_map(|rest| Some(rest.split_once(')')?.0))
-        .chain(at_end.filter_map(|line| Some(line.split_once("]: ")?.1)))
 }
 
 /// The code that a text names, in order.
@@ -63,14 +58,10 @@ fn links_lead_to_files_and_headings() {
     let mut complaints = Vec::new();
     for (path, text) in files("md") {
         let folder = path.parent().expect("a file is in a folder");
-        let is_ours = |link: &&str| link.starts_with(GUIDE) || !link.starts_with("http");
-        for link in links(&text).filter(is_ours) {
+        for link in links(&text).filter(|link| !link.starts_with("http")) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let on_docs_rs = file.strip_prefix(GUIDE);
-            let page = on_docs_rs.map(|page| page.trim_end_matches('/'));
-            let page = page.or_else(|| Some(file.split_once("::guide::")?.1));
-            let file = match page {
-                Some(page) => Path::new("src/guide").join(page).with_extension("md"),
+            let file = match file.split_once("::guide::") {
+                Some((_, page)) => Path::new("src/guide").join(page).with_extension("md"),
                 // rustdoc checks what else is of the crate.
                 None if file.starts_with("crate") => continue,
                 None if file.is_empty() => path.clone(),
