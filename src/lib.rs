@@ -2,10 +2,10 @@
 //!
 //! A *master* process without an async runtime holds the listeners and supervises. *Workers*,
 //! which are the same program executed again, serve: each has one thread, one tokio runtime and a
-//! listener of its own, so the kernel spreads new connections over them. When a worker crashes or
-//! is replaced, its listener and the listener's queue stay with the master; also when the master
-//! becomes a newer binary. When a worker is replaced, its open HTTP/1 connections without TLS go to
-//! the next worker; when it crashes, they are lost. Linux only (5.10 or newer).
+//! listener of its own, so the kernel spreads new connections over them. The master keeps each
+//! listener and its queue when a worker crashes or is replaced, and when the master itself becomes
+//! a newer binary. When a worker is replaced, its open HTTP/1 connections without TLS go to the
+//! next worker; when it crashes, they are lost. Linux only (5.10 or newer).
 //!
 //! ```no_run
 //! use prefork_server::{Exit, Prefork, Response, handler};
@@ -24,9 +24,9 @@
 //! # Called in every process
 //!
 //! **[`Prefork::serve`] and [`Prefork::run`] are called in every process: in the master they
-//! supervise, in a worker they serve and never return.** With N workers, what stands before them
-//! in `main` runs N + 1 times, once more for each respawn and each worker of a reload, and once
-//! more in the master for each upgrade. So
+//! supervise, in a worker they serve and never return.** The code before them in `main` runs in
+//! each process: in the master, again in the master after an upgrade, and in each worker that
+//! starts. So
 //!
 //! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per
 //!   worker, inside its runtime;
@@ -48,14 +48,14 @@
 //!
 //! - `log_internal_errors(false)`;
 //! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
-//!   lossy form, which is the default. Its thread is started in each process, as all that stands
-//!   before [`Prefork::serve`].
+//!   lossy form, which is the default. Each process starts its thread, because each process runs
+//!   the code before [`Prefork::serve`].
 //!
 //! The binary does both, and the log says how many lines were dropped.
 //!
-//! What a worker does on its thread is in the span `worker`, which has its `slot` and `generation`.
-//! Events of a handler that failed or panicked have the `method` and the `uri` of the request.
-//! Threads that the app starts (`spawn_blocking`) do not inherit the span.
+//! What a worker does on its thread is in the span `worker`, which has its `slot` and
+//! `generation`. Events of a handler that failed or panicked have the `method` and the `uri` of
+//! the request. Threads that the app starts (`spawn_blocking`) do not inherit the span.
 //!
 //! # Where to begin
 //!
@@ -75,9 +75,10 @@
 //! - [`TestServer`] serves an app in a test. [`Prefork::in_process`] serves without workers, for
 //!   debuggers. The page [`guide::testing`] has both, and tests with real workers.
 //!
-//! The [`guide`] has one page for each further subject: the options of the binary, HTTPS, upgrades,
-//! tuning, load balancers, init systems, tables for those who come from fasthttp/prefork, forker,
-//! gunicorn and nginx, and the design. The README has the signals and the exit codes.
+//! The [`guide`] has one page for each further subject: the options of the binary, HTTPS,
+//! upgrades, tuning, load balancers, init systems, tables for those who come from
+//! fasthttp/prefork, forker, gunicorn and nginx, and the design. The README has the signals and
+//! the exit codes.
 //!
 //! # Features
 //!
@@ -102,7 +103,7 @@
 //! | slot | a place for a worker, with one listener per address for the life of the server |
 //! | generation | all workers between two reloads or upgrades, counted from 1 |
 //! | ready | the worker has asked for its first connection |
-//! | drain | accept nothing more, finish what is open, exit |
+//! | drain | accept what is in the queue if no worker follows, finish what is open, exit |
 //! | hand over | give an idle open connection to the slot's next worker |
 //! | inbox | a pair of sockets of a slot, through which connections are handed over |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
@@ -116,10 +117,11 @@
 //!
 //! # The house
 //!
-//! For those who change it. A room may use the rooms on floors below it. `tests/tidy.rs` enforces
-//! that, and lists the exceptions: the rooms on floor 0 that use each other (`BESIDE`), and what a
-//! room may not use although it is below (`FORBIDDEN`: `prefork` uses neither `sys` nor `protocol`,
-//! `http` makes no system calls, `supervisor` uses words and figures only).
+//! For contributors. A *room* is a module with its folder. A room may use the rooms on floors
+//! below it. `tests/tidy.rs` enforces that, and lists the exceptions: the rooms on floor 0 that
+//! use each other (`BESIDE`), and what a room may not use although it is below (`FORBIDDEN`:
+//! `prefork` uses neither `sys` nor `protocol`, `http` makes no system calls, `supervisor` uses
+//! words and figures only).
 //!
 //! ```text
 //! floor 6  bin/prefork-server   the binary; it uses the public API and nothing else
@@ -159,25 +161,25 @@
 //! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
 //! | `WorkerStats` | what one worker counts |
-//! | `App`, `MaybeReady` | in the binary: the services, and a response that may be there at once |
+//! | `App`, `MaybeReady` | in the binary: the services; a response that comes now or later |
 //!
 //! What must stay true:
 //!
 //! - `supervisor` is pure: events and the time go in, actions come out. It knows no clock, no pid,
 //!   no descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs`
-//!   has one function for each action and decides nothing.
+//!   has one arm for each action and decides nothing.
 //! - `master` and `worker` know nothing of each other; they meet in `protocol`.
-//! - Each word of the scoreboard is written by one process at a time, and no word says whether
-//!   another one is valid. Totals never fall. A worker can write only its own page. The master does
-//!   not read from shared memory what it knows itself, and limits what it reads.
+//! - Each word of the scoreboard is written by one process at a time. No reader needs one word to
+//!   know if another word is valid. Totals never fall. A worker can write only its own page. The
+//!   master does not read from shared memory what it knows itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
-//!   `protocol/state.rs`. The canary reports which versions it reads before the master execs. After
-//!   the exec, the server goes on if something fails that it can do without.
+//!   `protocol/state.rs`. The canary reports which versions it reads before the master execs.
+//!   After the exec something that the server does not need may fail: then the server goes on.
 //! - `http` knows nothing of slots, signals or processes: it could serve in any program.
 //! - `unsafe` is in `sys` alone, each block with its argument.
 //! - The master has one thread and no runtime. Workers are executed, never only forked.
-//! - The master takes no descriptors from workers. If a worker has sent one anyway, another process
-//!   closes it last, because that close may block (`sys/discard.rs`).
+//! - The master takes no descriptors from workers. If a worker has sent one anyway, another
+//!   process closes it last, because that close may block (`sys/discard.rs`).
 //! - The master reads private keys and makes ticket keys; it gives them to the workers.
 //! - Every descriptor is close-on-exec. The few that a worker inherits are put in place between
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
@@ -185,8 +187,8 @@
 //!   it made its channel.
 //! - No listener is closed while the server serves. The master keeps both ends of each inbox until
 //!   the server ends, so that no connection in it is lost with a worker.
-//! - A worker does not read a connection while it hands the connection over, and serves it again if
-//!   the hand-over fails.
+//! - A worker does not read a connection while it hands the connection over, and serves it again
+//!   if the hand-over fails.
 //! - One function starts every worker and the canary: `Master::spawn()` in
 //!   `master/workers/spawn.rs`. It removes the variables of a service manager first.
 //!
