@@ -117,11 +117,14 @@
 //!
 //! # The house
 //!
-//! For contributors. A *room* is a module with its folder. A room may use the rooms on floors
-//! below it. `tests/tidy.rs` enforces that, and lists the exceptions: the rooms on floor 0 that
-//! use each other (`BESIDE`), and what a room may not use although it is below (`FORBIDDEN`:
-//! `prefork` uses neither `sys` nor `protocol`, `http` makes no system calls, `supervisor` uses
-//! words and figures only).
+//! For contributors. The [design page](guide::design) names, for each question, the function that
+//! decides.
+//!
+//! A *room* is a module with its folder. A room may use the rooms on floors below it.
+//! `tests/tidy.rs` enforces that, and lists the exceptions: the rooms on floor 0 that use each
+//! other (`BESIDE`), and what a room may not use although it is below (`FORBIDDEN`: `prefork` uses
+//! neither `sys` nor `protocol`, `http` makes no system calls, `supervisor` uses words and figures
+//! only).
 //!
 //! ```text
 //! floor 6  bin/prefork-server   the binary; it uses the public API and nothing else
@@ -195,7 +198,7 @@
 //! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
 //! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
 //! channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how one image leaves
-//! and the next goes on). The [design page](guide::design) says where things are decided.
+//! and the next goes on).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

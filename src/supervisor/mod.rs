@@ -142,7 +142,7 @@ impl Supervisor {
         let before = invariants::Before::event(self, event);
         self.now = self.now.max(now);
         match event {
-            Event::ReloadAsked => self.check_reload(),
+            Event::ReloadAsked => self.reload_asked(),
             Event::Reload => self.reload(),
             Event::ReloadRefused => self.reload_refused(),
             Event::Upgrade => self.upgrade_asked(),

@@ -15,7 +15,7 @@ use crate::supervisor::{Abandoned, Action, Change, Phase, Supervisor};
 
 impl Supervisor {
     /// Has the master check what it gives to new workers, before a worker is touched.
-    pub(super) fn check_reload(&mut self) {
+    pub(super) fn reload_asked(&mut self) {
         if !self.is_draining() {
             self.actions.push_back(Action::CheckReload);
         }
