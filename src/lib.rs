@@ -195,10 +195,10 @@
 //! - One function starts every worker and the canary: `Master::spawn()` in
 //!   `master/workers/spawn.rs`. It removes the variables of a service manager first.
 //!
-//! Read `supervisor/slot.rs` first: the table above `SlotEntry` says what each event means to a
-//! worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the other side of the
-//! channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how one image leaves
-//! and the next goes on).
+//! To read everything, begin with `supervisor/slot.rs`: the table above `SlotEntry` says what each
+//! event means to a worker in each state. Then `master/mod.rs` (the loop), `worker/mod.rs` (the
+//! other side of the channel), `http/mod.rs` (the life of a connection), `master/upgrade.rs` (how
+//! one image leaves and the next goes on).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
