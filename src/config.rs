@@ -131,6 +131,8 @@ pub(crate) struct Config {
     pub(crate) worker_requests: Option<WorkerRequests>,
     pub(crate) pid_file: Option<PathBuf>,
     pub(crate) announce_fd: Option<i32>,
+    /// The address of the admin process. `None`: there is none.
+    pub(crate) admin: Option<Address>,
 }
 
 impl Default for Config {
@@ -159,6 +161,7 @@ impl Default for Config {
             worker_requests: None,
             pid_file: None,
             announce_fd: None,
+            admin: None,
         }
     }
 }

@@ -15,6 +15,9 @@ pub mod files {}
 #[doc = include_str!("guide/notices.md")]
 pub mod notices {}
 
+#[doc = include_str!("guide/metrics.md")]
+pub mod metrics {}
+
 #[cfg(feature = "tls")]
 #[doc = include_str!("guide/https.md")]
 pub mod https {}

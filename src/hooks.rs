@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::address::Address;
+use crate::codec::record;
 use crate::error::BoxError;
 use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
@@ -372,6 +373,16 @@ pub trait Hooks {
     /// requests, and must not block: the drain begins after it.
     fn master_died(&mut self) {}
 }
+
+record!(WorkerInfo {
+    slot,
+    generation,
+    pid
+});
+
+record!(enum WorkerExit { 0 = Code(code), 1 = Signal { signal, core } });
+
+record!(enum Core { 0 = None, 1 = Dumped });
 
 /// The hooks of a server that has none.
 #[derive(Clone, Copy, Debug, Default)]

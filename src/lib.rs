@@ -68,7 +68,8 @@
 //!   runs what is to be done [at the exit](Worker::at_exit).
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] are called with a [`Notice`] for each event. [`Handle::status`] has the state of
-//!   each worker and the server's counts, [`Totals`].
+//!   each worker and the server's counts, [`Totals`]. [`Prefork::admin`] gives the server an
+//!   address that has them for other programs, with metrics for Prometheus.
 //! - [`Error`] says why a server could not start or had to end. If `main` returns [`Exit`], the
 //!   program prints it and exits with its code. If a worker exits with [`EXIT_MISCONFIGURED`],
 //!   the server drains and ends; in a reload or an upgrade, the old workers go on.
@@ -114,6 +115,7 @@
 //! | adopt | accept from the listeners of a slot whose own worker does not serve |
 //! | crash limit | more crashes than this within a time end the server |
 //! | notice | a value that describes an event of the server |
+//! | admin process | the process that tells operators what the server does |
 //!
 //! # The house
 //!
@@ -127,8 +129,9 @@
 //! only).
 //!
 //! ```text
-//! floor 6  bin/prefork-server   the binary; it uses the public API and nothing else
-//! floor 5  prefork              the builder: finds out which process this is, starts its part
+//! floor 7  bin/prefork-server   the binary; it uses the public API and nothing else
+//! floor 6  prefork              the builder: finds out which process this is, starts its part
+//! floor 5  admin                the admin process: tells what the server does
 //! floor 4  master | worker      the loop that supervises | the life of a worker
 //! floor 3  http                 HTTP on accepted sockets; `http/mod.rs` draws its own floors
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
@@ -161,6 +164,7 @@
 //! | `ResponseSource` | whether the handler or the server made a response |
 //! | `Prefix`, `Origin` | what comes before HTTP on a connection, and where it comes from |
 //! | `ControlTask` | receives the master's messages in a worker and applies them |
+//! | `AdminKeeper`, `Fact` | decides when an admin process starts and ends; what it is told |
 //! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
 //! | `WorkerStats` | what one worker counts |
@@ -171,7 +175,11 @@
 //! - `supervisor` is pure: events and the time go in, actions come out. It knows no clock, no pid,
 //!   no descriptor, and logs nothing. It and `sys` meet only in `master`, where `master/apply.rs`
 //!   has one arm for each action and decides nothing.
-//! - `master` and `worker` know nothing of each other; they meet in `protocol`.
+//! - `master` and `worker` know nothing of each other; they meet in `protocol`. So do `master` and
+//!   `admin`.
+//! - The master tells the admin process facts in the order in which they happened, so that no count
+//!   falls or is added twice. The admin process can write nothing that others read, and the master
+//!   never waits for it, but for a second when the server has ended.
 //! - Each word of the scoreboard is written by one process at a time. No reader needs one word to
 //!   know if another word is valid. Totals never fall. A worker can write only its own page. The
 //!   master does not read from shared memory what it knows itself, and limits what it reads.
@@ -206,6 +214,7 @@
 compile_error!("prefork-server runs on Linux only (5.10 or newer)");
 
 mod address;
+mod admin;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 #[path = "../benches/internals/mod.rs"]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::named::named;
+
 /// How to end a server.
 ///
 /// ```
@@ -54,11 +56,6 @@ pub enum Stop {
 /// # Ok::<(), prefork_server::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 #[non_exhaustive]
 pub enum ServerState {
     /// Not every slot has had a ready worker.
@@ -72,6 +69,14 @@ pub enum ServerState {
     /// The server finishes its open work and then ends.
     Draining,
 }
+
+named!(ServerState {
+    "starting" = Starting,
+    "serving" = Serving,
+    "reloading" = Reloading,
+    "upgrading" = Upgrading,
+    "draining" = Draining,
+});
 
 /// What a worker does. With the feature `serde` it can be serialized, as its name in lower case.
 ///
@@ -94,11 +99,6 @@ pub enum ServerState {
 /// # Ok::<(), prefork_server::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
 #[non_exhaustive]
 pub enum WorkerState {
     /// Its process runs, and it does not accept connections yet.
@@ -110,6 +110,32 @@ pub enum WorkerState {
     /// The master has aborted or killed it: it hung, was not ready in time, or did not end its
     /// drain in time.
     Ending,
+}
+
+named!(WorkerState {
+    "starting" = Starting,
+    "serving" = Serving,
+    "draining" = Draining,
+    "ending" = Ending,
+});
+
+#[cfg(feature = "serde")]
+mod serialize {
+    use serde::{Serialize, Serializer};
+
+    use super::{ServerState, WorkerState};
+
+    impl Serialize for ServerState {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str(self)
+        }
+    }
+
+    impl Serialize for WorkerState {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_str(self)
+        }
+    }
 }
 
 /// More than `max` crashes within `per` end the server.

@@ -18,9 +18,10 @@ use crate::http::{Http, IntoService, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
+use crate::worker::alone::Purpose;
 use crate::worker::incoming::Incoming;
 use crate::worker::serve::Serving;
-use crate::{master, worker};
+use crate::{admin, master, worker};
 
 /// The builder of a server: settings first, then [`serve`](Self::serve) or [`run`](Self::run).
 ///
@@ -72,8 +73,8 @@ enum Processes {
 ///
 /// // Each process has a log of its own.
 /// let log = match role() {
-///     Role::Worker => format!("worker-{}.log", std::process::id()),
-///     _ => "master.log".to_owned(),
+///     Role::Master => "master.log".to_owned(),
+///     _ => format!("process-{}.log", std::process::id()),
 /// };
 /// assert_eq!(log, "master.log");
 /// ```
@@ -84,10 +85,12 @@ pub enum Role {
     Master,
     /// A master has spawned it. It will serve.
     Worker,
+    /// A master has spawned it for the [admin address](Prefork::admin).
+    Admin,
 }
 
-/// Whether this process is a master or a worker. The role is the same from the first line of
-/// `main` on. Programs that a worker starts are no workers.
+/// Whether this process is a master, a worker or the admin process. The role is the same from the
+/// first line of `main` on. Programs that a worker starts are no workers.
 ///
 /// For what only one process may do, such as a migration:
 ///
@@ -116,9 +119,12 @@ pub enum Role {
 /// the master ends, and the workers finish their open work and exit.
 #[must_use]
 pub fn role() -> Role {
-    match worker::is_worker() {
-        true => Role::Worker,
-        false => Role::Master,
+    if worker::is_worker() {
+        Role::Worker
+    } else if admin::marker().is_some() {
+        Role::Admin
+    } else {
+        Role::Master
     }
 }
 
@@ -177,12 +183,14 @@ impl Prefork {
     {
         match address.try_into() {
             Ok(address) => self.config.addresses.push(address),
-            Err(error) => {
-                self.refused
-                    .get_or_insert_with(|| AddressError::from(error).to_string());
-            }
+            Err(error) => self.refuse(error),
         }
         self
+    }
+
+    /// Keeps the first address that is none, for the error.
+    fn refuse(&mut self, error: impl Into<AddressError>) {
+        self.refused.get_or_insert_with(|| error.into().to_string());
     }
 
     /// A handle on the server, for a thread that the program starts before [`serve`](Self::serve)
@@ -338,6 +346,9 @@ impl Prefork {
     where
         A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
     {
+        if let Some(marker) = admin::marker() {
+            admin::run_and_exit(marker);
+        }
         let marker = worker::marker();
         if TAKEN.swap(true, Ordering::AcqRel) {
             return Err(Error::Config("this process already runs a server".into()));
@@ -382,7 +393,7 @@ impl Prefork {
         // The files of Unix listeners are removed at the end.
         let opened = master::listen_once(&self.config)?;
         let setup = self.worker_setup(handle, commands);
-        worker::alone::run(setup, opened.listeners, opened.addresses, app)
+        worker::alone::run(Purpose::App, setup, opened.listeners, opened.addresses, app)
     }
 
     fn worker_setup(self, handle: Handle, commands: UnixDatagram) -> worker::Setup {

@@ -1,10 +1,15 @@
 //! The state of a server at one moment, as a [`Handle`](crate::Handle) returns it.
 
+mod history;
+mod json;
+
 use crate::address::Address;
+use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::hooks::WorkerInfo;
 use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, WorkerState};
 use crate::stats::Totals;
+pub(crate) use crate::status::history::History;
 
 /// The state of a server at one moment. [`Handle::status`](crate::Handle::status) returns it.
 ///
@@ -29,7 +34,6 @@ use crate::stats::Totals;
 /// # Ok::<(), prefork_server::BoxError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Status {
     /// What the server as a whole does.
@@ -68,7 +72,6 @@ pub struct Status {
 /// # Ok::<(), prefork_server::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SlotStatus {
     /// The slot.
@@ -105,11 +108,9 @@ pub struct SlotStatus {
 /// # Ok::<(), prefork_server::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct WorkerStatus {
     /// The worker.
-    #[cfg_attr(feature = "serde", serde(flatten))]
     pub worker: WorkerInfo,
     /// What it does.
     pub state: WorkerState,
@@ -119,6 +120,49 @@ pub struct WorkerStatus {
     /// [`Prefork::run`](crate::Prefork::run).
     pub requests: u32,
 }
+
+/// Without the totals, which each process has from the pages of the workers.
+impl Record for Status {
+    fn put(&self, to: &mut Writer) {
+        self.state.put(to);
+        self.addresses.put(to);
+        self.workers.put(to);
+        self.generation.put(to);
+        self.slots.put(to);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            state: Record::take(from)?,
+            addresses: Record::take(from)?,
+            workers: Record::take(from)?,
+            generation: Record::take(from)?,
+            slots: Record::take(from)?,
+            totals: Totals::default(),
+        })
+    }
+}
+
+record!(SlotStatus {
+    slot,
+    workers,
+    adopted_by,
+    backing_off
+});
+record!(WorkerStatus {
+    worker,
+    state,
+    connections,
+    requests
+});
+record!(enum ServerState {
+    0 = Starting,
+    1 = Serving,
+    2 = Reloading,
+    3 = Upgrading,
+    4 = Draining,
+});
+record!(enum WorkerState { 0 = Starting, 1 = Serving, 2 = Draining, 3 = Ending });
 
 #[cfg(all(test, feature = "serde"))]
 mod tests {

@@ -37,7 +37,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("http", 3),
     ("master", 4),
     ("worker", 4),
-    ("prefork", 5),
+    ("admin", 5),
+    ("prefork", 6),
 ];
 
 /// Rooms of one floor that may use each other.
@@ -54,12 +55,15 @@ const BESIDE: &[(&str, &str)] = &[
     ("handle", "policy"),
     ("handle", "status"),
     ("hooks", "address"),
+    ("hooks", "codec"),
     ("hooks", "error"),
     ("hooks", "id"),
     ("hooks", "policy"),
     ("hooks", "stats"),
+    ("policy", "named"),
     ("proxy", "address"),
     ("status", "address"),
+    ("status", "codec"),
     ("status", "hooks"),
     ("status", "id"),
     ("status", "policy"),

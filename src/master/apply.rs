@@ -168,6 +168,7 @@ impl Master {
                 tracing::info!(%generation, "reload finished");
                 self.observers
                     .notify(&Notice::ReloadFinished { generation });
+                self.renew_admin();
             }
             Change::ReloadAbandoned { generation, why } => {
                 self.on_reload_abandoned(generation, why)
@@ -242,6 +243,8 @@ impl Master {
         tracing::warn!(%generation, "reload abandoned: {why}");
         self.observers
             .notify(&Notice::ReloadAbandoned { generation, why });
+        // It may run the image from before an upgrade.
+        self.renew_admin();
     }
 
     fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {

@@ -332,7 +332,7 @@ fn access(config: &Config) -> Access {
     }
 }
 
-fn bind_error(address: &Address, source: io::Error) -> Error {
+pub(super) fn bind_error(address: &Address, source: io::Error) -> Error {
     Error::Bind {
         address: address.clone(),
         source,

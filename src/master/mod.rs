@@ -1,6 +1,7 @@
 //! The master: one thread, no async runtime. It waits for facts, reports them to the supervisor and
 //! carries out the supervisor's actions.
 
+mod admin;
 mod apply;
 mod balance;
 mod clock;
@@ -34,6 +35,7 @@ use crate::handle::Handle;
 use crate::hooks::{Hooks, Notice};
 use crate::http::Tls;
 use crate::id::MAX_WORKERS;
+use crate::master::admin::Admin;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -117,7 +119,9 @@ pub(crate) fn run(mut setup: Setup) -> Result<(), Error> {
     let mut master = match ProcessRole::of_this_process() {
         ProcessRole::Upgraded { state } => upgrade::resume(setup, credentials, state)?,
         ProcessRole::Master { nesting } => start::begin(setup, credentials, nesting)?,
-        ProcessRole::Worker(_) | ProcessRole::Orphan => unreachable!("workers do not supervise"),
+        ProcessRole::Worker(_) | ProcessRole::Admin(_) | ProcessRole::Orphan => {
+            unreachable!("only a master supervises")
+        }
     };
     master.supervise()
 }
@@ -140,6 +144,7 @@ impl Master {
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }
+            self.carry_out_admin();
             self.wait()?;
             self.receive();
         }
@@ -159,6 +164,7 @@ impl Master {
     fn receive(&mut self) {
         self.send_pending();
         self.recv_from_workers();
+        self.exchange_with_admin();
         self.recv_commands();
         self.recv_signals();
         self.watch_listeners();
@@ -187,6 +193,7 @@ impl Master {
         });
         let mut fds: Vec<_> = ours.into_iter().chain(channels).collect();
         fds.extend(self.watched_listeners());
+        fds.extend(self.observers.admin.iter().flat_map(Admin::channels));
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(error) => Err(Error::system("poll(2)", error)),
@@ -219,6 +226,7 @@ impl Master {
         let totals = self.workers.scoreboard.totals(stats);
         tracing::info!("{outcome}: {totals}");
         self.observers.notify(&Notice::Finished { outcome, totals });
+        self.end_admin();
         let failures = self.failures.recent.drain(..).collect();
         match outcome {
             Outcome::Drained | Outcome::Stopped => Ok(()),

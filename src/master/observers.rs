@@ -1,15 +1,21 @@
-//! Where notices go: to the hooks of the program, the announce stream and the service manager.
+//! Where notices go: to the hooks of the program, the announce stream, the service manager and the
+//! admin process.
 
 pub(super) mod announce;
 
 use crate::hooks::{Hooks, Notice};
+use crate::master::admin::{self, Admin};
 use crate::master::init::Init;
 use crate::master::observers::announce::Announcer;
+use crate::status::History;
 
 pub(super) struct Observers {
     pub(super) hooks: Box<dyn Hooks>,
     pub(super) announcer: Option<Announcer>,
     pub(super) init: Init,
+    pub(super) history: History,
+    /// `None` if the server has no admin address.
+    pub(super) admin: Option<Admin>,
 }
 
 impl Observers {
@@ -18,6 +24,11 @@ impl Observers {
         self.hooks.notice(notice);
         if let Some(announcer) = &mut self.announcer {
             announcer.announce(notice);
+        }
+        let millis = admin::millis();
+        self.history.note(notice, millis);
+        if let Some(admin) = &mut self.admin {
+            admin.on_notice(notice, millis);
         }
     }
 }

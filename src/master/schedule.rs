@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::master::Master;
+use crate::master::admin::Admin;
 use crate::sys::clock;
 
 /// A task of the master, which is done when it is due.
@@ -19,22 +20,31 @@ enum Task {
     Balance,
     /// Replaces the key of session tickets.
     TicketKeys,
+    /// Tells the admin process the state of the server.
+    AdminView,
+    /// Acts on the deadlines of admin processes.
+    AdminDeadlines,
     /// Acts on the deadlines of the supervisor.
     Deadlines,
 }
 
 impl Master {
     /// When each task is due, in the order in which they are done; `None` if it is not.
-    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 6] {
-        let deadline = self.supervisor.next_deadline();
-        let deadline = deadline.map(|deadline| self.clock.monotonic_at(deadline));
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 8] {
+        let at = |deadline| self.clock.monotonic_at(deadline);
+        let admin = self.observers.admin.as_ref();
         [
             (Task::Watchdog, self.observers.init.next_report()),
             (Task::Listeners, self.listener_watch.paused_until()),
             (Task::Hangs, self.next_hang_check()),
             (Task::Balance, self.next_balance()),
             (Task::TicketKeys, self.next_rotation(now)),
-            (Task::Deadlines, deadline),
+            (Task::AdminView, admin.and_then(Admin::next_view)),
+            (
+                Task::AdminDeadlines,
+                admin.and_then(Admin::next_deadline).map(at),
+            ),
+            (Task::Deadlines, self.supervisor.next_deadline().map(at)),
         ]
     }
 
@@ -58,6 +68,8 @@ impl Master {
                 Task::Hangs => self.check_hangs(now),
                 Task::Balance => self.balance(now),
                 Task::TicketKeys => self.rotate_ticket_keys(now),
+                Task::AdminView => self.tell_view(now),
+                Task::AdminDeadlines => self.on_admin_deadline(),
                 Task::Deadlines => self.supervisor.handle_timeout(self.clock.now()),
             }
         }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::master::admin::Admin;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -21,6 +22,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, balance, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
+use crate::status::History;
 use crate::supervisor::{Event, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
@@ -69,6 +71,9 @@ pub(super) fn begin(
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
+    let admin = config.admin.as_ref();
+    let admin = admin.map(|address| Admin::open(address, Time::ZERO));
+    let admin = admin.transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
@@ -88,6 +93,8 @@ pub(super) fn begin(
             hooks,
             announcer,
             init,
+            history: History::default(),
+            admin,
         },
         next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,

@@ -12,12 +12,16 @@ use crate::supervisor::SlotOverview;
 
 impl Master {
     /// Gives the handles the state of this moment. The counts are read when a handle asks.
-    pub(super) fn publish_status(&self) {
+    pub(super) fn publish_status(&mut self) {
         let source = self.status_source();
         self.commands.handle.publish(|| source);
+        if let Some(admin) = &mut self.observers.admin {
+            admin.view_changed();
+        }
     }
 
-    pub(super) fn status_source(&self) -> StatusSource {
+    /// The state without counts, and the pages of the workers in it.
+    pub(super) fn status(&self) -> (Status, Vec<Arc<Page>>) {
         let mut pages: Vec<Arc<Page>> = Vec::new();
         let slots = self.supervisor.overview().into_iter();
         let slots = slots.map(|slot| self.slot_status(&slot, &mut pages));
@@ -29,6 +33,11 @@ impl Master {
             slots: slots.collect(),
             totals: Totals::default(),
         };
+        (status, pages)
+    }
+
+    pub(super) fn status_source(&self) -> StatusSource {
+        let (status, pages) = self.status();
         let scoreboard = self.workers.scoreboard.clone();
         let processes = self.workers.processes.values();
         let counted: Vec<_> = processes.map(|it| Arc::clone(&it.stats)).collect();

@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::WorkerId;
+use crate::master::admin::Admin;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -189,6 +190,8 @@ impl Master {
             respawning: std::mem::take(&mut self.workers.respawning),
             failures: std::mem::take(&mut self.failures.recent),
             pid_file: self.pid_file.take(),
+            history: self.observers.history.clone(),
+            admin: self.observers.admin.take().map(Admin::detach),
             commands: std::iter::from_fn(|| self.next_command()).collect(),
         })
     }
@@ -209,6 +212,7 @@ impl Master {
         self.workers.respawning = state.respawning;
         self.failures.recent = state.failures;
         self.pid_file = state.pid_file;
+        self.observers.admin = state.admin.map(Admin::restore);
         state.commands
     }
 }
@@ -231,9 +235,7 @@ pub(super) fn resume(
     let state = read(state)?;
     let signals =
         Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
-    if let Err(error) = limits::raise_open_files() {
-        tracing::error!(%error, "the limit on descriptors stays");
-    }
+    raise_limits();
     warn_of_root(&config);
     let credentials = credentials.unwrap_or_else(|error| {
         tracing::error!("{error}; workers run as before");
@@ -268,6 +270,8 @@ pub(super) fn resume(
             hooks,
             announcer: config.announce_fd.and_then(announcer),
             init: Init::of_this_process(),
+            history: state.history,
+            admin: Admin::resume(state.admin, config.admin.as_ref(), epoch),
         },
         next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
@@ -283,6 +287,12 @@ pub(super) fn resume(
         master.apply_command(command);
     }
     Ok(master)
+}
+
+fn raise_limits() {
+    if let Err(error) = limits::raise_open_files() {
+        tracing::error!(%error, "the limit on descriptors stays");
+    }
 }
 
 fn read(state: RawFd) -> Result<MasterState, Error> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Prefork, Processes};
+use crate::address::{Address, AddressError};
 use crate::config::{Balance, Listeners, WorkerRequests};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
@@ -304,6 +305,49 @@ impl Prefork {
     #[must_use]
     pub fn announce_fd(mut self, fd: i32) -> Self {
         self.config.announce_fd = Some(fd);
+        self
+    }
+
+    /// The admin address, by which operators and their programs see what the server does: a path,
+    /// or an address that only this machine or a private network can reach, because everyone who
+    /// can connect to it can read it. Only the user of the master and root can connect to a path.
+    ///
+    /// | path | what it is |
+    /// |---|---|
+    /// | `/livez` | 200 as long as the master runs |
+    /// | `/readyz` | 200 if the server should get requests, else 503; one line says why |
+    /// | `/status` | [`Status`](crate::Status) as JSON, and the last exits and operations |
+    /// | `/metrics` | all counts, in the text format of Prometheus or in OpenMetrics |
+    ///
+    /// The master starts a process for it, which is no worker: it has no slot, and its exits are no
+    /// crashes of the server. It responds while all workers hang. In it [`role`](crate::role)
+    /// returns [`Role::Admin`](crate::Role), and the app is not called. If the process ends, the
+    /// master starts another one. A reload and an upgrade replace it last.
+    ///
+    /// ```no_run
+    /// use prefork_server::{Exit, Prefork, Response, handler};
+    ///
+    /// fn main() -> Exit {
+    ///     Prefork::bind("127.0.0.1:8080")
+    ///         .admin("127.0.0.1:9180")
+    ///         .serve(async |_worker| {
+    ///             Ok(handler(async |_request| Ok(Response::new("hello".into()))))
+    ///         })
+    ///         .into()
+    /// }
+    /// ```
+    ///
+    /// Default: none.
+    #[must_use]
+    pub fn admin<A>(mut self, address: A) -> Self
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        match address.try_into() {
+            Ok(address) => self.config.admin = Some(address),
+            Err(error) => self.refuse(error),
+        }
         self
     }
 

@@ -139,23 +139,25 @@ impl Channel {
 
     /// Receives the next message of the master.
     pub(crate) fn recv_from_master(&self) -> io::Result<Received<ToWorker>> {
-        self.recv(fds::receive, ToWorker::decode)
+        self.recv(&mut [0; LEN_MAX], fds::receive, ToWorker::decode)
     }
 
     /// Receives the next message of the worker. Descriptors from a worker are an error; after it
     /// the master must [discard](crate::sys::discard) the channel.
     pub(crate) fn recv_from_worker(&self) -> io::Result<Received<ToMaster>> {
         let receive = |from, bytes: &mut [u8]| Ok((fds::receive_bytes(from, bytes)?, ()));
-        self.recv(receive, |bytes, ()| ToMaster::decode(bytes))
+        let decode = |bytes: &[u8], ()| ToMaster::decode(bytes);
+        self.recv(&mut [0; LEN_MAX], receive, decode)
     }
 
-    fn recv<'a, T, D>(
+    /// Receives the next message into `bytes`, which must have room for the longest.
+    pub(super) fn recv<'a, T, D>(
         &'a self,
+        bytes: &mut [u8],
         receive: impl Fn(BorrowedFd<'a>, &mut [u8]) -> io::Result<(usize, D)>,
         decode: impl Fn(&[u8], D) -> Option<T>,
     ) -> io::Result<Received<T>> {
-        let mut bytes = [0; LEN_MAX];
-        match receive(self.as_fd(), &mut bytes) {
+        match receive(self.as_fd(), bytes) {
             Ok((0, _)) => Ok(Received::End),
             Ok((len, with)) => match decode(&bytes[..len], with) {
                 Some(message) => Ok(Received::Message(message)),
@@ -165,7 +167,7 @@ impl Channel {
             // The other side has ended with unread messages (unix(7)). The kernel reports that
             // once, before the messages of the other side.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                self.recv(receive, decode)
+                self.recv(bytes, receive, decode)
             }
             Err(error) => Err(error),
         }

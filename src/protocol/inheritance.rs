@@ -17,6 +17,7 @@ use std::process::Command;
 use nix::unistd::{Pid, getppid};
 
 use crate::id::{Generation, Slot};
+use crate::protocol::admin::AdminMarker;
 use crate::protocol::channel::Channel;
 use crate::protocol::inbox::Sender;
 use crate::protocol::state;
@@ -58,7 +59,7 @@ pub(crate) struct Marker {
     pub(crate) listeners: Vec<RawFd>,
 }
 
-/// Whether this process is a master or a worker, by its variables.
+/// What this process is, by its variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessRole {
     /// A master after an upgrade. The image before it has left its state in this descriptor.
@@ -67,7 +68,10 @@ pub(crate) enum ProcessRole {
     Master { nesting: u8 },
     /// A worker of the master that started it.
     Worker(Marker),
-    /// A worker whose master ended while it was started. It must neither serve nor become a master.
+    /// The admin process of the master that started it.
+    Admin(AdminMarker),
+    /// A process whose master ended while it was started. It must neither serve nor become a
+    /// master.
     Orphan,
 }
 
@@ -100,18 +104,34 @@ impl ProcessRole {
         starter: Pid,
         channel_maker: impl Fn(RawFd) -> Option<Pid>,
     ) -> Self {
-        let Some(marker) = marker.and_then(Marker::parse) else {
+        let marker = marker.unwrap_or_default();
+        let (master, channel, nesting, role) = if let Some(marker) = Marker::parse(marker) {
+            let Marker {
+                master,
+                channel,
+                nesting,
+                ..
+            } = marker;
+            (master, channel, nesting, Self::Worker(marker))
+        } else if let Some(marker) = AdminMarker::parse(marker) {
+            let AdminMarker {
+                master,
+                channel,
+                nesting,
+                ..
+            } = marker;
+            (master, channel, nesting, Self::Admin(marker))
+        } else {
             return Self::Master { nesting: 0 };
         };
-        if channel_maker(marker.channel) != Some(marker.master) {
+        if channel_maker(channel) != Some(master) {
             return Self::Master {
-                nesting: marker.nesting + 1,
+                nesting: nesting + 1,
             };
         }
-        if starter == marker.master {
-            Self::Worker(marker)
-        } else {
-            Self::Orphan
+        match starter == master {
+            true => role,
+            false => Self::Orphan,
         }
     }
 

@@ -1,6 +1,7 @@
-//! What two processes agree on: a master and a worker, or a master and its next image. Each file
-//! has both sides of one agreement.
+//! What two processes agree on: a master and a worker, the admin process, or its next image. Each
+//! file has both sides of one agreement.
 
+pub(crate) mod admin;
 pub(crate) mod channel;
 #[cfg(test)]
 mod fuzz;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::codec::{Malformed, Reader, Record, Writer};
 use crate::stats::{GAUGES, Gauge, State, StatsView, Sum, Totals, WORDS, Words, WorkerStats};
-use crate::sys::memory::{self, Mapping};
+use crate::sys::memory::{self, Mapping, View};
 
 /// The first words of a page. Raise the version if the meaning of any word changes.
 const LAYOUT: [u64; 3] = [u64::from_le_bytes(*b"prefork\0"), 2, WORDS as u64];
@@ -84,6 +84,17 @@ impl Page {
     /// The descriptor that the page's worker inherits; close-on-exec here.
     pub(crate) fn number(&self) -> RawFd {
         self.fd.as_raw_fd()
+    }
+
+    /// A duplicate of the descriptor, as a worker inherits it.
+    #[cfg(test)]
+    pub(crate) fn share(&self) -> OwnedFd {
+        self.fd.try_clone().expect("a descriptor")
+    }
+
+    /// A descriptor by which another process can read the page, and not write it.
+    pub(crate) fn read_only(&self) -> io::Result<OwnedFd> {
+        memory::read_only(&self.fd)
     }
 
     pub(crate) fn vitals(&self, now: Duration) -> Vitals {
@@ -175,6 +186,13 @@ impl Scoreboard {
         self.ended.fd.try_clone()
     }
 
+    /// A page with the counts of the workers that have ended so far.
+    pub(crate) fn copy(&self) -> io::Result<Page> {
+        let copy = Page::new()?;
+        copy.stats().absorb(self.ended.stats());
+        Ok(copy)
+    }
+
     /// Adds the counts of a worker whose process was reaped.
     pub(crate) fn keep(&self, ended: &Page) {
         self.ended.stats().absorb(ended.stats());
@@ -190,6 +208,40 @@ impl Scoreboard {
     }
 }
 
+/// A page as another process than the master reads it.
+#[derive(Debug)]
+pub(crate) struct PageView(View);
+
+impl PageView {
+    /// Maps a page from [`Page::read_only`]. The descriptor can be closed.
+    pub(crate) fn open(fd: &OwnedFd) -> io::Result<Self> {
+        check(fd)?;
+        View::new(fd).map(Self)
+    }
+
+    pub(crate) fn add_to(&self, sum: &mut Sum) {
+        sum.add(self.stats());
+    }
+
+    /// As [`Page::connections`].
+    pub(crate) fn connections(&self) -> u32 {
+        self.gauge(Gauge::Connections)
+    }
+
+    /// As [`Page::requests`].
+    pub(crate) fn requests(&self) -> u32 {
+        self.gauge(Gauge::Requests)
+    }
+
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u32 {
+        u32::try_from(self.stats().gauge(gauge)).unwrap_or(u32::MAX)
+    }
+
+    fn stats(&self) -> StatsView<'_> {
+        StatsView(as_stats(self.0.words()))
+    }
+}
+
 /// The worker's side: maps its page and closes the descriptor.
 pub(crate) fn join(fd: OwnedFd) -> io::Result<WorkerStats> {
     check(&fd)?;
@@ -200,8 +252,8 @@ pub(crate) fn join(fd: OwnedFd) -> io::Result<WorkerStats> {
 /// Fails unless the page has the layout of this image.
 fn check(fd: &OwnedFd) -> io::Result<()> {
     let same = memory::words(fd)? == WORDS && {
-        let head = Mapping::new(fd, 0, LAYOUT.len())?;
-        head.iter().map(|word| word.load(Relaxed)).eq(LAYOUT)
+        let view = View::new(fd)?;
+        (0..LAYOUT.len()).map(|word| view.load(word)).eq(LAYOUT)
     };
     match same {
         true => Ok(()),
@@ -228,7 +280,7 @@ mod tests {
     }
 
     fn joined(page: &Page) -> WorkerStats {
-        join(page.fd.try_clone().expect("a descriptor")).expect("the same layout")
+        join(page.share()).expect("the same layout")
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
 
 /// The version in which this image writes its state. Raise it with every change of a record.
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 /// The first bytes of an envelope.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");

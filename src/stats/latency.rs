@@ -52,6 +52,26 @@ impl Latencies {
         self.0[bucket] = self.0[bucket].saturating_add(hits);
     }
 
+    /// How many requests took less than this time, which is the end of a bucket.
+    pub(crate) fn below(&self, micros: u64) -> u64 {
+        let end = bucket(Duration::from_micros(micros));
+        debug_assert_eq!(floor(end), micros, "no bucket ends there");
+        self.0[..end].iter().copied().fold(0, u64::saturating_add)
+    }
+
+    /// How many requests there were.
+    pub(crate) fn all(&self) -> u64 {
+        self.0.iter().copied().fold(0, u64::saturating_add)
+    }
+
+    /// How long all requests took together, if each took as long as the middle of its bucket.
+    pub(crate) fn seconds(&self) -> f64 {
+        let buckets = self.0.iter().enumerate();
+        buckets
+            .map(|(bucket, &hits)| middle(bucket).as_secs_f64() * hits as f64)
+            .sum()
+    }
+
     /// The time that `percent` of all requests did not exceed; zero if there were no requests.
     pub(crate) fn quantile(&self, percent: u8) -> Duration {
         let all: u128 = self.0.iter().copied().map(u128::from).sum();

@@ -28,7 +28,6 @@ use super::{COUNTS, Count, Gauge, LATENCIES, Latencies, StatsView, latency};
 /// assert_eq!(text, "http_requests_total 0\nhttp_responses_5xx_total 0\n");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Totals {
     /// Connections that were accepted.
@@ -58,10 +57,8 @@ pub struct Totals {
     pub tls_handshake_failures: u64,
     /// Half of the requests took at most this long, from the end of the head to the end of the
     /// response. It is right within 7 %; under load one request in sixteen is timed.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub latency_p50: Duration,
     /// As `latency_p50`, for 99 of 100 requests.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub latency_p99: Duration,
     /// How often a connection went from one worker to another. `connections` counts each connection
     /// once.
@@ -72,20 +69,14 @@ pub struct Totals {
     /// counts.
     pub upgrades_cut: u64,
     /// The longest time for which the event loop of a worker stood still, within 0.1 s.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "as_seconds"))]
     pub longest_stall: Duration,
-}
-
-#[cfg(feature = "serde")]
-fn as_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// Adds up the pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Sum {
     counts: [u64; Count::ALL.len()],
-    latencies: Latencies,
+    pub(crate) latencies: Latencies,
     longest_stall_millis: u64,
 }
 
@@ -111,7 +102,7 @@ impl Sum {
         self.longest_stall_millis = self.longest_stall_millis.max(stall);
     }
 
-    fn of(&self, counts: &[Count]) -> u64 {
+    pub(crate) fn of(&self, counts: &[Count]) -> u64 {
         counts
             .iter()
             .map(|&count| self.counts[count as usize])

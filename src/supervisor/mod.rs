@@ -17,6 +17,7 @@
 //! The whole state is plain data. It can be cloned, compared and carried to another image.
 
 mod action;
+mod admin;
 mod adoption;
 mod crash;
 mod ending;
@@ -44,6 +45,7 @@ use crate::id::{Generation, Slot, WorkerId};
 use crate::policy::{Outcome, Stop};
 
 pub(crate) use self::action::{Abandoned, Action, Change};
+pub(crate) use self::admin::{AdminAction, AdminEvent, AdminId, AdminKeeper};
 pub(crate) use self::event::{Event, Exit, Step};
 pub(crate) use self::overview::SlotOverview;
 pub(crate) use self::policy::Policy;

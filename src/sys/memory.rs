@@ -111,6 +111,11 @@ impl View {
         Mapping::map(fd, 0, words, libc::PROT_READ).map(Self)
     }
 
+    /// All words, for loads only: a store raises SIGSEGV.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.0
+    }
+
     /// Loads a word. Panics beyond the end. The order is `Relaxed`, because for read-only memory
     /// Rust guarantees only relaxed atomic loads. Use fences for a stronger order.
     pub(crate) fn load(&self, word: usize) -> u64 {

@@ -13,6 +13,7 @@ use std::task::Poll;
 use tokio::net::UnixDatagram;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
+use tracing::Span;
 
 use crate::address::{self, Address};
 use crate::drain::Idle;
@@ -30,8 +31,18 @@ use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::sharing::Shares;
 use crate::worker::{End, Setup, Started, Worker, block_on, queue, runtime, tls};
 
+/// What a server without a master is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The app of a user.
+    App,
+    /// The admin process, whose master logs what it does.
+    Admin,
+}
+
 /// Runs the app in this process until the app returns or a handle stops it.
 pub(crate) fn run<A>(
+    purpose: Purpose,
     setup: Setup,
     listeners: Vec<OwnedFd>,
     addresses: Vec<Address>,
@@ -47,7 +58,11 @@ where
         commands,
     } = setup;
     let (slot, generation) = (Slot(0), Generation::FIRST);
-    let _entered = super::span(slot, generation).entered();
+    let span = match purpose {
+        Purpose::App => super::span(slot, generation),
+        Purpose::Admin => Span::current(),
+    };
+    let _entered = span.entered();
     let (switch, drain) = DrainSwitch::new();
     let worker = Worker {
         slot,
@@ -68,6 +83,7 @@ where
     let end = block_on(runtime, async {
         let queue = queue(listeners, None, &config, stats.clone())?;
         let stopped = start(Controls {
+            purpose,
             queue: Arc::clone(&queue),
             switch,
             commands,
@@ -92,6 +108,7 @@ where
 
 /// What the tasks of the only worker use.
 struct Controls {
+    purpose: Purpose,
     queue: Arc<Queue>,
     switch: DrainSwitch,
     commands: StdUnixDatagram,
@@ -112,6 +129,7 @@ struct Stopped {
 /// Starts the tasks, inside the runtime.
 fn start(controls: Controls) -> io::Result<Stopped> {
     let Controls {
+        purpose,
         queue,
         switch,
         commands,
@@ -155,7 +173,9 @@ fn start(controls: Controls) -> io::Result<Stopped> {
             workers: 1,
             pid: worker.pid,
         });
-        tracing::info!(addresses = %address::list(&addresses), "serving");
+        if purpose == Purpose::App {
+            tracing::info!(addresses = %address::list(&addresses), "serving");
+        }
         stats.set_state(State::Serving);
         handle.set_serving(&addresses);
     });

@@ -267,7 +267,7 @@ enum End {
 pub(crate) fn is_worker() -> bool {
     match ProcessRole::of_this_process() {
         ProcessRole::Worker(_) | ProcessRole::Orphan => true,
-        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => false,
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } | ProcessRole::Admin(_) => false,
     }
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn is_worker() -> bool {
 pub(crate) fn marker() -> Option<Marker> {
     match ProcessRole::of_this_process() {
         ProcessRole::Worker(marker) => Some(marker),
-        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } => None,
+        ProcessRole::Master { .. } | ProcessRole::Upgraded { .. } | ProcessRole::Admin(_) => None,
         ProcessRole::Orphan => std::process::exit(0),
     }
 }

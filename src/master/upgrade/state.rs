@@ -12,14 +12,16 @@ use nix::unistd::Pid;
 
 use crate::codec::{self, Malformed, Record, Writer, record};
 use crate::handle::Command;
-use crate::hooks::{Core, WorkerExit, WorkerInfo};
+use crate::hooks::{WorkerExit, WorkerInfo};
 use crate::id::{Slot, WorkerId};
+use crate::master::admin::DetachedAdmin;
 use crate::master::listeners::Detached;
 use crate::master::pid_file::PidFile;
 use crate::master::upgrade::program::Program;
 use crate::master::workers::process::Process;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
+use crate::status::History;
 use crate::supervisor::Snapshot;
 use crate::sys::credentials::Credentials;
 use crate::sys::exec;
@@ -44,6 +46,8 @@ pub(super) struct MasterState {
     pub(super) respawning: BTreeMap<Slot, (WorkerInfo, WorkerExit)>,
     pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
+    pub(super) history: History,
+    pub(super) admin: Option<DetachedAdmin>,
     /// Commands of handles in the image before, which it has not carried out.
     pub(super) commands: Vec<Command>,
 }
@@ -62,6 +66,8 @@ record!(MasterState {
     respawning,
     failures,
     pid_file,
+    history,
+    admin,
     commands,
 });
 
@@ -85,16 +91,6 @@ impl MasterState {
     }
 }
 
-record!(WorkerInfo {
-    slot,
-    generation,
-    pid
-});
-
-record!(enum WorkerExit { 0 = Code(code), 1 = Signal { signal, core } });
-
-record!(enum Core { 0 = None, 1 = Dumped });
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU16;
@@ -103,6 +99,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::hooks::Core;
     use crate::id::Generation;
     use crate::keyring::Keyring;
     use crate::master::init::inherited::Inherited;
@@ -169,6 +166,8 @@ mod tests {
             respawning: [(Slot(1), (worker, status))].into(),
             failures: ["it fell".to_owned()].into(),
             pid_file: None,
+            history: History::default(),
+            admin: None,
             commands: vec![Command::Upgrade, Command::Stop(Stop::Now)],
         };
         (state, theirs)

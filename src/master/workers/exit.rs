@@ -16,7 +16,11 @@ impl Master {
             if let Some(worker) = self.workers.by_pid(pid) {
                 return Some(worker);
             }
-            match reap::take(pid) {
+            let taken = reap::take(pid);
+            if self.on_admin_ended(pid) {
+                continue;
+            }
+            match taken {
                 Some(status) => {
                     tracing::debug!(%pid, %status, "reaped a process that is no worker");
                 }
@@ -51,6 +55,10 @@ impl Master {
             self.workers.scoreboard.keep(&process.stats);
             source
         });
+        if let Some(admin) = &mut self.observers.admin {
+            admin.on_reaped(process.info());
+            admin.view_changed();
+        }
         if let Some(watch) = &mut self.hang {
             watch.forget(worker);
         }

@@ -26,7 +26,7 @@ use crate::sys::credentials::Credentials;
 use crate::sys::spawn::{Inherit, spawn};
 
 /// The running program, even if its file was replaced or removed (proc(5)).
-const RUNNING_IMAGE: &str = "/proc/self/exe";
+pub(in crate::master) const RUNNING_IMAGE: &str = "/proc/self/exe";
 
 /// What every spawn needs of the master.
 #[derive(Debug)]
@@ -63,6 +63,9 @@ impl Master {
         match self.start(slot, generation, image) {
             Ok(process) => {
                 let info = process.info();
+                if let Some(admin) = &mut self.observers.admin {
+                    admin.on_spawned(info, &process.stats);
+                }
                 self.workers.processes.insert(worker, process);
                 self.handle_event(Event::Spawned(worker));
                 self.publish_status();
@@ -119,35 +122,31 @@ impl Master {
             tls_files: self.secrets.as_ref().and_then(Secrets::files_number),
             listeners: self.listeners.numbers(slot),
         };
-        let mut command = WorkerCommand {
-            arguments: std::env::args_os().skip(1).collect(),
+        let mut asked = WorkerCommand {
+            arguments: arguments(),
             ..WorkerCommand::default()
         };
         self.observers
             .hooks
-            .worker_command(slot, generation, &mut command)
+            .worker_command(slot, generation, &mut asked)
             .map_err(|source| NotSpawned::Refused("worker_command", source))?;
         let WorkerCommand {
             arguments,
             environment,
             limits,
-        } = command;
+        } = asked;
         let program = match image {
             Image::Running => Path::new(RUNNING_IMAGE),
             Image::OnDisk => self.upgrade.program.path(),
         };
-        let mut command = Command::new(program);
-        command.arg0(title(slot, generation)).args(arguments);
-        for name in init::VARIABLES {
-            command.env_remove(name);
-        }
+        let role = format!("worker slot={slot} generation={generation}");
+        let mut command = command(program, &role, &arguments);
         for (name, value) in environment {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        ProcessRole::hide_upgrade(&mut command);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
             fds: marker.descriptors().collect(),
@@ -184,14 +183,30 @@ impl Master {
     }
 }
 
-/// What ps(1) shows as the name of the worker: the program's name, the slot and the generation.
-fn title(slot: Slot, generation: Generation) -> OsString {
+/// The arguments of this process.
+pub(in crate::master) fn arguments() -> Vec<OsString> {
+    std::env::args_os().skip(1).collect()
+}
+
+/// A command for a process of this server, without what belongs to the master alone.
+pub(in crate::master) fn command(program: &Path, role: &str, arguments: &[OsString]) -> Command {
+    let mut command = Command::new(program);
+    command.arg0(title(role)).args(arguments);
+    for name in init::VARIABLES {
+        command.env_remove(name);
+    }
+    ProcessRole::hide_upgrade(&mut command);
+    command
+}
+
+/// What ps(1) shows as the name of the process: the program's name, and what the process is.
+fn title(role: &str) -> OsString {
     let program = std::env::args_os().next().unwrap_or_default();
     let mut title = Path::new(&program)
         .file_name()
         .unwrap_or(OsStr::new("prefork"))
         .to_owned();
-    title.push(format!(": worker slot={slot} generation={generation}"));
+    title.push(format!(": {role}"));
     title
 }
 

@@ -1,0 +1,120 @@
+use std::collections::BTreeSet;
+
+use nix::unistd::Pid;
+
+use super::*;
+use crate::hooks::WorkerInfo;
+use crate::id::Generation;
+use crate::policy::WorkerState;
+use crate::protocol::admin::{Fact, ServerView};
+use crate::protocol::scoreboard::{Page, Scoreboard, join};
+use crate::stats::WorkerStats;
+use crate::status::{SlotStatus, WorkerStatus};
+
+/// A server with two slots, one of them without a worker, and the counts of the worker.
+fn view() -> (View, WorkerStats) {
+    let mut view = View::new(Pid::this());
+    let ended = Scoreboard::new()
+        .and_then(|board| board.copy())
+        .expect("memory");
+    let ended = ended.read_only().expect("/proc is there");
+    view.apply(Fact::Ended, Some(ended)).expect("a page");
+    let worker = WorkerInfo::new(Slot(1), Generation(7), std::process::id());
+    let page = Page::new().expect("memory");
+    let stats = join(page.share()).expect("the same layout");
+    let readable = page.read_only().expect("/proc is there");
+    view.apply(Fact::Worker(worker), Some(readable))
+        .expect("a page");
+    let slot = |slot, workers| SlotStatus {
+        slot: Slot(slot),
+        workers,
+        adopted_by: None,
+        backing_off: false,
+    };
+    let worker = WorkerStatus {
+        worker,
+        state: WorkerState::Serving,
+        connections: 0,
+        requests: 0,
+    };
+    let status = Status {
+        state: ServerState::Serving,
+        addresses: Vec::new(),
+        workers: 2,
+        generation: Generation(7),
+        slots: vec![slot(0, Vec::new()), slot(1, vec![worker])],
+        totals: sum_of_nothing(),
+    };
+    let server = ServerView {
+        status,
+        history: History::default(),
+    };
+    let server = server.to_memory().expect("memory");
+    view.apply(Fact::View, Some(server)).expect("a view");
+    (view, stats)
+}
+
+fn sum_of_nothing() -> crate::stats::Totals {
+    Sum::new().totals()
+}
+
+#[test]
+fn samples_are_those_of_the_pages() {
+    let (view, stats) = view();
+    stats.add(Count::Requests, 3);
+    stats.add(Count::ClientError, 2);
+    stats.set(Gauge::Connections, 5);
+    let took = std::time::Duration::from_micros(200);
+    stats.note_latency(took, 16);
+    let text = page(&view, Format::Prometheus);
+    let has = |line: &str| assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
+    has("# TYPE prefork_http_requests_total counter");
+    has("prefork_http_requests_total 3");
+    has("prefork_http_responses_total{class=\"4xx\"} 2");
+    has("prefork_worker_connections{slot=\"1\"} 5");
+    has("prefork_worker_up{slot=\"0\"} 0");
+    has("prefork_worker_up{slot=\"1\"} 1");
+    has("http_server_request_duration_seconds_bucket{le=\"0.000128\"} 0");
+    has("http_server_request_duration_seconds_bucket{le=\"0.000256\"} 16");
+    has("http_server_request_duration_seconds_bucket{le=\"+Inf\"} 16");
+    let open = page(&view, Format::OpenMetrics);
+    assert!(open.contains("# TYPE prefork_http_requests counter\n"));
+    assert!(open.ends_with("# EOF\n"));
+}
+
+/// When a worker ends, its counts stay, and when the master begins anew, nothing counts twice.
+#[test]
+fn counts_do_not_fall_and_are_not_added_twice() {
+    let (mut view, stats) = view();
+    stats.add(Count::Requests, 3);
+    let requests = |view: &View| view.sum().of(&[Count::Requests]);
+    assert_eq!(requests(&view), 3);
+    view.apply(Fact::Gone(std::process::id()), None)
+        .expect("it is known");
+    assert_eq!(requests(&view), 3);
+    let page = Page::new().expect("memory");
+    join(page.share())
+        .expect("the same layout")
+        .add(Count::Requests, 4);
+    let anew = page.read_only().expect("/proc is there");
+    view.apply(Fact::Ended, Some(anew)).expect("a page");
+    assert_eq!(requests(&view), 4);
+}
+
+#[test]
+fn the_guide_names_each_metric() {
+    let (view, _stats) = view();
+    let text = page(&view, Format::Prometheus);
+    let introduced = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: BTreeSet<&str> = introduced
+        .map(|it| it.split(' ').next().expect("a name"))
+        .collect();
+    let guide = include_str!("../../guide/metrics.md");
+    let table = guide.lines().filter(|line| line.starts_with("| `"));
+    let told: BTreeSet<&str> = table
+        .filter_map(|line| line.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(|name| !name.starts_with('/'))
+        .collect();
+    assert_eq!(told, names);
+}

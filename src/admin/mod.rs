@@ -1,0 +1,151 @@
+//! The admin process: tells operators and their programs what the server does. It has a listener of
+//! its own, so it responds while every worker hangs. It reads what workers count and cannot write
+//! it. If it ends, no request is lost, and the master starts another one.
+//!
+//! | path | what it is |
+//! |---|---|
+//! | `/livez` | 200 as long as the master runs |
+//! | `/readyz` | 200 if the server should get requests, else 503; one line says why |
+//! | `/status` | the state of the server, as JSON |
+//! | `/metrics` | all counts, for Prometheus |
+//!
+//! `view` has what the process knows, `routes` responds, `metrics` writes the counts as text.
+
+mod metrics;
+mod routes;
+mod view;
+
+use std::cell::RefCell;
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::task::spawn_local;
+
+use crate::config::Config;
+use crate::error::{BoxError, Error};
+use crate::handle::Handle;
+use crate::hooks::NoHooks;
+use crate::http::{Http, handler};
+use crate::policy::Stop;
+use crate::protocol::admin::{AdminChannel, AdminInheritance, AdminMarker, Fact, FromAdmin};
+use crate::protocol::channel::Received;
+use crate::protocol::inheritance::ProcessRole;
+use crate::sys::{listener, spawn};
+use crate::worker;
+use crate::worker::alone::Purpose;
+use crate::worker::serve::Serving;
+
+use self::view::View;
+
+/// How many connections the process has open, so that it needs little memory.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long requests may go on when the process has to leave.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What the master has left to this process; `None` if this process is no admin process.
+pub(crate) fn marker() -> Option<AdminMarker> {
+    match ProcessRole::of_this_process() {
+        ProcessRole::Admin(marker) => Some(marker),
+        _ => None,
+    }
+}
+
+/// Serves as the admin process of the master, and exits the process.
+pub(crate) fn run_and_exit(marker: AdminMarker) -> ! {
+    spawn::set_name(c"admin");
+    let _entered = tracing::error_span!("admin").entered();
+    let code = match run(marker) {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::error!(%error, "the admin process ends");
+            1
+        }
+    };
+    std::process::exit(code)
+}
+
+fn run(marker: AdminMarker) -> Result<(), Error> {
+    let AdminInheritance {
+        master,
+        channel,
+        listener,
+    } = marker
+        .take()
+        .map_err(|error| Error::system("fcntl(2)", error))?;
+    let address =
+        listener::address(&listener).map_err(|error| Error::system("getsockname(2)", error))?;
+    let (handle, commands) =
+        Handle::pair().map_err(|error| Error::system("socketpair(2)", error))?;
+    let config = Config {
+        drain_timeout: DRAIN,
+        max_connections: Some(CONNECTIONS_MAX),
+        max_connections_per_client: NonZeroUsize::new(CONNECTIONS_MAX),
+        ..Config::default()
+    };
+    let setup = worker::Setup {
+        config,
+        hooks: Box::new(NoHooks),
+        handle: handle.clone(),
+        commands,
+    };
+    let serving = Serving {
+        http: Http::new().max_body_size(1 << 10),
+        tls: None,
+        balancers: Vec::new(),
+        max_requests: None,
+    };
+    let purpose = Purpose::Admin;
+    worker::alone::run(
+        purpose,
+        setup,
+        vec![listener],
+        vec![address],
+        async |worker, incoming| {
+            let view = Rc::new(RefCell::new(View::new(master)));
+            listen(&channel, &view, &handle).await?;
+            channel.send(FromAdmin::Ready)?;
+            let later = Rc::clone(&view);
+            spawn_local(async move {
+                loop {
+                    // It ends the process if there is nothing more to hear.
+                    if let Err(error) = listen(&channel, &later, &handle).await {
+                        tracing::error!(%error, "the admin process does not understand the master");
+                        std::process::exit(1);
+                    }
+                }
+            });
+            let app = async move |_worker| {
+                Ok(handler(move |request| {
+                    routes::respond(Rc::clone(&view), request)
+                }))
+            };
+            serving.serve(app, worker, incoming).await
+        },
+    )
+}
+
+/// Hears facts until one of them completes what the process knows.
+async fn listen(
+    channel: &AdminChannel,
+    view: &RefCell<View>,
+    handle: &Handle,
+) -> Result<(), BoxError> {
+    let readable = channel.watch()?;
+    loop {
+        match channel.hear()? {
+            Received::Message((Fact::Leave, _)) => handle.stop(Stop::Drain)?,
+            Received::Message((fact, fd)) => {
+                let is_view = fact == Fact::View;
+                view.borrow_mut().apply(fact, fd)?;
+                if is_view {
+                    return Ok(());
+                }
+            }
+            Received::Nothing => readable.readable().await?.clear_ready(),
+            // The master has ended.
+            Received::End => std::process::exit(0),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The admin process, as the master sees it: its listener, its processes and what they are told.
+//! [`AdminKeeper`] decides when one starts and ends.
+//!
+//! The master tells facts in order. It never waits for an admin process: facts wait in a queue
+//! while the channel is full. If the queue is full too, the master forgets it, and tells everything
+//! from the beginning when the process reads again.
+
+mod process;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::Pid;
+
+use crate::address::Address;
+use crate::codec::record;
+use crate::error::Error;
+use crate::hooks::{Notice, WorkerInfo};
+use crate::master::Master;
+use crate::master::admin::process::{AdminProcess, Stage, Told};
+use crate::master::listeners::bind_error;
+use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command};
+use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin, ServerView};
+use crate::protocol::channel::Received;
+use crate::protocol::inheritance::MARKER;
+use crate::protocol::scoreboard::Page;
+use crate::supervisor::{AdminAction, AdminEvent, AdminId, AdminKeeper, Time};
+use crate::sys::clock;
+use crate::sys::listener::unix::{self, Access, UnixFile};
+use crate::sys::listener::{self, Reuse};
+use crate::sys::spawn::{Inherit, spawn};
+
+/// The shortest time between two views: in a reload of many slots the state changes often.
+const VIEW_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long the master waits for the last requests to an admin process when the server has ended.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Only its owner may connect to the socket file.
+const ACCESS: Access = Access {
+    mode: 0o600,
+    group: None,
+};
+
+/// The longest queue of the listener.
+const BACKLOG: u32 = 128;
+
+/// The admin process of this server, and those that leave.
+#[derive(Debug)]
+pub(in crate::master) struct Admin {
+    keeper: AdminKeeper,
+    listener: AdminListener,
+    processes: BTreeMap<AdminId, AdminProcess>,
+    /// When to tell the view next, on the monotonic clock; `None` if it has not changed.
+    view_due: Option<Duration>,
+    view_told: Duration,
+}
+
+/// The listener of the admin address. It crosses into the next image.
+#[derive(Debug)]
+struct AdminListener {
+    asked: Address,
+    address: Address,
+    fd: OwnedFd,
+    file: Option<UnixFile>,
+}
+
+record!(AdminListener {
+    asked,
+    address,
+    fd,
+    file
+});
+
+/// What crosses into the next image. That image tells each process everything again.
+#[derive(Debug)]
+pub(in crate::master) struct DetachedAdmin {
+    keeper: AdminKeeper,
+    listener: AdminListener,
+    processes: Vec<(AdminId, (Pid, AdminChannel))>,
+}
+
+record!(DetachedAdmin {
+    keeper,
+    listener,
+    processes
+});
+
+impl Admin {
+    pub(in crate::master) fn open(address: &Address, now: Time) -> Result<Self, Error> {
+        let listener =
+            AdminListener::open(address).map_err(|source| bind_error(address, source))?;
+        tracing::info!(address = %listener.address, "admin address");
+        Ok(Self::with(AdminKeeper::new(now), listener))
+    }
+
+    fn with(keeper: AdminKeeper, listener: AdminListener) -> Self {
+        Self {
+            keeper,
+            listener,
+            processes: BTreeMap::new(),
+            view_due: None,
+            view_told: Duration::ZERO,
+        }
+    }
+
+    pub(in crate::master) fn detach(self) -> DetachedAdmin {
+        let processes = self.processes.into_iter();
+        DetachedAdmin {
+            keeper: self.keeper,
+            listener: self.listener,
+            processes: processes
+                .map(|(id, process)| (id, (process.pid, process.channel)))
+                .collect(),
+        }
+    }
+
+    /// In the next image: goes on, unless the settings name another address or none.
+    pub(in crate::master) fn resume(
+        left: Option<DetachedAdmin>,
+        asked: Option<&Address>,
+        now: Time,
+    ) -> Option<Self> {
+        match (left.map(Self::restore), asked) {
+            (Some(left), Some(asked)) if left.listener.asked == *asked => Some(left),
+            (left, asked) => {
+                if let Some(left) = left {
+                    left.end(now);
+                }
+                Self::open(asked?, now)
+                    .inspect_err(|error| tracing::error!(%error, "there is no admin process"))
+                    .ok()
+            }
+        }
+    }
+
+    /// In this image, because it goes on.
+    pub(in crate::master) fn restore(left: DetachedAdmin) -> Self {
+        let mut admin = Self::with(left.keeper, left.listener);
+        let processes = left.processes.into_iter();
+        admin.processes = processes
+            .map(|(id, (pid, channel))| (id, AdminProcess::new(pid, channel)))
+            .collect();
+        admin
+    }
+
+    pub(in crate::master) fn next_deadline(&self) -> Option<Time> {
+        self.keeper.next_deadline()
+    }
+
+    /// When the view is due, on the monotonic clock; `None` if it has not changed.
+    pub(in crate::master) fn next_view(&self) -> Option<Duration> {
+        self.view_due
+    }
+
+    /// The state of the server has changed.
+    pub(in crate::master) fn view_changed(&mut self) {
+        let earliest = self.view_told.saturating_add(VIEW_INTERVAL);
+        self.view_due.get_or_insert(earliest);
+    }
+
+    pub(in crate::master) fn on_notice(&mut self, notice: &Notice, millis: u64) {
+        let line = notice.to_json().to_string();
+        self.tell(&Fact::Notice { millis, line }, None);
+        self.view_changed();
+    }
+
+    pub(in crate::master) fn on_spawned(&mut self, worker: WorkerInfo, page: &Page) {
+        match page.read_only() {
+            Ok(page) => self.tell(&Fact::Worker(worker), Some(Arc::new(page))),
+            Err(error) => {
+                tracing::warn!(%error, "the admin process does not see a worker's counts")
+            }
+        }
+    }
+
+    /// Call it when the counts of the worker are among those of the workers that have ended.
+    pub(in crate::master) fn on_reaped(&mut self, worker: WorkerInfo) {
+        self.tell(&Fact::Gone(worker.pid), None);
+    }
+
+    /// The admin process with this pid has ended.
+    pub(in crate::master) fn on_ended(&mut self, pid: Pid, now: Time) -> bool {
+        let found = self
+            .processes
+            .iter()
+            .find(|(_, process)| process.pid == pid);
+        let Some(id) = found.map(|(&id, _)| id) else {
+            return false;
+        };
+        self.processes.remove(&id);
+        self.keeper.handle(AdminEvent::Gone(id), now);
+        true
+    }
+
+    /// The channels, for poll(2).
+    pub(in crate::master) fn channels(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.processes.values().map(|process| {
+            let mut flags = PollFlags::POLLIN;
+            flags.set(PollFlags::POLLOUT, !process.waiting.is_empty());
+            PollFd::new(process.channel.as_fd(), flags)
+        })
+    }
+
+    /// Receives what the processes have sent, and sends what waits for them.
+    pub(in crate::master) fn exchange(&mut self, now: Time) {
+        for (&id, process) in &mut self.processes {
+            process.send_waiting();
+            match process.channel.recv() {
+                Ok(Received::Message(FromAdmin::Ready)) => {
+                    self.keeper.handle(AdminEvent::Ready(id), now);
+                }
+                // If it has closed its side, it ends soon and is reaped.
+                Ok(Received::Nothing | Received::End) => {}
+                Err(error) => {
+                    tracing::error!(%error, "the admin process broke the protocol and is killed");
+                    process.kill();
+                }
+            }
+        }
+    }
+
+    /// Tells a fact to all processes that know what was before it.
+    fn tell(&mut self, fact: &Fact, with: Option<Arc<OwnedFd>>) {
+        for process in self.processes.values_mut() {
+            if process.stage == Stage::Informed {
+                process.tell(fact.clone(), with.clone());
+            }
+        }
+    }
+
+    /// Ends all processes, and waits for them for a moment.
+    pub(in crate::master) fn end(mut self, now: Time) {
+        self.keeper.handle(AdminEvent::End, now);
+        for process in self.processes.values_mut() {
+            process.tell(Fact::Leave, None);
+        }
+        let end = clock::monotonic().saturating_add(END_PATIENCE);
+        while !self.processes.is_empty() {
+            let left = end.saturating_sub(clock::monotonic());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            let mut channels: Vec<_> = self.channels().collect();
+            if left.is_zero() || poll(&mut channels, timeout).is_err() {
+                break;
+            }
+            self.processes.retain(|_, process| {
+                process.send_waiting();
+                let ended = !matches!(process.channel.recv(), Ok(Received::Nothing));
+                if ended {
+                    process.reap();
+                }
+                !ended
+            });
+        }
+        for process in self.processes.values() {
+            process.kill();
+            process.reap();
+        }
+    }
+}
+
+impl AdminListener {
+    fn open(asked: &Address) -> io::Result<Self> {
+        let (fd, file) = match asked {
+            Address::Tcp(address) => (listener::tcp(*address, Reuse::None, BACKLOG)?, None),
+            Address::Unix(path) => {
+                let (fd, file) = unix::listen(path, BACKLOG, ACCESS)?;
+                (fd, Some(file))
+            }
+        };
+        Ok(Self {
+            asked: asked.clone(),
+            address: listener::address(&fd)?,
+            fd,
+            file,
+        })
+    }
+}
+
+impl Master {
+    pub(super) fn exchange_with_admin(&mut self) {
+        let now = self.clock.now();
+        if let Some(admin) = &mut self.observers.admin {
+            admin.exchange(now);
+        }
+    }
+
+    pub(super) fn on_admin_deadline(&mut self) {
+        let now = self.clock.now();
+        if let Some(admin) = &mut self.observers.admin {
+            admin.keeper.handle_timeout(now);
+        }
+    }
+
+    /// Whether a process that has ended was an admin process.
+    pub(super) fn on_admin_ended(&mut self, pid: Pid) -> bool {
+        let now = self.clock.now();
+        let admin = self.observers.admin.as_mut();
+        admin.is_some_and(|admin| admin.on_ended(pid, now))
+    }
+
+    /// A reload has ended, so the admin process is replaced too.
+    pub(super) fn renew_admin(&mut self) {
+        let now = self.clock.now();
+        if let Some(admin) = &mut self.observers.admin {
+            admin.keeper.handle(AdminEvent::Renew, now);
+        }
+    }
+
+    /// The server has ended.
+    pub(super) fn end_admin(&mut self) {
+        let now = self.clock.now();
+        if let Some(admin) = self.observers.admin.take() {
+            admin.end(now);
+        }
+    }
+
+    /// Carries out what the keeper decides.
+    pub(super) fn carry_out_admin(&mut self) {
+        while let Some(action) = self.next_admin_action() {
+            match action {
+                AdminAction::Start(id) => self.start_admin(id),
+                AdminAction::Leave(id) => self.with_admin_process(id, |process| {
+                    process.tell(Fact::Leave, None);
+                }),
+                AdminAction::Kill(id) => self.with_admin_process(id, |process| process.kill()),
+            }
+        }
+        self.inform_new_ones();
+    }
+
+    fn next_admin_action(&mut self) -> Option<AdminAction> {
+        self.observers.admin.as_mut()?.keeper.next_action()
+    }
+
+    fn with_admin_process(&mut self, id: AdminId, act: impl FnOnce(&mut AdminProcess)) {
+        let admin = self.observers.admin.as_mut();
+        if let Some(process) = admin.and_then(|admin| admin.processes.get_mut(&id)) {
+            act(process);
+        }
+    }
+
+    fn start_admin(&mut self, id: AdminId) {
+        let now = self.clock.now();
+        let started = self.spawn_admin();
+        let Some(admin) = &mut self.observers.admin else {
+            return;
+        };
+        match started {
+            Ok(process) => {
+                admin.processes.insert(id, process);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admin process could not be started");
+                admin.keeper.handle(AdminEvent::Gone(id), now);
+            }
+        }
+    }
+
+    fn spawn_admin(&self) -> io::Result<AdminProcess> {
+        let Some(admin) = &self.observers.admin else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let (ours, theirs) = AdminChannel::pair()?;
+        let marker = AdminMarker {
+            master: Pid::this(),
+            nesting: self.spawner.nesting,
+            channel: theirs.as_raw_fd(),
+            listener: admin.listener.fd.as_raw_fd(),
+        };
+        let mut command = command(Path::new(RUNNING_IMAGE), "admin", &arguments());
+        command.env(MARKER, marker.encode());
+        let inherit = Inherit {
+            fds: marker.descriptors().to_vec(),
+            limits: Vec::new(),
+            credentials: self.spawner.credentials,
+        };
+        let pid = spawn(&mut command, inherit)?;
+        Ok(AdminProcess::new(pid, ours))
+    }
+
+    /// Tells the processes that have just started, and those that did not read, everything.
+    fn inform_new_ones(&mut self) {
+        let is_new =
+            |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
+        let admin = self.observers.admin.as_ref();
+        if !admin.is_some_and(|admin| admin.processes.values().any(is_new)) {
+            return;
+        }
+        let everything = match self.everything() {
+            Ok(everything) => everything,
+            Err(error) => return tracing::warn!(%error, "the admin process learns nothing"),
+        };
+        let processes = self.observers.admin.iter_mut();
+        for process in processes.flat_map(|admin| admin.processes.values_mut()) {
+            if is_new(process) {
+                process.stage = Stage::Informed;
+                process.waiting.extend(everything.iter().cloned());
+                process.send_waiting();
+            }
+        }
+    }
+
+    fn everything(&self) -> io::Result<Vec<Told>> {
+        let ended = self.workers.scoreboard.copy()?.read_only()?;
+        let mut facts = vec![(Fact::Ended, Some(Arc::new(ended)))];
+        for process in self.workers.processes.values() {
+            let page = process.stats.read_only()?;
+            facts.push((Fact::Worker(process.info()), Some(Arc::new(page))));
+        }
+        let view = self.view().to_memory()?;
+        facts.push((Fact::View, Some(Arc::new(view))));
+        Ok(facts)
+    }
+
+    fn view(&self) -> ServerView {
+        ServerView {
+            status: self.status().0,
+            history: self.observers.history.clone(),
+        }
+    }
+
+    /// Tells the admin processes the state of the server, if it has changed.
+    pub(super) fn tell_view(&mut self, now: Duration) {
+        let view = self.view().to_memory();
+        let Some(admin) = &mut self.observers.admin else {
+            return;
+        };
+        (admin.view_due, admin.view_told) = (None, now);
+        match view {
+            Ok(view) => admin.tell(&Fact::View, Some(Arc::new(view))),
+            Err(error) => tracing::warn!(%error, "the admin process does not see a change"),
+        }
+    }
+}
+
+/// Milliseconds after 1970.
+pub(in crate::master) fn millis() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}

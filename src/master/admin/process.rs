@@ -1,0 +1,81 @@
+//! An admin process that was started and is not reaped, and the facts that wait for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+use crate::protocol::admin::{AdminChannel, Fact};
+
+/// How many facts wait for a process that does not read.
+const WAITING_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct AdminProcess {
+    pub(super) pid: Pid,
+    pub(super) channel: AdminChannel,
+    pub(super) waiting: VecDeque<Told>,
+    pub(super) stage: Stage,
+}
+
+/// What a process knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has to be told everything.
+    New,
+    /// It is told each change.
+    Informed,
+}
+
+/// A fact with its descriptor.
+pub(super) type Told = (Fact, Option<Arc<OwnedFd>>);
+
+impl AdminProcess {
+    pub(super) fn new(pid: Pid, channel: AdminChannel) -> Self {
+        Self {
+            pid,
+            channel,
+            waiting: VecDeque::new(),
+            stage: Stage::New,
+        }
+    }
+
+    pub(super) fn tell(&mut self, fact: Fact, with: Option<Arc<OwnedFd>>) {
+        if self.waiting.len() >= WAITING_MAX && fact != Fact::Leave {
+            tracing::debug!(pid = %self.pid, "the admin process does not read");
+            self.waiting.clear();
+            self.stage = Stage::New;
+            return;
+        }
+        self.waiting.push_back((fact, with));
+        self.send_waiting();
+    }
+
+    pub(super) fn send_waiting(&mut self) {
+        while let Some((fact, with)) = self.waiting.front() {
+            match self.channel.tell(fact, with.as_deref().map(AsFd::as_fd)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    tracing::debug!(%error, "a fact for the admin process was lost");
+                    self.waiting.pop_front();
+                }
+                Ok(()) => {
+                    self.waiting.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Its process is not reaped yet, so the pid is still its own.
+    pub(super) fn kill(&self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
+    pub(super) fn reap(&self) {
+        let _ = waitpid(self.pid, None);
+    }
+}
