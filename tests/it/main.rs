@@ -18,6 +18,7 @@ macro_rules! tests {
 }
 
 mod access_log;
+mod admin;
 mod adoption;
 mod api;
 mod apps;
@@ -72,6 +73,7 @@ use prefork_server::Exit;
 /// The tests of each module.
 const MODULES: &[&[Test]] = &[
     access_log::TESTS,
+    admin::TESTS,
     adoption::TESTS,
     api::TESTS,
     at_exit::TESTS,

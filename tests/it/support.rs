@@ -218,6 +218,8 @@ pub(crate) fn program(path: impl AsRef<OsStr>) -> Command {
             command.env_remove(name);
         }
     }
+    // Most tests need no admin process. Those that do give it an address.
+    command.env("PREFORK_ADMIN", "off");
     command
 }
 

@@ -17,12 +17,14 @@ use clap::{
 use prefork_server::{Address, Balance, CrashLimit, Listeners};
 use tracing::level_filters::LevelFilter;
 
+mod admin;
 mod limits;
 #[cfg(feature = "tls")]
 mod tls;
 mod value;
 mod variables;
 
+pub(crate) use self::admin::Admin;
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
@@ -216,6 +218,17 @@ pub(crate) struct Processes {
     /// Write the master's process id to this file
     #[arg(long, value_name = "PATH", env = "PREFORK_PID_FILE")]
     pub(crate) pid_file: Option<PathBuf>,
+
+    /// Address at which operators see what the server does: unix:/PATH, HOST:PORT, off, or auto for
+    /// a socket in the runtime directory. It has /metrics, /status, /readyz and /livez
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "PREFORK_ADMIN",
+        default_value = "auto"
+    )]
+    #[arg(value_parser = admin::admin)]
+    pub(crate) admin: Admin,
 }
 
 /// Options of the log and of notices.

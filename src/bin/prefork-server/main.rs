@@ -162,5 +162,16 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }
-    server
+    match admin_address(options) {
+        Some(address) => server.admin(address),
+        None => server,
+    }
+}
+
+/// Only the master opens it.
+fn admin_address(options: &Options) -> Option<Address> {
+    match role() {
+        Role::Master => options.processes.admin.address(),
+        _ => None,
+    }
 }

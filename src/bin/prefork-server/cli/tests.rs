@@ -22,7 +22,8 @@ fn the_definition_holds_together() {
 
 #[test]
 fn the_defaults_are_those_of_the_library() {
-    let options = parse(&[]).unwrap();
+    // The admin address is the one default that the library does not have.
+    let options = parse(&["--admin", "off"]).unwrap();
     let server = crate::server(&options, Default::default());
     let of_library = Prefork::bind("127.0.0.1:8080").workers(usable_cpus().usable);
     assert_eq!(format!("{server:?}"), format!("{of_library:?}"));
@@ -116,7 +117,7 @@ fn values_are_read_with_their_units() {
                 --crash-limit 0/1h --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
                 --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
                 --announce-fd 2 --pid-file p --user www --group 33 --unix-mode 0660 --access-log - \
-                --log-format json --log-level trace";
+                --admin 127.0.0.1:9180 --log-format json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
         serving,
@@ -142,6 +143,7 @@ fn values_are_read_with_their_units() {
     );
     assert_eq!(processes.hang_timeout, HangTimeout(None));
     assert_eq!(processes.pid_file, Some("p".into()));
+    assert_eq!(processes.admin, Admin::At(address("127.0.0.1:9180")));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
     assert_eq!(processes.unix_mode, 0o660);

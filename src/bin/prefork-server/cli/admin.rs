@@ -1,0 +1,80 @@
+//! The admin address. By default it is a socket in a directory that only the user of the master can
+//! use, so that nothing has to be chosen, and nobody else can connect.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use nix::unistd::geteuid;
+use prefork_server::Address;
+
+/// The directory of root's servers.
+const OF_ROOT: &str = "/run/prefork-server";
+
+/// What `--admin` takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Admin {
+    Off,
+    /// A socket in the runtime directory.
+    Auto,
+    At(Address),
+}
+
+pub(super) fn admin(text: &str) -> Result<Admin, String> {
+    match text {
+        "off" => Ok(Admin::Off),
+        "auto" => Ok(Admin::Auto),
+        other => super::value::address(other).map(Admin::At),
+    }
+}
+
+impl Admin {
+    /// The address for this master; `None` without one.
+    pub(crate) fn address(&self) -> Option<Address> {
+        match self {
+            Self::Off => None,
+            Self::At(address) => Some(address.clone()),
+            Self::Auto => match in_runtime_directory() {
+                Ok(address) => Some(address),
+                Err(error) => {
+                    tracing::info!("no admin address: {error}; --admin gives one");
+                    None
+                }
+            },
+        }
+    }
+}
+
+fn in_runtime_directory() -> io::Result<Address> {
+    let directory = runtime_directory()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "XDG_RUNTIME_DIR is not set"))?;
+    let named = |error: io::Error| {
+        let text = format!("cannot make {}: {error}", directory.display());
+        io::Error::new(error.kind(), text)
+    };
+    let mut builder = DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(named)?;
+    // The process stays the same in an upgrade, and so does its socket.
+    let file = directory.join(format!("{}.sock", std::process::id()));
+    Ok(Address::Unix(file))
+}
+
+/// That of systemd's `RuntimeDirectory=`, of root, or of the user's session.
+fn runtime_directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(given) = variable("RUNTIME_DIRECTORY") {
+        // Several are separated by colons.
+        let first = given.to_str()?.split(':').next()?;
+        return Some(first.into());
+    }
+    if geteuid().is_root() {
+        return Some(OF_ROOT.into());
+    }
+    let session = PathBuf::from(variable("XDG_RUNTIME_DIR")?);
+    Some(session.join("prefork-server"))
+}

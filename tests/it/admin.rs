@@ -1,0 +1,287 @@
+//! The admin process: what it tells, and that it costs the server nothing if it ends.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::client::{Client, Response, get, parse_response};
+use crate::support::{BINARY, Server, binary, descendants, pid_of, until};
+use crate::upgrade::Installed;
+
+tests! {
+    it_tells_the_state_and_the_counts_of_the_server,
+    it_is_read_only_and_only_the_user_of_the_master_connects,
+    it_responds_while_every_worker_stands_still,
+    it_comes_back_when_it_is_killed_and_no_request_is_lost,
+    counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes,
+    a_reload_and_an_upgrade_replace_it,
+    it_is_not_ready_from_the_first_moment_of_a_drain,
+    it_has_a_socket_in_the_runtime_directory_by_default,
+}
+
+/// The binary with an admin address.
+struct Watched {
+    server: Server,
+    socket: PathBuf,
+    _dir: TempDir,
+}
+
+impl Watched {
+    fn start(arguments: &[&str]) -> Self {
+        Self::start_with(|socket| {
+            let admin = ["--admin", socket];
+            Server::start(&[&admin, arguments].concat())
+        })
+    }
+
+    fn start_with(start: impl FnOnce(&str) -> Server) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("admin");
+        let server = start(&format!("unix:{}", socket.display()));
+        Self {
+            server,
+            socket,
+            _dir: dir,
+        }
+    }
+
+    fn get(&self, path: &str) -> Response {
+        ask(&self.socket, "GET", path)
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.get("/status").body).expect("JSON")
+    }
+
+    /// The sum of the samples of this name.
+    fn metric(&self, name: &str) -> u64 {
+        let page = self.get("/metrics").body;
+        let samples = page.lines().filter(|line| {
+            let end = line.strip_prefix(name).unwrap_or("no");
+            end.starts_with([' ', '{'])
+        });
+        let values = samples.map(|line| line.rsplit(' ').next().expect("a value"));
+        values
+            .map(|value| value.parse::<u64>().expect("a number"))
+            .sum()
+    }
+
+    /// The admin process.
+    fn admin(&self) -> Pid {
+        let is_admin = |pid: &Pid| {
+            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            arguments.starts_with(b"prefork-server: admin")
+                || arguments.starts_with(b"server: admin")
+        };
+        let found = descendants(self.server.pid).into_iter().find(is_admin);
+        found.expect("it runs")
+    }
+}
+
+fn ask(socket: &Path, method: &str, path: &str) -> Response {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nhost: admin\r\nconnection: close\r\n\r\n"
+    )
+    .expect("it reads");
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("it responds");
+    parse_response(&mut bytes).expect("a whole response")
+}
+
+fn it_tells_the_state_and_the_counts_of_the_server() {
+    let mut watched = Watched::start(&["--respond", "hi"]);
+    let address = watched.server.address();
+    assert_eq!(watched.get("/livez").body, "live\n");
+    until(|| watched.get("/readyz").body == "ready\n");
+    for _ in 0..5 {
+        assert_eq!(get(address, "/").body, "hi");
+    }
+    // The client may have its response before the worker has counted it.
+    until(|| watched.metric("prefork_http_requests_total") == 5);
+    assert_eq!(watched.metric("prefork_http_responses_total"), 5);
+    assert_eq!(
+        watched.metric("http_server_request_duration_seconds_count"),
+        5
+    );
+    assert_eq!(watched.metric("prefork_worker_up"), 2);
+    let status = watched.status();
+    assert_eq!(status["version"], 1);
+    assert_eq!(status["state"], "serving");
+    assert_eq!(
+        status["addresses"],
+        serde_json::json!([address.to_string()])
+    );
+    assert_eq!(status["pid"], watched.server.pid.as_raw());
+    assert_eq!(status["totals"]["requests"], 5);
+    assert_eq!(status["slots"].as_array().map(Vec::len), Some(2));
+    assert_eq!(status["history"]["worker_starts"], 2);
+    let page = watched.get("/metrics");
+    let media_type = page.header("content-type");
+    assert_eq!(media_type, Some("text/plain; version=0.0.4; charset=utf-8"));
+    watched.server.signal(Signal::SIGTERM);
+    let (server, socket) = (watched.server, watched.socket);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!socket.exists(), "the socket file is left");
+}
+
+fn it_is_read_only_and_only_the_user_of_the_master_connects() {
+    let mut watched = Watched::start(&[]);
+    watched.server.address();
+    let mode = fs::metadata(&watched.socket)
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(
+        ask(&watched.socket, "POST", "/status")
+            .head
+            .starts_with("HTTP/1.1 405 ")
+    );
+    assert!(watched.get("/nothing").head.starts_with("HTTP/1.1 404 "));
+}
+
+fn it_responds_while_every_worker_stands_still() {
+    let mut watched = Watched::start(&[]);
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    let admin = watched.admin();
+    let workers = watched
+        .server
+        .workers()
+        .into_iter()
+        .filter(|&pid| pid != admin);
+    let workers: Vec<_> = workers.collect();
+    assert_eq!(workers.len(), 2);
+    for &worker in &workers {
+        kill(worker, Signal::SIGSTOP).expect("it lives");
+    }
+    assert_eq!(watched.metric("prefork_worker_up"), 2);
+    assert_eq!(watched.status()["state"], "serving");
+    for worker in workers {
+        kill(worker, Signal::SIGCONT).expect("it lives");
+    }
+}
+
+fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
+    let mut watched = Watched::start(&["--respond", "hi"]);
+    let address = watched.server.address();
+    let mut client = Client::connect(address);
+    until(|| watched.get("/readyz").body == "ready\n");
+    for round in 1..=3 {
+        let admin = watched.admin();
+        kill(admin, Signal::SIGKILL).expect("it lives");
+        assert_eq!(client.get("/").body, "hi");
+        // The listener stays open, so a request waits for the next process.
+        until(|| watched.metric("prefork_http_requests_total") == round);
+        assert_eq!(watched.status()["history"]["worker_exits"]["signal"], 0);
+    }
+    watched.server.signal(Signal::SIGTERM);
+    assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes() {
+    let installed = Installed::new(BINARY);
+    let mut watched = Watched::start_with(|socket| {
+        installed.start(&["--workers", "2", "--respond", "hi", "--admin", socket])
+    });
+    let address = watched.server.address();
+    let mut sent = 0;
+    for round in 0..4 {
+        for _ in 0..10 {
+            assert_eq!(get(address, "/").body, "hi");
+        }
+        sent += 10;
+        let counted = |watched: &Watched| watched.metric("prefork_http_requests_total");
+        until(|| counted(&watched) == sent);
+        match round {
+            0 => {
+                let pid = pid_of(&watched.status()["slots"][0]["workers"][0]);
+                kill(pid, Signal::SIGKILL).expect("it lives");
+                watched
+                    .server
+                    .wait_for("worker_exited", |exited| pid_of(exited) == pid);
+            }
+            1 => {
+                watched.server.signal(Signal::SIGHUP);
+                watched.server.wait("reload_finished");
+            }
+            2 => {
+                watched.server.signal(Signal::SIGUSR2);
+                watched.server.wait("upgrade_finished");
+            }
+            _ => {
+                watched.server.signal(Signal::SIGTTOU);
+                watched.server.wait("resized");
+            }
+        }
+        assert_eq!(counted(&watched), sent, "after round {round}");
+    }
+    until(|| watched.status()["history"]["reloads"]["finished"] == 2);
+    let history = &watched.status()["history"];
+    assert_eq!(history["upgrades"]["finished"], 1);
+    assert_eq!(history["resizes"], 1);
+    assert_eq!(history["worker_exits"]["signal"], 1);
+    assert_eq!(history["last_operation"]["operation"], "reload");
+}
+
+fn a_reload_and_an_upgrade_replace_it() {
+    let installed = Installed::new(BINARY);
+    let mut watched =
+        Watched::start_with(|socket| installed.start(&["--workers", "1", "--admin", socket]));
+    watched.server.address();
+    for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
+        until(|| watched.get("/readyz").body == "ready\n");
+        let before = watched.admin();
+        watched.server.signal(signal);
+        watched.server.wait("reload_finished");
+        until(|| !descendants(watched.server.pid).contains(&before));
+        assert_eq!(watched.get("/readyz").body, "ready\n");
+    }
+    watched.server.signal(Signal::SIGTERM);
+    assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn it_is_not_ready_from_the_first_moment_of_a_drain() {
+    let mut watched = Watched::start(&["--echo"]);
+    let mut client = Client::connect(watched.server.address());
+    until(|| watched.get("/readyz").body == "ready\n");
+    // Half of a request, which keeps the drain open.
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nh");
+    until(|| watched.metric("http_server_active_requests") == 1);
+    watched.server.signal(Signal::SIGTERM);
+    watched.server.wait("draining");
+    until(|| watched.get("/readyz").head.starts_with("HTTP/1.1 503 "));
+    assert_eq!(
+        watched.get("/readyz").body,
+        "not ready: the server drains\n"
+    );
+    assert_eq!(watched.get("/livez").body, "live\n");
+    client.send("i");
+    assert_eq!(client.response().body, "hi");
+    assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn it_has_a_socket_in_the_runtime_directory_by_default() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = binary();
+    command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+    command
+        .env_remove("PREFORK_ADMIN")
+        .env("RUNTIME_DIRECTORY", dir.path());
+    let mut server = Server::spawn(&mut command);
+    server.address();
+    let socket = dir.path().join(format!("{}.sock", server.pid));
+    assert_eq!(ask(&socket, "GET", "/livez").body, "live\n");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    assert!(!socket.exists(), "the socket file is left");
+}
