@@ -39,12 +39,16 @@
 //!
 //! # The log
 //!
-//! Master and workers log by the `tracing` facade, and the program chooses the subscriber. The
-//! master has one thread, which writes each line itself. So a subscriber whose writer blocks stops
-//! the master for as long: no worker is replaced and no signal is heard while the reader of a pipe
-//! does not read. A subscriber that panics ends the master. tracing-subscriber's `fmt` can do both
-//! by default: it writes to a standard output that may be a pipe, and tells of a failed write by
-//! `eprintln!`, which panics when the reader of standard error has left. For a server:
+//! Master and workers log by the `tracing` facade, and the program chooses the subscriber. Install
+//! it in `main` before [`Prefork::serve`], so that each process has it:
+//! `tracing_subscriber::fmt().init()`. Without a subscriber nothing is logged: not that the
+//! server serves, and not why a handler's response was 500.
+//!
+//! The master has one thread, which writes each line itself. So a subscriber whose writer blocks
+//! stops the master for as long: no worker is replaced and no signal is heard while the reader of a
+//! pipe does not read. A subscriber that panics ends the master. tracing-subscriber's `fmt` can do
+//! both by default: it writes to a standard output that may be a pipe, and tells of a failed write
+//! by `eprintln!`, which panics when the reader of standard error has left. For a server:
 //!
 //! - `log_internal_errors(false)`;
 //! - a writer that drops lines rather than wait, such as tracing-appender's `non_blocking` in its
@@ -64,8 +68,9 @@
 //!   `Tls` has the certificate. With the feature `tower` it serves any tower service, such as
 //!   axum's `Router` (feature `axum`) and tonic's `Routes`. [`Prefork::run`] gives [`Incoming`]
 //!   connections to any other server that takes tokio streams.
-//! - [`Worker`] tells the app which worker it is and when to drain, can ask to be replaced, and
-//!   runs what is to be done [at the exit](Worker::at_exit).
+//! - [`Worker`] tells the app which worker it is, [how many](Worker::workers) there are and
+//!   [when to drain](Worker::drain). It [ends a stream](Worker::until_drain) then, can ask to be
+//!   replaced, and runs what is to be done [at the exit](Worker::at_exit).
 //!   [`Handle`] reloads, upgrades, resizes and stops the server, from any of its processes.
 //! - [`Hooks`] are called with a [`Notice`] for each event. [`Handle::status`] has the state of
 //!   each worker and the server's counts, [`Totals`]. [`Prefork::admin`] gives the server an
@@ -93,6 +98,9 @@
 //! | `axum` | no | `tower`, and axum's `ConnectInfo`; [`Incoming`] as axum's `Listener` |
 //! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
+//!
+//! Types of `http`, `hyper`, `bytes` and `http-body-util` are not exported again: a program adds
+//! the crates that it names.
 //!
 //! The crate needs Rust 1.88. A later version of the crate may need a later Rust; that raises its
 //! minor number.
