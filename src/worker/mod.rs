@@ -89,8 +89,8 @@ const BLOCKING_THREADS_MAX: usize = 16;
 ///
 /// fn main() -> Exit {
 ///     let ended = Prefork::bind("127.0.0.1:8080").serve(async |worker| {
-///         // The database allows 100. In a reload, workers that drain still have theirs.
-///         let pool = Pool::connect(80 / worker.workers()).await?;
+///         // The database allows 100. In a reload, the old worker of a slot still has its pool.
+///         let pool = Pool::connect(100 / 2 / worker.workers()).await?;
 ///         Ok(Router::new().route("/user", get(user)).with_state(pool))
 ///     });
 ///     ended.into()
@@ -127,7 +127,9 @@ impl Worker {
         self.generation
     }
 
-    /// Number of slots at spawn time. Divide a database connection limit by it.
+    /// Number of slots at spawn time. Divide a database connection limit by twice this number: in a
+    /// reload, the old worker of each slot keeps its pool until it has drained. If reloads follow
+    /// each other at once, up to four old workers drain in a slot.
     #[must_use]
     pub fn workers(&self) -> u16 {
         self.workers
@@ -169,6 +171,9 @@ impl Worker {
     /// that has cut connections, and after an error. It may take as long as is left of the [drain
     /// timeout](crate::Prefork::drain_timeout), and at least half a second. It does not run if the
     /// worker panics or is killed.
+    ///
+    /// It runs on the thread of the worker, although `work` has to be `Send`. So it reaches state
+    /// in a `thread_local!`, but cannot hold an `Rc`.
     ///
     /// ```no_run
     /// use prefork_server::{Exit, Prefork, Response, handler};
