@@ -17,6 +17,7 @@ use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
+// A body under `RequestBodyLimitLayer` is `Limited`. Without that layer the type is `Request`.
 async fn hello(_request: http::Request<Limited<Body>>) -> Result<Response, Infallible> {
     Ok(Response::new("Hello, World!\n".into()))
 }

@@ -334,7 +334,8 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Called in the master, on its thread, once, when every slot has had a ready worker. A server
+    /// Called in the master, on its thread, once, when every slot has had a ready worker. The
+    /// addresses have the real port where port 0 was given. A server
     /// that runs [in process](crate::Prefork::in_process) calls it when it accepts connections. If
     /// it returns an error, the server drains and ends with [`Error::Hook`](crate::Error::Hook). It
     /// must not block, and must not wait for a later notice. After an upgrade it is not called

@@ -141,7 +141,8 @@ const INSIDE_A_RUNTIME: &str = "`main` is inside a tokio runtime; write `fn main
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
     /// `SocketAddr` or an [`Address`]. For a text that is no address `serve` and `run` return an
-    /// error.
+    /// error. With port 0 the kernel chooses one port for all workers. [`Hooks::serving`] and
+    /// [`Handle::wait_serving`](crate::Handle::wait_serving) tell it, and the log's line `serving`.
     ///
     /// If a service manager passes listeners (sd_listen_fds(3), a systemd `.socket` unit), the
     /// server listens on them instead of all addresses given here. All workers share each of them.

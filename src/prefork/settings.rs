@@ -53,7 +53,7 @@ impl Prefork {
     }
 
     /// How long a draining worker may take to finish open work. Then it cuts the connections that
-    /// are still open, and counts them.
+    /// are still open, and counts them. The master kills a worker that has not left a second later.
     ///
     /// Default: 30 s.
     #[must_use]

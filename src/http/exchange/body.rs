@@ -32,7 +32,7 @@ use crate::id::ConnectionId;
 /// after a wait of their own (curl: one second).
 ///
 /// An upload to disk. Memory holds one piece at a time, and the client sends no faster than the
-/// disk writes:
+/// disk writes. If the body ends with an error, such as one over the limit, the file is incomplete:
 ///
 /// ```
 /// use std::path::PathBuf;

@@ -27,7 +27,9 @@ use crate::http::exchange::message::{Request, Response};
 ///
 /// If the function returns an error, the log has it, and the client gets 500, or 408, 413 or 400 if
 /// the error came from the request's body. For a body of another type, such as a stream, use
-/// [`service_fn`](crate::service_fn) and write the types.
+/// [`service_fn`](crate::service_fn) and write the types. What both make is a service of hyper, and
+/// layers of tower take a service of tower: `ServiceBuilder::service_fn(hello)` puts them around an
+/// `async fn hello(Request) -> Result<Response, BoxError>`.
 ///
 /// The future must not borrow from the function, since both live on their own. A closure that needs
 /// something of its worker clones it for each request:
