@@ -31,6 +31,9 @@ fn main() -> Exit {
                 cleaner.drain().await;
                 eprintln!("worker {} finishes what is open", cleaner.slot());
             });
+            // After the last request: here a program flushes its buffers or closes its pool.
+            let slot = worker.slot();
+            worker.at_exit(async move { eprintln!("worker {slot} has finished") });
             Ok(handler(move |request| respond(worker.clone(), request)))
         })
         .into()
