@@ -123,7 +123,8 @@ fn pid_file(path: &Path) -> Result<PidFile, Error> {
 pub(super) fn warn_of_root(config: &Config) {
     if credentials::is_root() && config.user.is_none() {
         tracing::warn!(
-            "Workers run as root. Pass --user NAME to drop privileges, or --user root to confirm."
+            "Workers run as root. Choose a user with fewer rights, or root to confirm (Prefork::user; \
+             --user NAME of the binary)."
         );
     }
 }

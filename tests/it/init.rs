@@ -340,8 +340,7 @@ fn workers_run_as_root_only_if_the_option_names_root() {
     // Clients on other machines cannot reach this server.
     let mut server = Server::spawn(respond(&[]).env_remove("PREFORK_USER"));
     server.address();
-    let warning = "Workers run as root. Pass --user NAME to drop privileges, or --user root to \
-                   confirm.";
+    let warning = "Workers run as root. Choose a user with fewer rights";
     assert_eq!(server.log().contains(warning), geteuid().is_root());
     let mut command = respond(&["--listen", "0.0.0.0:0"]);
     command.env_remove("PREFORK_USER");
