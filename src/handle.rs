@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::address::Address;
 use crate::codec::{self, record};
+use crate::id::Slot;
 use crate::policy::Stop;
 use crate::status::Status;
 
@@ -20,6 +21,7 @@ pub(crate) enum Command {
     Resize(NonZeroU16),
     ReopenLogs,
     Upgrade,
+    Recycle(Slot),
 }
 
 /// Sends requests to a running server. It is cheap to clone, and any thread can use it.
@@ -165,6 +167,15 @@ impl Handle {
         self.ask(Command::Resize(workers))
     }
 
+    /// Replaces the worker that serves a slot, as [`Worker::recycle`](crate::Worker::recycle) does.
+    /// If no worker serves the slot, nothing happens.
+    ///
+    /// # Errors
+    /// As [`reload`](Self::reload).
+    pub fn recycle(&self, slot: Slot) -> io::Result<()> {
+        self.ask(Command::Recycle(slot))
+    }
+
     /// Calls [`Hooks::reopen_logs`](crate::Hooks::reopen_logs) in every process, as the signal
     /// `USR1` does.
     ///
@@ -291,6 +302,7 @@ record!(enum Command {
     b'w' = Resize(workers),
     b'l' = ReopenLogs,
     b'u' = Upgrade,
+    b'c' = Recycle(slot),
 });
 
 record!(enum Stop { 0 = Drain, 1 = Now });
@@ -310,6 +322,7 @@ mod tests {
             Command::Resize(workers),
             Command::ReopenLogs,
             Command::Upgrade,
+            Command::Recycle(Slot(300)),
         ] {
             handle.ask(command).expect("room for one");
             let mut bytes = [0; Command::LEN];

@@ -2,6 +2,7 @@
 
 mod history;
 mod json;
+mod operations;
 
 use crate::address::Address;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
@@ -10,6 +11,7 @@ use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, WorkerState};
 use crate::stats::Totals;
 pub(crate) use crate::status::history::History;
+pub(crate) use crate::status::operations::{Operation, Operations, serving};
 
 /// The state of a server at one moment. [`Handle::status`](crate::Handle::status) returns it.
 ///

@@ -8,25 +8,32 @@
 //! | `/readyz` | 200 if the server should get requests, else 503; one line says why |
 //! | `/status` | the state of the server, as JSON |
 //! | `/metrics` | all counts, for Prometheus |
+//! | `/events` | the notices, as they come |
+//! | `/v1/...` | commands to the master, on a Unix address |
 //!
 //! `view` has what the process knows, `routes` responds, `metrics` writes the counts as text.
 
+mod events;
 mod metrics;
 mod routes;
 mod view;
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::service::service_fn;
+use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_local;
 
 use crate::config::Config;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::NoHooks;
-use crate::http::{Http, handler};
+use crate::http::Http;
 use crate::policy::Stop;
 use crate::protocol::admin::{AdminChannel, AdminInheritance, AdminMarker, Fact, FromAdmin};
 use crate::protocol::channel::Received;
@@ -42,7 +49,7 @@ use self::view::View;
 const CONNECTIONS_MAX: usize = 64;
 
 /// How long requests may go on when the process has to leave.
-const DRAIN: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_secs(8);
 
 /// What the master has left to this process; `None` if this process is no admin process.
 pub(crate) fn marker() -> Option<AdminMarker> {
@@ -101,23 +108,24 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
         purpose,
         setup,
         vec![listener],
-        vec![address],
+        vec![address.clone()],
         async |worker, incoming| {
-            let view = Rc::new(RefCell::new(View::new(master)));
-            listen(&channel, &view, &handle).await?;
+            let view = Rc::new(RefCell::new(View::new(master, channel.clone(), &address)));
+            let readable = channel.watch()?;
+            hear(&channel, &readable, &view, &handle).await?;
             channel.send(FromAdmin::Ready)?;
             let later = Rc::clone(&view);
             spawn_local(async move {
                 loop {
                     // It ends the process if there is nothing more to hear.
-                    if let Err(error) = listen(&channel, &later, &handle).await {
+                    if let Err(error) = hear(&channel, &readable, &later, &handle).await {
                         tracing::error!(%error, "the admin process does not understand the master");
                         std::process::exit(1);
                     }
                 }
             });
             let app = async move |_worker| {
-                Ok(handler(move |request| {
+                Ok(service_fn(move |request| {
                     routes::respond(Rc::clone(&view), request)
                 }))
             };
@@ -127,12 +135,12 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
 }
 
 /// Hears facts until one of them completes what the process knows.
-async fn listen(
+async fn hear(
     channel: &AdminChannel,
+    readable: &AsyncFd<Arc<OwnedFd>>,
     view: &RefCell<View>,
     handle: &Handle,
 ) -> Result<(), BoxError> {
-    let readable = channel.watch()?;
     loop {
         match channel.hear()? {
             Received::Message((Fact::Leave, _)) => handle.stop(Stop::Drain)?,

@@ -1,59 +1,106 @@
 //! Responds to the requests for each path.
 
 use std::cell::RefCell;
+use std::num::NonZeroU16;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, StatusCode};
-use http_body_util::Full;
+use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 
+use crate::admin::events::Page;
 use crate::admin::metrics::{self, Format};
 use crate::admin::view::{Readiness, View};
 use crate::error::BoxError;
+use crate::handle::Command;
 use crate::http::{Request, Response};
+use crate::id::{MAX_WORKERS, Slot};
+use crate::policy::Stop;
+use crate::status::Operation;
 
 /// The version of the JSON of `/status`. A new field does not change it.
 const STATUS_VERSION: u32 = 1;
 
-const PATHS: &str = "/livez\n/readyz\n/status\n/metrics\n";
+/// The longest wait for an operation.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-pub(super) async fn respond(
-    view: Rc<RefCell<View>>,
-    request: Request,
-) -> Result<Response, BoxError> {
-    let view = view.borrow();
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "this address is read-only\n",
-        );
-        let allow = HeaderValue::from_static("GET, HEAD");
-        response.headers_mut().insert(ALLOW, allow);
-        return Ok(response);
-    }
-    Ok(match request.uri().path() {
+/// How long the master may take until it begins an operation.
+const BEGIN_MAX: Duration = Duration::from_secs(1);
+
+const PATHS: &str = "\
+/livez
+/readyz
+/status
+/metrics
+/events
+/v1/operations/ID?wait=SECONDS
+
+by POST, on a Unix address:
+/v1/reload
+/v1/upgrade
+/v1/stop
+/v1/stop?now
+/v1/workers/N
+/v1/slots/N/recycle
+/v1/logs/reopen
+";
+
+type Reply = Response<Page>;
+
+pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result<Reply, BoxError> {
+    let path = request.uri().path();
+    Ok(match *request.method() {
+        Method::GET | Method::HEAD => match path.strip_prefix("/v1/operations/") {
+            Some(number) => match number.parse() {
+                Ok(number) => operation(&view, number, wait(request.uri())).await,
+                Err(_) => no_such_path(),
+            },
+            None => read(&mut view.borrow_mut(), &request),
+        },
+        Method::POST if view.borrow().takes_commands => match command(request.uri()) {
+            Some(command) => give(&view, command, wait(request.uri())).await,
+            None => no_such_path(),
+        },
+        _ => {
+            let why = "GET and HEAD are allowed, and POST on a Unix address\n";
+            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
+            let allow = HeaderValue::from_static("GET, HEAD");
+            response.headers_mut().insert(ALLOW, allow);
+            response
+        }
+    })
+}
+
+fn read(view: &mut View, request: &Request) -> Reply {
+    match request.uri().path() {
         "/livez" => text(StatusCode::OK, "live\n"),
         "/readyz" => ready(view.readiness()),
-        "/status" => status(&view),
+        "/status" => status(view),
         "/metrics" => {
             let format = Format::accepted(request.headers().get(ACCEPT));
             typed(
                 StatusCode::OK,
                 format.media_type(),
-                metrics::page(&view, format),
+                metrics::page(view, format),
             )
         }
+        "/events" => events(view, request),
         "/" => text(StatusCode::OK, PATHS),
-        _ => text(
-            StatusCode::NOT_FOUND,
-            "no such path; there are\n".to_owned() + PATHS,
-        ),
-    })
+        _ => no_such_path(),
+    }
 }
 
-fn ready(readiness: Readiness) -> Response {
+fn no_such_path() -> Reply {
+    text(
+        StatusCode::NOT_FOUND,
+        "no such path; there are\n\n".to_owned() + PATHS,
+    )
+}
+
+fn ready(readiness: Readiness) -> Reply {
     let status = match readiness {
         Readiness::Ready => StatusCode::OK,
         _ => StatusCode::SERVICE_UNAVAILABLE,
@@ -61,7 +108,7 @@ fn ready(readiness: Readiness) -> Response {
     text(status, readiness.why().to_owned() + "\n")
 }
 
-fn status(view: &View) -> Response {
+fn status(view: &View) -> Reply {
     let (Some(status), Some(history)) = (view.status(), view.history()) else {
         return text(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -74,22 +121,109 @@ fn status(view: &View) -> Response {
     object["ready"] = json!(view.readiness() == Readiness::Ready);
     object["why"] = view.readiness().why().into();
     object["history"] = history.to_json();
-    typed(
-        StatusCode::OK,
-        "application/json",
-        object.to_string() + "\n",
-    )
+    typed(StatusCode::OK, JSON, object.to_string() + "\n")
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response {
+fn events(view: &mut View, request: &Request) -> Reply {
+    let last = request.headers().get("last-event-id");
+    let last = last.and_then(|id| id.to_str().ok()?.parse().ok());
+    let Some(page) = view.listen(last.unwrap_or(0)) else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "too many clients listen\n");
+    };
+    let mut response = Response::new(page);
+    head(&mut response, "text/event-stream");
+    response
+}
+
+/// The command that a POST to this path gives.
+fn command(uri: &Uri) -> Option<Command> {
+    let parts: Vec<&str> = uri.path().strip_prefix("/v1/")?.split('/').collect();
+    Some(match parts[..] {
+        ["reload"] => Command::Reload,
+        ["upgrade"] => Command::Upgrade,
+        ["stop"] if parameters(uri).any(|it| it == "now") => Command::Stop(Stop::Now),
+        ["stop"] => Command::Stop(Stop::Drain),
+        ["logs", "reopen"] => Command::ReopenLogs,
+        ["workers", count] => {
+            let count: NonZeroU16 = count.parse().ok()?;
+            Command::Resize(Some(count).filter(|&it| usize::from(it.get()) <= MAX_WORKERS)?)
+        }
+        ["slots", slot, "recycle"] => Command::Recycle(Slot(slot.parse().ok()?)),
+        _ => return None,
+    })
+}
+
+/// How long the request wants to wait for the operation, by its parameter `wait`, in seconds.
+fn wait(uri: &Uri) -> Duration {
+    let mut waits = parameters(uri).filter_map(|it| it.strip_prefix("wait=")?.parse().ok());
+    let seconds: u64 = waits.next().unwrap_or(0);
+    Duration::from_secs(seconds).min(WAIT_MAX)
+}
+
+fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
+    uri.query().unwrap_or_default().split('&')
+}
+
+async fn give(view: &RefCell<View>, command: Command, wait: Duration) -> Reply {
+    let begun = view.borrow_mut().give(command);
+    match begun {
+        Ok(number) => operation(view, number, wait).await,
+        Err(why) => text(StatusCode::CONFLICT, why + "\n"),
+    }
+}
+
+/// The state of an operation, when it has ended or the wait is over. The master may take a moment
+/// until it begins one.
+async fn operation(view: &RefCell<View>, number: u64, wait: Duration) -> Reply {
+    let begin = Instant::now() + BEGIN_MAX;
+    let deadline = Instant::now() + wait;
+    loop {
+        let (changed, until) = {
+            let view = view.borrow();
+            let operation = view.operation(number);
+            let now = Instant::now();
+            match operation {
+                Some(operation) if operation.has_ended() => {
+                    return described(StatusCode::OK, number, operation);
+                }
+                Some(operation) if now >= deadline => {
+                    return described(StatusCode::ACCEPTED, number, operation);
+                }
+                None if now >= begin => {
+                    return text(StatusCode::NOT_FOUND, "no such operation is known\n");
+                }
+                _ => {}
+            }
+            let until = operation.map_or(begin, |_| deadline);
+            (view.changed(), until)
+        };
+        let _ = timeout_at(until, changed).await;
+    }
+}
+
+fn described(status: StatusCode, number: u64, operation: &Operation) -> Reply {
+    let mut response = typed(status, JSON, operation.to_json().to_string() + "\n");
+    let location = format!("/v1/operations/{number}").try_into();
+    let location = location.expect("letters and digits");
+    response.headers_mut().insert(LOCATION, location);
+    response
+}
+
+const JSON: &str = "application/json";
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Reply {
     typed(status, "text/plain; charset=utf-8", body)
 }
 
-fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
+fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(Page::Whole(body.into().into()));
     *response.status_mut() = status;
+    head(&mut response, media_type);
+    response
+}
+
+fn head(response: &mut Reply, media_type: &'static str) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

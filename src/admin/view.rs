@@ -5,15 +5,23 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use nix::unistd::Pid;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use crate::address::Address;
+use crate::admin::events::{self, Listeners, event};
+use crate::handle::Command;
 
 use crate::hooks::WorkerInfo;
 use crate::policy::{ServerState, WorkerState};
-use crate::protocol::admin::{Fact, ServerView};
+use crate::protocol::admin::{AdminChannel, Fact, FromAdmin, ServerView};
 use crate::protocol::scoreboard::PageView;
 use crate::stats::Sum;
-use crate::status::{History, Status};
+use crate::status::{History, Operation, Status, serving};
 
 /// How many notices are kept.
 const NOTICES_MAX: usize = 200;
@@ -25,7 +33,17 @@ pub(super) struct View {
     /// By the pid of the worker.
     pages: BTreeMap<u32, Page>,
     ended: Sum,
-    notices: VecDeque<(u64, String)>,
+    notices: VecDeque<(u64, Bytes)>,
+    /// How many notices there were.
+    noticed: u64,
+    listeners: Listeners,
+    /// The number of the last command that this process has given.
+    last: u64,
+    /// Wakes those who wait for an operation.
+    changed: Arc<Notify>,
+    channel: AdminChannel,
+    /// Whether only the user of the master and root can connect.
+    pub(super) takes_commands: bool,
     cpu_seconds: Cell<f64>,
 }
 
@@ -45,13 +63,20 @@ pub(super) enum Readiness {
 }
 
 impl View {
-    pub(super) fn new(master: Pid) -> Self {
+    pub(super) fn new(master: Pid, channel: AdminChannel, address: &Address) -> Self {
         Self {
             master,
+            channel,
+            takes_commands: matches!(address, Address::Unix(_)),
             server: None,
             pages: BTreeMap::new(),
             ended: Sum::new(),
             notices: VecDeque::new(),
+            noticed: 0,
+            listeners: Listeners::default(),
+            // No other admin process of this server has these numbers.
+            last: u64::from(std::process::id()) << 20,
+            changed: Arc::default(),
             cpu_seconds: Cell::new(0.0),
         }
     }
@@ -75,15 +100,61 @@ impl View {
                 }
             }
             Fact::View => self.server = Some(ServerView::from_memory(fd()?)?),
-            Fact::Notice { millis, line } => {
-                if self.notices.len() == NOTICES_MAX {
-                    self.notices.pop_front();
-                }
-                self.notices.push_back((millis, line));
-            }
+            Fact::Notice { millis, line } => self.on_notice(millis, &line),
             Fact::Leave => {}
         }
+        self.changed.notify_waiters();
         Ok(())
+    }
+
+    fn on_notice(&mut self, millis: u64, line: &str) {
+        self.noticed += 1;
+        let event = event(self.noticed, millis, line);
+        self.listeners.tell(&event);
+        if self.notices.len() == NOTICES_MAX {
+            self.notices.pop_front();
+        }
+        self.notices.push_back((self.noticed, event));
+    }
+
+    /// The events after the one with this number. `None` if too many clients listen.
+    pub(super) fn listen(&mut self, after: u64) -> Option<events::Page> {
+        let kept = self.notices.iter();
+        let later = kept.filter(|(number, _)| *number > after);
+        self.listeners.join(later.map(|(_, event)| event.clone()))
+    }
+
+    /// Gives a command to the master. Returns the number of the operation, or why there is none.
+    pub(super) fn give(&mut self, command: Command) -> Result<u64, String> {
+        let Some(ServerView { status, .. }) = &self.server else {
+            return Err(Readiness::Starting.why().to_owned());
+        };
+        let is_stop = matches!(command, Command::Stop(_));
+        if status.state == ServerState::Draining && !is_stop {
+            return Err("the server drains".to_owned());
+        }
+        if let Command::Recycle(slot) = command
+            && serving(status, slot).is_none()
+        {
+            return Err(format!("no worker serves slot {slot} alone"));
+        }
+        self.last += 1;
+        let number = self.last;
+        let asked = FromAdmin::Asked { number, command };
+        self.channel
+            .send(asked)
+            .map_err(|error| format!("the master does not read: {error}"))?;
+        Ok(number)
+    }
+
+    /// What has become of a command; `None` if the master has not begun to carry it out.
+    pub(super) fn operation(&self, number: u64) -> Option<&Operation> {
+        self.server.as_ref()?.operations.get(number)
+    }
+
+    /// Resolves at the next fact of the master.
+    pub(super) fn changed(&self) -> OwnedNotified {
+        Arc::clone(&self.changed).notified_owned()
     }
 
     /// The counts of all workers so far.

@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use crate::address::Address;
 use crate::codec::record;
 use crate::error::Error;
+use crate::handle::Command;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Stage, Told};
@@ -208,12 +209,17 @@ impl Admin {
     }
 
     /// Receives what the processes have sent, and sends what waits for them.
-    pub(in crate::master) fn exchange(&mut self, now: Time) {
+    /// Returns the commands of operators, at most one of each process.
+    pub(in crate::master) fn exchange(&mut self, now: Time) -> Vec<(u64, Command)> {
+        let mut commands = Vec::new();
         for (&id, process) in &mut self.processes {
             process.send_waiting();
             match process.channel.recv() {
                 Ok(Received::Message(FromAdmin::Ready)) => {
                     self.keeper.handle(AdminEvent::Ready(id), now);
+                }
+                Ok(Received::Message(FromAdmin::Asked { number, command })) => {
+                    commands.push((number, command));
                 }
                 // If it has closed its side, it ends soon and is reaped.
                 Ok(Received::Nothing | Received::End) => {}
@@ -223,6 +229,7 @@ impl Admin {
                 }
             }
         }
+        commands
     }
 
     /// Tells a fact to all processes that know what was before it.
@@ -265,6 +272,11 @@ impl Admin {
 }
 
 impl AdminListener {
+    /// Only the user of the master and root can connect to a path. Everyone can connect to a port.
+    fn takes_commands(&self) -> bool {
+        matches!(self.address, Address::Unix(_))
+    }
+
     fn open(asked: &Address) -> io::Result<Self> {
         let (fd, file) = match asked {
             Address::Tcp(address) => (listener::tcp(*address, Reuse::None, BACKLOG)?, None),
@@ -285,8 +297,19 @@ impl AdminListener {
 impl Master {
     pub(super) fn exchange_with_admin(&mut self) {
         let now = self.clock.now();
-        if let Some(admin) = &mut self.observers.admin {
-            admin.exchange(now);
+        let Some(admin) = &mut self.observers.admin else {
+            return;
+        };
+        let commands = admin.exchange(now);
+        if !admin.listener.takes_commands() {
+            return;
+        }
+        for (number, command) in commands {
+            tracing::info!(?command, "an operator gave a command");
+            let (status, _) = self.status();
+            self.observers.operations.begin(number, command, &status);
+            self.publish_status();
+            self.apply_command(command);
         }
     }
 
@@ -315,6 +338,7 @@ impl Master {
     /// The server has ended.
     pub(super) fn end_admin(&mut self) {
         let now = self.clock.now();
+        self.tell_view(clock::monotonic());
         if let Some(admin) = self.observers.admin.take() {
             admin.end(now);
         }
@@ -378,14 +402,18 @@ impl Master {
         let inherit = Inherit {
             fds: marker.descriptors().to_vec(),
             limits: Vec::new(),
-            credentials: self.spawner.credentials,
+            credentials: match admin.listener.takes_commands() {
+                // Only the user of the master can connect, so it is no way to more rights.
+                true => None,
+                false => self.spawner.credentials,
+            },
         };
         let pid = spawn(&mut command, inherit)?;
         Ok(AdminProcess::new(pid, ours))
     }
 
     /// Tells the processes that have just started, and those that did not read, everything.
-    fn inform_new_ones(&mut self) {
+    pub(super) fn inform_new_ones(&mut self) {
         let is_new =
             |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
         let admin = self.observers.admin.as_ref();
@@ -406,7 +434,7 @@ impl Master {
         }
     }
 
-    fn everything(&self) -> io::Result<Vec<Told>> {
+    fn everything(&mut self) -> io::Result<Vec<Told>> {
         let ended = self.workers.scoreboard.copy()?.read_only()?;
         let mut facts = vec![(Fact::Ended, Some(Arc::new(ended)))];
         for process in self.workers.processes.values() {
@@ -418,10 +446,14 @@ impl Master {
         Ok(facts)
     }
 
-    fn view(&self) -> ServerView {
+    fn view(&mut self) -> ServerView {
+        let (status, _) = self.status();
+        let observers = &mut self.observers;
+        observers.operations.on_status(&status);
         ServerView {
-            status: self.status().0,
-            history: self.observers.history.clone(),
+            status,
+            history: observers.history.clone(),
+            operations: observers.operations.clone(),
         }
     }
 

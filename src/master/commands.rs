@@ -80,7 +80,7 @@ fn judge(command: Command, allowed: Option<WorkerRequests>, user: User) -> Judge
         User::Another => WorkerRequests::Renewal,
     };
     match (command, allowed.unwrap_or(default)) {
-        (Command::Reload | Command::ReopenLogs, _) => Judgement::Granted,
+        (Command::Reload | Command::Recycle(_) | Command::ReopenLogs, _) => Judgement::Granted,
         (Command::Upgrade, WorkerRequests::All) if user == User::Masters => Judgement::Granted,
         (Command::Stop(_) | Command::Resize(_), WorkerRequests::All) => Judgement::Granted,
         _ => Judgement::Refused,

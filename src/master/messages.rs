@@ -74,6 +74,11 @@ impl Master {
             Command::Stop(stop) => self.handle_event(Event::Stop(stop)),
             Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
             Command::ReopenLogs => self.reopen_logs(),
+            Command::Recycle(slot) => {
+                if let Some(worker) = self.supervisor.serves(slot) {
+                    self.handle_event(Event::Recycle(worker));
+                }
+            }
         }
     }
 }

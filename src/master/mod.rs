@@ -131,6 +131,8 @@ impl Master {
     /// due, carries out the supervisor's actions, sleeps, and receives what has come.
     fn supervise(&mut self) -> Result<(), Error> {
         self.publish_status();
+        // Those of the image before hear each notice of this one.
+        self.inform_new_ones();
         loop {
             while let Some(worker) = self.next_ended() {
                 // The master acts first on what the worker sent before it ended, while no other

@@ -7,13 +7,15 @@ use crate::hooks::{Hooks, Notice};
 use crate::master::admin::{self, Admin};
 use crate::master::init::Init;
 use crate::master::observers::announce::Announcer;
-use crate::status::History;
+use crate::status::{History, Operations};
 
 pub(super) struct Observers {
     pub(super) hooks: Box<dyn Hooks>,
     pub(super) announcer: Option<Announcer>,
     pub(super) init: Init,
     pub(super) history: History,
+    /// The commands of operators.
+    pub(super) operations: Operations,
     /// `None` if the server has no admin address.
     pub(super) admin: Option<Admin>,
 }
@@ -27,6 +29,7 @@ impl Observers {
         }
         let millis = admin::millis();
         self.history.note(notice, millis);
+        self.operations.on_notice(notice);
         if let Some(admin) = &mut self.admin {
             admin.on_notice(notice, millis);
         }

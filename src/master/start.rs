@@ -22,7 +22,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, balance, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
-use crate::status::History;
+use crate::status::{History, Operations};
 use crate::supervisor::{Event, Policy, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
@@ -71,9 +71,6 @@ pub(super) fn begin(
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
-    let admin = config.admin.as_ref();
-    let admin = admin.map(|address| Admin::open(address, Time::ZERO));
-    let admin = admin.transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
@@ -94,7 +91,8 @@ pub(super) fn begin(
             announcer,
             init,
             history: History::default(),
-            admin,
+            operations: Operations::default(),
+            admin: admin(&config)?,
         },
         next_balance: balance::first_look(&config, secrets.as_ref()),
         secrets,
@@ -106,6 +104,12 @@ pub(super) fn begin(
         master.handle_event(Event::Resize(workers));
     }
     Ok(master)
+}
+
+fn admin(config: &Config) -> Result<Option<Admin>, Error> {
+    let admin = config.admin.as_ref();
+    let admin = admin.map(|address| Admin::open(address, Time::ZERO));
+    admin.transpose()
 }
 
 fn announcer(fd: RawFd) -> Result<Announcer, Error> {
@@ -123,8 +127,8 @@ fn pid_file(path: &Path) -> Result<PidFile, Error> {
 pub(super) fn warn_of_root(config: &Config) {
     if credentials::is_root() && config.user.is_none() {
         tracing::warn!(
-            "Workers run as root. Choose a user with fewer rights, or root to confirm (Prefork::user; \
-             --user NAME of the binary)."
+            "Workers run as root. Choose a user with fewer rights, or root to confirm \
+             (Prefork::user; --user NAME of the binary)."
         );
     }
 }

@@ -191,6 +191,7 @@ impl Master {
             failures: std::mem::take(&mut self.failures.recent),
             pid_file: self.pid_file.take(),
             history: self.observers.history.clone(),
+            operations: self.observers.operations.clone(),
             admin: self.observers.admin.take().map(Admin::detach),
             commands: std::iter::from_fn(|| self.next_command()).collect(),
         })
@@ -271,6 +272,7 @@ pub(super) fn resume(
             announcer: config.announce_fd.and_then(announcer),
             init: Init::of_this_process(),
             history: state.history,
+            operations: state.operations,
             admin: Admin::resume(state.admin, config.admin.as_ref(), epoch),
         },
         next_balance: balance::first_look(&config, secrets.as_ref()),

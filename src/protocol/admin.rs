@@ -14,9 +14,10 @@ use nix::unistd::Pid;
 use tokio::io::unix::AsyncFd;
 
 use crate::codec::{self, record};
+use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::protocol::channel::{Channel, Received};
-use crate::status::{History, Status};
+use crate::status::{History, Operations, Status};
 use crate::sys::{fds, memory};
 
 /// The version of the messages and of the variable. A process does not believe another one.
@@ -82,18 +83,26 @@ pub(crate) struct ServerView {
     /// Without counts: those are in the pages.
     pub(crate) status: Status,
     pub(crate) history: History,
+    /// The commands that the master has begun to carry out.
+    pub(crate) operations: Operations,
 }
 
-record!(ServerView { status, history });
+record!(ServerView {
+    status,
+    history,
+    operations
+});
 
 /// A message of an admin process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FromAdmin {
     /// It has the first view, and accepts connections.
     Ready,
+    /// An operator gives this command.
+    Asked { number: u64, command: Command },
 }
 
-record!(enum FromAdmin { b'R' = Ready });
+record!(enum FromAdmin { b'R' = Ready, b'C' = Asked { number, command } });
 
 impl AdminMarker {
     /// The descriptors that the process inherits.

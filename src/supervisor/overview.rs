@@ -33,6 +33,13 @@ impl Supervisor {
         self.proven
     }
 
+    /// The worker that serves a wanted slot.
+    pub(crate) fn serves(&self, slot: Slot) -> Option<WorkerId> {
+        let entry = self.entries.get(usize::from(slot.0))?;
+        let worker = entry.server()?;
+        (slot.0 < self.workers.get()).then_some(worker.id)
+    }
+
     /// The wanted slots, and retired ones that still have workers.
     pub(crate) fn overview(&self) -> Vec<SlotOverview> {
         let slots = (0..).map(Slot).zip(&self.entries);

@@ -6,14 +6,16 @@ use super::*;
 use crate::hooks::WorkerInfo;
 use crate::id::Generation;
 use crate::policy::WorkerState;
-use crate::protocol::admin::{Fact, ServerView};
+use crate::protocol::admin::{AdminChannel, Fact, ServerView};
 use crate::protocol::scoreboard::{Page, Scoreboard, join};
 use crate::stats::WorkerStats;
 use crate::status::{SlotStatus, WorkerStatus};
 
 /// A server with two slots, one of them without a worker, and the counts of the worker.
 fn view() -> (View, WorkerStats) {
-    let mut view = View::new(Pid::this());
+    let (channel, _) = AdminChannel::pair().expect("a pair");
+    let address = "127.0.0.1:9180".parse().expect("an address");
+    let mut view = View::new(Pid::this(), channel, &address);
     let ended = Scoreboard::new()
         .and_then(|board| board.copy())
         .expect("memory");
@@ -48,6 +50,7 @@ fn view() -> (View, WorkerStats) {
     let server = ServerView {
         status,
         history: History::default(),
+        operations: crate::status::Operations::default(),
     };
     let server = server.to_memory().expect("memory");
     view.apply(Fact::View, Some(server)).expect("a view");

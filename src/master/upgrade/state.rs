@@ -21,7 +21,7 @@ use crate::master::upgrade::program::Program;
 use crate::master::workers::process::Process;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
-use crate::status::History;
+use crate::status::{History, Operations};
 use crate::supervisor::Snapshot;
 use crate::sys::credentials::Credentials;
 use crate::sys::exec;
@@ -47,6 +47,7 @@ pub(super) struct MasterState {
     pub(super) failures: VecDeque<String>,
     pub(super) pid_file: Option<PidFile>,
     pub(super) history: History,
+    pub(super) operations: Operations,
     pub(super) admin: Option<DetachedAdmin>,
     /// Commands of handles in the image before, which it has not carried out.
     pub(super) commands: Vec<Command>,
@@ -67,6 +68,7 @@ record!(MasterState {
     failures,
     pid_file,
     history,
+    operations,
     admin,
     commands,
 });
@@ -167,6 +169,7 @@ mod tests {
             failures: ["it fell".to_owned()].into(),
             pid_file: None,
             history: History::default(),
+            operations: Operations::default(),
             admin: None,
             commands: vec![Command::Upgrade, Command::Stop(Stop::Now)],
         };

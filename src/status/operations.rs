@@ -1,0 +1,358 @@
+//! The commands of operators, and what has become of them. The master keeps them, so they outlive
+//! admin processes and images. Notices and the state of the server say when one is done.
+//!
+//! | command | done | failed |
+//! |---|---|---|
+//! | reload | the reload that was started after it, or a later one, has finished | abandoned |
+//! | upgrade | the reload of the new image has finished | the upgrade or its reload was abandoned |
+//! | scale | each slot has one worker, which serves, and there are as many as asked for | - |
+//! | recycle | the slot is served by another process | - |
+//! | stop | the server has ended | - |
+//! | reopen | at once | - |
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use crate::codec::record;
+use crate::handle::Command;
+use crate::hooks::Notice;
+use crate::id::{Generation, Slot};
+use crate::policy::{ServerState, Stop, WorkerState};
+use crate::status::{SlotStatus, Status};
+
+/// How many operations are kept.
+const KEPT: usize = 64;
+
+/// The operations, the latest last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Operations(VecDeque<Operation>);
+
+record!(Operations { 0 });
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    number: u64,
+    command: Command,
+    state: State,
+    /// What it waits for.
+    until: Until,
+}
+
+record!(Operation {
+    number,
+    command,
+    state,
+    until
+});
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Done,
+    Failed(String),
+}
+
+record!(enum State { 0 = Running, 1 = Done, 2 = Failed(why) });
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Until {
+    Nothing,
+    /// The server has this many slots, and all of them serve.
+    Slots(u16),
+    /// Another process than this one serves the slot.
+    Replaced {
+        slot: Slot,
+        pid: u32,
+    },
+    /// A reload starts.
+    ReloadStarts,
+    /// The reload to this generation, or to a later one, ends.
+    ReloadEnds(Generation),
+    /// The upgrade ends.
+    UpgradeEnds,
+    /// The server has ended.
+    Ended,
+}
+
+record!(enum Until {
+    0 = Nothing,
+    1 = Slots(workers),
+    2 = Replaced { slot, pid },
+    3 = ReloadStarts,
+    4 = ReloadEnds(generation),
+    5 = UpgradeEnds,
+    6 = Ended,
+});
+
+impl Operations {
+    /// Call it before the master carries the command out.
+    pub(crate) fn begin(&mut self, number: u64, command: Command, status: &Status) {
+        let until = match command {
+            Command::Reload => Until::ReloadStarts,
+            Command::Upgrade => Until::UpgradeEnds,
+            Command::Resize(workers) => Until::Slots(workers.get()),
+            Command::Stop(_) => Until::Ended,
+            Command::ReopenLogs => Until::Nothing,
+            Command::Recycle(slot) => match serving(status, slot) {
+                Some(pid) => Until::Replaced { slot, pid },
+                None => Until::Nothing,
+            },
+        };
+        let is_draining = status.state == ServerState::Draining;
+        let state = match until {
+            Until::Nothing => State::Done,
+            Until::Ended => State::Running,
+            _ if is_draining => State::Failed("the server drains".to_owned()),
+            _ => State::Running,
+        };
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(Operation {
+            number,
+            command,
+            state,
+            until,
+        });
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Operation> {
+        self.0.iter().find(|operation| operation.number == number)
+    }
+
+    pub(crate) fn on_notice(&mut self, notice: &Notice) {
+        for operation in self.running() {
+            operation.on_notice(notice);
+        }
+    }
+
+    pub(crate) fn on_status(&mut self, status: &Status) {
+        for operation in self.running() {
+            let is_done = match operation.until {
+                Until::Slots(workers) => has_slots(status, workers),
+                Until::Replaced { slot, pid } => {
+                    serving(status, slot).is_some_and(|now| now != pid)
+                }
+                _ => false,
+            };
+            if is_done {
+                operation.state = State::Done;
+            }
+        }
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut Operation> {
+        let list = self.0.iter_mut();
+        list.filter(|operation| operation.state == State::Running)
+    }
+}
+
+impl Operation {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state != State::Running
+    }
+
+    fn on_notice(&mut self, notice: &Notice) {
+        let failed = |why: &str| State::Failed(why.to_owned());
+        match (self.until, notice) {
+            (Until::ReloadStarts, Notice::ReloadStarted { generation }) => {
+                self.until = Until::ReloadEnds(*generation);
+            }
+            (Until::ReloadEnds(ours), Notice::ReloadFinished { generation })
+                if *generation >= ours =>
+            {
+                self.state = State::Done;
+            }
+            (Until::ReloadEnds(ours), Notice::ReloadAbandoned { generation, why })
+                if *generation >= ours =>
+            {
+                self.state = failed(why);
+            }
+            (Until::UpgradeEnds, Notice::UpgradeFinished) => self.until = Until::ReloadStarts,
+            (Until::UpgradeEnds, Notice::UpgradeAbandoned { why }) => self.state = failed(why),
+            (Until::Ended, Notice::Finished { .. }) => self.state = State::Done,
+            (Until::Ended, _) => {}
+            (_, Notice::Draining | Notice::Finished { .. }) => {
+                self.state = failed("the server ends");
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let name = match self.command {
+            Command::Reload => "reload",
+            Command::Upgrade => "upgrade",
+            Command::Resize(_) => "scale",
+            Command::Stop(Stop::Drain | Stop::Now) => "stop",
+            Command::ReopenLogs => "reopen_logs",
+            Command::Recycle(_) => "recycle",
+        };
+        let (state, why) = match &self.state {
+            State::Running => ("running", None),
+            State::Done => ("done", None),
+            State::Failed(why) => ("failed", Some(why)),
+        };
+        json!({ "id": self.number, "operation": name, "state": state, "why": why })
+    }
+}
+
+/// Whether there are this many slots, each with one worker, which serves.
+fn has_slots(status: &Status, workers: u16) -> bool {
+    let serves = |slot: &SlotStatus| match &slot.workers[..] {
+        [worker] => worker.state == WorkerState::Serving,
+        _ => false,
+    };
+    status.state == ServerState::Serving
+        && status.workers == workers
+        && status.slots.len() == usize::from(workers)
+        && status.slots.iter().all(serves)
+}
+
+/// The process that serves the slot alone.
+pub(crate) fn serving(status: &Status, slot: Slot) -> Option<u32> {
+    let slot = status.slots.iter().find(|it| it.slot == slot)?;
+    match &slot.workers[..] {
+        [worker] if worker.state == WorkerState::Serving => Some(worker.worker.pid),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use super::*;
+    use crate::hooks::WorkerInfo;
+    use crate::policy::Outcome;
+    use crate::stats::Totals;
+    use crate::status::WorkerStatus;
+
+    /// A server with one worker of these pids in each slot.
+    fn status(pids: &[u32]) -> Status {
+        let slots = (0..).map(Slot).zip(pids).map(|(slot, &pid)| SlotStatus {
+            slot,
+            workers: vec![WorkerStatus {
+                worker: WorkerInfo::new(slot, Generation::FIRST, pid),
+                state: WorkerState::Serving,
+                connections: 0,
+                requests: 0,
+            }],
+            adopted_by: None,
+            backing_off: false,
+        });
+        let slots: Vec<_> = slots.collect();
+        Status {
+            state: ServerState::Serving,
+            addresses: Vec::new(),
+            workers: u16::try_from(slots.len()).expect("few"),
+            generation: Generation::FIRST,
+            slots,
+            totals: Totals::default(),
+        }
+    }
+
+    fn begun(command: Command) -> Operations {
+        let mut operations = Operations::default();
+        operations.begin(1, command, &status(&[10, 11]));
+        operations
+    }
+
+    fn state(operations: &Operations) -> &State {
+        &operations.get(1).expect("it is kept").state
+    }
+
+    fn started(generation: u32) -> Notice {
+        let generation = Generation(generation);
+        Notice::ReloadStarted { generation }
+    }
+
+    fn finished(generation: u32) -> Notice {
+        let generation = Generation(generation);
+        Notice::ReloadFinished { generation }
+    }
+
+    #[test]
+    fn a_reload_is_done_when_the_one_that_started_after_it_has_finished() {
+        let mut operations = begun(Command::Reload);
+        for notice in [finished(2), started(3), finished(2)] {
+            operations.on_notice(&notice);
+        }
+        assert_eq!(state(&operations), &State::Running);
+        operations.on_notice(&finished(4));
+        assert_eq!(state(&operations), &State::Done);
+        let mut operations = begun(Command::Reload);
+        operations.on_notice(&started(2));
+        let why = "no file".to_owned();
+        let generation = Generation(2);
+        operations.on_notice(&Notice::ReloadAbandoned { generation, why });
+        assert_eq!(state(&operations), &State::Failed("no file".to_owned()));
+    }
+
+    #[test]
+    fn an_upgrade_is_done_when_its_reload_has_finished() {
+        let mut operations = begun(Command::Upgrade);
+        for notice in [Notice::UpgradeStarted, Notice::UpgradeFinished, started(2)] {
+            operations.on_notice(&notice);
+        }
+        assert_eq!(state(&operations), &State::Running);
+        operations.on_notice(&finished(2));
+        assert_eq!(state(&operations), &State::Done);
+        let mut operations = begun(Command::Upgrade);
+        let why = "exit 1".to_owned();
+        operations.on_notice(&Notice::UpgradeAbandoned { why });
+        assert_eq!(state(&operations), &State::Failed("exit 1".to_owned()));
+    }
+
+    #[test]
+    fn the_state_of_the_slots_says_when_a_resize_or_a_replacement_is_done() {
+        let three = NonZeroU16::new(3).expect("not zero");
+        let mut operations = begun(Command::Resize(three));
+        operations.on_status(&status(&[10, 11]));
+        assert_eq!(state(&operations), &State::Running);
+        operations.on_status(&status(&[10, 11, 12]));
+        assert_eq!(state(&operations), &State::Done);
+        let mut operations = begun(Command::Recycle(Slot(1)));
+        operations.on_status(&status(&[12, 11]));
+        assert_eq!(state(&operations), &State::Running);
+        operations.on_status(&status(&[10, 12]));
+        assert_eq!(state(&operations), &State::Done);
+    }
+
+    #[test]
+    fn the_end_of_the_server_ends_each_operation() {
+        let ended = Notice::Finished {
+            outcome: Outcome::Drained,
+            totals: Totals::default(),
+        };
+        let mut operations = begun(Command::Reload);
+        operations.on_notice(&Notice::Draining);
+        assert_eq!(
+            state(&operations),
+            &State::Failed("the server ends".to_owned())
+        );
+        let mut operations = begun(Command::Stop(Stop::Drain));
+        operations.on_notice(&Notice::Draining);
+        assert_eq!(state(&operations), &State::Running);
+        operations.on_notice(&ended);
+        assert_eq!(state(&operations), &State::Done);
+        let mut operations = Operations::default();
+        let mut status = status(&[10]);
+        status.state = ServerState::Draining;
+        operations.begin(1, Command::Reload, &status);
+        assert_eq!(
+            state(&operations),
+            &State::Failed("the server drains".to_owned())
+        );
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let mut operations = Operations::default();
+        for number in 0..=64 {
+            operations.begin(number, Command::ReopenLogs, &status(&[10]));
+        }
+        assert!(operations.get(0).is_none() && operations.get(1).is_some());
+    }
+}
