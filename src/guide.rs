@@ -18,6 +18,9 @@ pub mod notices {}
 #[doc = include_str!("guide/metrics.md")]
 pub mod metrics {}
 
+#[doc = include_str!("guide/verbs.md")]
+pub mod verbs {}
+
 #[cfg(feature = "tls")]
 #[doc = include_str!("guide/https.md")]
 pub mod https {}

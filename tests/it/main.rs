@@ -61,6 +61,7 @@ mod support;
 mod tls;
 mod upgrade;
 mod variables;
+mod verbs;
 mod websocket;
 mod wire;
 
@@ -116,6 +117,7 @@ const MODULES: &[&[Test]] = &[
     tls::TESTS,
     upgrade::TESTS,
     variables::TESTS,
+    verbs::TESTS,
     websocket::TESTS,
     wire::TESTS,
 ];

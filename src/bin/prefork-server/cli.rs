@@ -21,10 +21,10 @@ mod admin;
 mod limits;
 #[cfg(feature = "tls")]
 mod tls;
-mod value;
+pub(crate) mod value;
 mod variables;
 
-pub(crate) use self::admin::Admin;
+pub(crate) use self::admin::{Admin, is_running, runtime_directory, sockets};
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
@@ -38,6 +38,9 @@ Examples:
   prefork-server --listen 0.0.0.0:80 --workers 4 /srv/www  on every interface, with four workers
   prefork-server --listen unix:/run/app.sock ./public      behind another server
   prefork-server --respond hello --delay 20ms              for a load test
+
+Verbs for a server that runs: status, events, reload, upgrade, scale, recycle, logs reopen, stop;
+`prefork-server reload --help` says more. A directory with such a name is served as ./NAME.
 
 Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. PREFORK_LISTEN
 and PREFORK_PROXY_PROTOCOL take several values, separated by commas. An empty variable counts as

@@ -9,6 +9,7 @@ mod console;
 mod fuzz;
 mod log;
 mod site;
+mod verbs;
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -28,6 +29,10 @@ use self::console::Console;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    let first = std::env::args().nth(1);
+    if role() == Role::Master && first.is_some_and(|first| verbs::is_verb(&first)) {
+        return verbs::run();
+    }
     let options = Options::from_process();
     console::log(options.logs.log_level);
     if role() == Role::Master {

@@ -4,7 +4,7 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 use prefork_server::Address;
@@ -59,13 +59,40 @@ fn in_runtime_directory() -> io::Result<Address> {
         .mode(0o700)
         .create(&directory)
         .map_err(named)?;
+    remove_left_behind(&directory);
     // The process stays the same in an upgrade, and so does its socket.
     let file = directory.join(format!("{}.sock", std::process::id()));
     Ok(Address::Unix(file))
 }
 
+/// Removes the sockets of masters that were killed.
+fn remove_left_behind(directory: &Path) {
+    for path in sockets(directory) {
+        if !is_running(&path) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The sockets in the runtime directory, each with the name of a master.
+pub(crate) fn sockets(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| master_of(path).is_some())
+}
+
+/// Whether the master of this socket runs.
+pub(crate) fn is_running(socket: &Path) -> bool {
+    master_of(socket).is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
+fn master_of(socket: &Path) -> Option<u32> {
+    let name = socket.file_name()?.to_str()?;
+    name.strip_suffix(".sock")?.parse().ok()
+}
+
 /// That of systemd's `RuntimeDirectory=`, of root, or of the user's session.
-fn runtime_directory() -> Option<PathBuf> {
+pub(crate) fn runtime_directory() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(given) = variable("RUNTIME_DIRECTORY") {
         // Several are separated by colons.

@@ -69,13 +69,13 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "not a mode such as 660, in octal digits and at most 777".to_owned())
 }
 
-pub(super) fn address(text: &str) -> Result<Address, String> {
+pub(crate) fn address(text: &str) -> Result<Address, String> {
     text.parse()
         .map_err(|error: AddressError| error.reason().to_owned())
 }
 
 /// A number without a unit is seconds, as in most other servers and in unit files.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let written = "a duration is written like 250ms, 30s or 5m; a number alone is seconds";
     let duration = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),

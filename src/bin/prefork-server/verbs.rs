@@ -1,0 +1,322 @@
+//! The verbs: commands to a server that runs, by its admin address.
+
+mod client;
+mod find;
+
+use std::io::{self, Write};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use prefork_server::Address;
+use serde_json::Value;
+
+use self::client::{Failure, Method};
+use crate::cli::value;
+
+const CODES: &str = "\
+Exit codes: 0 done, 1 failed (the reason is printed), 2 wrong usage, 3 refused, 4 not done in time
+(it goes on), 5 no server found, or it does not respond, 6 not allowed to connect.";
+
+/// Tell a server that runs what to do, or ask what it does.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "prefork-server", version, after_help = CODES)]
+#[command(max_term_width = 100, disable_help_subcommand = true)]
+struct Verbs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Verb {
+    /// Show the state of the server
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+    /// Replace every worker, slot by slot
+    Reload(Operation),
+    /// Become the binary that is now on disk
+    Upgrade(Operation),
+    /// Change the number of slots
+    Scale {
+        /// The new number: N, or +N or -N for so many more or fewer
+        #[arg(value_name = "N", allow_hyphen_values = true)]
+        workers: Scale,
+        #[command(flatten)]
+        operation: Operation,
+    },
+    /// Finish the open requests and end the server
+    Stop {
+        /// Cut the open requests
+        #[arg(long)]
+        now: bool,
+        #[command(flatten)]
+        operation: Operation,
+    },
+    /// Replace the worker of one slot
+    Recycle {
+        /// The slot, from 0
+        slot: u16,
+        #[command(flatten)]
+        operation: Operation,
+    },
+    /// Handle the logs of the server
+    Logs {
+        #[command(subcommand)]
+        verb: LogVerb,
+    },
+    /// Show the notices: those that are kept, then each new one
+    Events {
+        /// As JSON, one object on each line
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: Server,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum LogVerb {
+    /// Open the log files anew, in every process
+    Reopen(Operation),
+}
+
+/// Which server.
+#[derive(Clone, Debug, Args)]
+struct Server {
+    /// Admin address of the server [default: the only server of this user]
+    #[arg(long, value_name = "ADDR", value_parser = value::address)]
+    admin: Option<Address>,
+
+    /// File with the process id of the server
+    #[arg(long, value_name = "PATH", conflicts_with = "admin")]
+    pid_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Operation {
+    #[command(flatten)]
+    server: Server,
+
+    /// Wait until it is done, for as long as DURATION says, or without a limit
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "24h", value_parser = value::duration)]
+    wait: Option<Duration>,
+}
+
+/// A number of slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    To(NonZeroU16),
+    By(i32),
+}
+
+impl std::str::FromStr for Scale {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |_| "a number such as 4, +1 or -1".to_owned();
+        match text.starts_with(['+', '-']) {
+            true => text.parse().map(Self::By).map_err(wrong),
+            false => text.parse().map(Self::To).map_err(wrong),
+        }
+    }
+}
+
+/// How long one request waits for an operation.
+const HELD_MAX: Duration = Duration::from_secs(5);
+
+/// The names of the verbs. A directory with such a name is served as `./NAME`.
+pub(crate) fn is_verb(argument: &str) -> bool {
+    Verbs::command().find_subcommand(argument).is_some()
+}
+
+/// Runs the verb of this process's command line.
+pub(crate) fn run() -> ExitCode {
+    let Verbs { verb } = Verbs::parse();
+    match carry_out(verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "prefork-server: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn carry_out(verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::Status { json, server } => {
+            let text = server.find()?.get("/status")?;
+            if json {
+                return print(&text);
+            }
+            let status = serde_json::from_str(&text).map_err(Failure::unexpected)?;
+            print(&summary(&status))
+        }
+        Verb::Events { json, server } => server.find()?.follow("/events", |event| match json {
+            true => print(&format!("{event}\n")),
+            false => print(&plain(event)),
+        }),
+        Verb::Reload(operation) => operation.give("/v1/reload"),
+        Verb::Upgrade(operation) => operation.give("/v1/upgrade"),
+        Verb::Stop {
+            now: false,
+            operation,
+        } => operation.give("/v1/stop"),
+        Verb::Stop {
+            now: true,
+            operation,
+        } => operation.give("/v1/stop?now"),
+        Verb::Recycle { slot, operation } => operation.give(&format!("/v1/slots/{slot}/recycle")),
+        Verb::Logs {
+            verb: LogVerb::Reopen(operation),
+        } => operation.give("/v1/logs/reopen"),
+        Verb::Scale { workers, operation } => {
+            let workers = match workers {
+                Scale::To(workers) => workers.get().into(),
+                Scale::By(more) => operation.server.find()?.workers()? + i64::from(more),
+            };
+            operation.give(&format!("/v1/workers/{workers}"))
+        }
+    }
+}
+
+impl Server {
+    fn find(&self) -> Result<client::Admin, Failure> {
+        match (&self.admin, &self.pid_file) {
+            (Some(address), _) => Ok(client::Admin::at(address.clone())),
+            (None, Some(file)) => find::by_pid_file(file),
+            (None, None) => find::only_one(),
+        }
+    }
+}
+
+impl Operation {
+    /// Gives the command, and waits for it if that was asked for.
+    fn give(&self, path: &str) -> Result<(), Failure> {
+        let admin = self.server.find()?;
+        let deadline = self.wait.map(|wait| Instant::now() + wait);
+        let mut held = self.wait.unwrap_or_default();
+        if !path.starts_with("/v1/stop") {
+            // An admin process that is replaced holds a request for some seconds, then the next one
+            // is asked. The one that ends the server is not replaced.
+            held = held.min(HELD_MAX);
+        }
+        let mut operation = admin.operation(Method::Post, path, held)?;
+        while let (Some(deadline), "running") = (deadline, state(&operation)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Failure::NotInTime(self.wait.unwrap_or_default()));
+            }
+            let path = format!("/v1/operations/{}", operation["id"]);
+            operation = admin.operation(Method::Get, &path, left.min(HELD_MAX))?;
+        }
+        match state(&operation) {
+            "failed" => Err(Failure::Failed(
+                operation["why"].as_str().unwrap_or("no reason").to_owned(),
+            )),
+            "done" => print("done\n"),
+            _ => print("asked for; --wait waits until it is done\n"),
+        }
+    }
+}
+
+fn state(operation: &Value) -> &str {
+    operation["state"].as_str().unwrap_or_default()
+}
+
+/// A few lines for a person.
+fn summary(status: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let addresses = status["addresses"].as_array().into_iter().flatten();
+    let addresses: Vec<_> = addresses.map(text).collect();
+    let totals = &status["totals"];
+    let mut lines = format!(
+        "{} ({})\n  master    pid {}\n  addresses {}\n  workers   {}, generation {}\n  so far    \
+         {} requests on {} connections, {} responses 5xx, p99 {:.1} ms\n\n",
+        text(&status["state"]),
+        text(&status["why"]),
+        status["pid"],
+        addresses.join(" "),
+        status["workers"],
+        status["generation"],
+        totals["requests"],
+        totals["connections"],
+        totals["responses"][4],
+        totals["latency_p99"].as_f64().unwrap_or_default() * 1000.0,
+    );
+    lines.push_str("  slot  generation      pid  state     connections  requests\n");
+    let slots = status["slots"].as_array().into_iter().flatten();
+    for worker in slots.flat_map(|slot| slot["workers"].as_array().into_iter().flatten()) {
+        lines.push_str(&format!(
+            "  {:>4}  {:>10}  {:>7}  {:<8}  {:>11}  {:>8}\n",
+            text(&worker["slot"]),
+            text(&worker["generation"]),
+            text(&worker["pid"]),
+            text(&worker["state"]),
+            text(&worker["connections"]),
+            text(&worker["requests"]),
+        ));
+    }
+    lines
+}
+
+/// A notice as a line for a person: its time, its name, and what else it says.
+fn plain(event: &str) -> String {
+    let Ok(Value::Object(mut notice)) = serde_json::from_str(event) else {
+        return format!("{event}\n");
+    };
+    let at = notice
+        .remove("at")
+        .and_then(|at| at.as_f64())
+        .unwrap_or_default();
+    let at = jiff::Timestamp::from_millisecond((at * 1000.0) as i64).unwrap_or_default();
+    let name = notice.remove("notice").unwrap_or_default();
+    let mut line = format!("{at:.3} {}", name.as_str().unwrap_or_default());
+    for (field, value) in notice {
+        line.push_str(&format!(" {field}={value}"));
+    }
+    line + "\n"
+}
+
+/// Fails if the reader of standard output has left.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output
+        .write_all(text.as_bytes())
+        .and_then(|()| output.flush())
+        .map_err(Failure::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together_and_the_guide_has_each_verb() {
+        let command = Verbs::command();
+        command.clone().debug_assert();
+        let guide = include_str!("../../guide/verbs.md");
+        for verb in command.get_subcommands() {
+            let row = format!("| `{}", verb.get_name());
+            assert!(guide.contains(&row), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_verb_is_known_by_its_name_alone() {
+        assert!(is_verb("reload") && is_verb("status"));
+        for other in ["./reload", "help", "public", "--listen", ""] {
+            assert!(!is_verb(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Finds the server that a verb is for.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use prefork_server::Address;
+
+use super::client::{Admin, Failure};
+use crate::cli::{is_running, runtime_directory, sockets};
+
+/// The server whose process id is in this file.
+pub(super) fn by_pid_file(file: &Path) -> Result<Admin, Failure> {
+    let none = |why: &str| Failure::NoServer(format!("{}: {why}", file.display()));
+    let pid = fs::read_to_string(file).map_err(|error| none(&error.to_string()))?;
+    let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
+    let path = directory()?.join(format!("{pid}.sock"));
+    Ok(Admin::at(Address::Unix(path)))
+}
+
+/// The server with a socket in the runtime directory, if there is one.
+pub(super) fn only_one() -> Result<Admin, Failure> {
+    let directory = directory()?;
+    if let Err(error) = fs::read_dir(&directory)
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        return Err(Failure::NotAllowed(directory));
+    }
+    let mut running: Vec<_> = sockets(&directory)
+        .filter(|path| is_running(path))
+        .collect();
+    running.sort();
+    match &running[..] {
+        [] => Err(no_server(&directory)),
+        [path] => Ok(Admin::at(Address::Unix(path.clone()))),
+        [..] => {
+            let names: Vec<_> = running
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            let names = names.join(", unix:");
+            Err(Failure::NoServer(format!(
+                "several servers run; choose by --admin: unix:{names}"
+            )))
+        }
+    }
+}
+
+fn no_server(directory: &Path) -> Failure {
+    let directory = directory.display();
+    Failure::NoServer(format!(
+        "no server has a socket in {directory}; --admin names another address"
+    ))
+}
+
+fn directory() -> Result<PathBuf, Failure> {
+    runtime_directory().ok_or_else(|| {
+        Failure::NoServer("there is no runtime directory; name the server by --admin".to_owned())
+    })
+}

@@ -1,0 +1,231 @@
+//! The verbs: commands to a server that runs.
+
+use std::process::Output;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::client::{Client, get};
+use crate::support::{BINARY, Server, binary, pid_of};
+use crate::upgrade::Installed;
+
+tests! {
+    each_verb_is_done_when_it_returns,
+    an_operation_that_fails_says_why,
+    a_wait_that_is_over_is_told_and_the_operation_goes_on,
+    servers_are_found_by_the_runtime_directory_or_the_pid_file,
+    a_port_is_read_only,
+    events_follow_the_server_to_its_end,
+}
+
+/// A server with an admin address, and its verbs.
+struct Operated {
+    server: Server,
+    admin: String,
+    installed: Installed,
+}
+
+impl Operated {
+    fn start(arguments: &[&str]) -> Self {
+        let installed = Installed::new(BINARY);
+        let admin = format!("unix:{}", installed.beside("admin").display());
+        let all = [&["--admin", &admin], arguments].concat();
+        let server = installed.start(&all);
+        Self {
+            server,
+            admin,
+            installed,
+        }
+    }
+
+    fn run(&self, verb: &[&str]) -> Output {
+        let mut command = binary();
+        command.args(verb).args(["--admin", &self.admin]);
+        command.output().expect("it runs")
+    }
+
+    /// The exit code, standard output and standard error.
+    fn told(&self, verb: &[&str]) -> (Option<i32>, String, String) {
+        told(&self.run(verb))
+    }
+
+    fn status(&self) -> Value {
+        let (code, text, _) = self.told(&["status", "--json"]);
+        assert_eq!(code, Some(0));
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn generations(&self) -> Vec<u64> {
+        let status = self.status();
+        let slots = status["slots"].as_array().expect("a list");
+        let workers = slots
+            .iter()
+            .flat_map(|slot| slot["workers"].as_array().expect("a list"));
+        workers
+            .map(|worker| worker["generation"].as_u64().expect("a number"))
+            .collect()
+    }
+}
+
+fn told(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+fn done() -> (Option<i32>, String, String) {
+    (Some(0), "done\n".to_owned(), String::new())
+}
+
+fn each_verb_is_done_when_it_returns() {
+    let mut operated = Operated::start(&["--workers", "2", "--respond", "hi"]);
+    let address = operated.server.address();
+    assert_eq!(operated.told(&["reload", "--wait"]), done());
+    // Without a wait for anything: no old worker serves, though one may still drain.
+    assert!(
+        operated.generations().contains(&2),
+        "{:?}",
+        operated.generations()
+    );
+    assert_eq!(operated.told(&["upgrade", "--wait"]), done());
+    assert_eq!(operated.told(&["scale", "3", "--wait"]), done());
+    assert_eq!(operated.generations(), [3, 3, 3]);
+    assert_eq!(operated.told(&["scale", "-1", "--wait"]), done());
+    assert_eq!(operated.generations(), [3, 3]);
+    let before = pid_of(&operated.status()["slots"][1]["workers"][0]);
+    assert_eq!(operated.told(&["recycle", "1", "--wait"]), done());
+    assert_ne!(pid_of(&operated.status()["slots"][1]["workers"][0]), before);
+    assert_eq!(operated.told(&["logs", "reopen", "--wait"]), done());
+    assert_eq!(get(address, "/").body, "hi");
+    let (code, text, _) = operated.told(&["status"]);
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("serving (ready)\n"), "{text}");
+    assert_eq!(operated.told(&["stop", "--wait"]), done());
+    let Operated { server, .. } = operated;
+    assert_eq!(server.end().code, Some(0));
+}
+
+fn an_operation_that_fails_says_why() {
+    let mut operated = Operated::start(&["--workers", "1"]);
+    operated.server.address();
+    operated
+        .installed
+        .replace_by_script("/bin/sh", "echo 'no disk' >&2; exit 9");
+    let (code, _, why) = operated.told(&["upgrade", "--wait"]);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("exit 9"), "{why}");
+    let (code, _, why) = operated.told(&["recycle", "7", "--wait"]);
+    assert_eq!(
+        (code, &*why),
+        (
+            Some(3),
+            "prefork-server: refused: no worker serves slot 7 alone\n"
+        )
+    );
+    let (code, _, _) = operated.told(&["scale", "0"]);
+    assert_eq!(code, Some(2));
+}
+
+fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
+    let mut operated = Operated::start(&["--workers", "1", "--echo"]);
+    let mut client = Client::connect(operated.server.address());
+    // Half of a request, which keeps the drain open.
+    client.send("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\nh");
+    let (code, _, why) = operated.told(&["stop", "--wait=1s"]);
+    assert_eq!(code, Some(4), "{why}");
+    let (code, _, why) = operated.told(&["reload"]);
+    assert_eq!(
+        (code, &*why),
+        (Some(3), "prefork-server: refused: the server drains\n")
+    );
+    client.send("i");
+    assert_eq!(client.response().body, "hi");
+    let Operated { server, .. } = operated;
+    assert_eq!(server.end().code, Some(0));
+}
+
+fn servers_are_found_by_the_runtime_directory_or_the_pid_file() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let of = |verb: &[&str]| {
+        let mut command = binary();
+        command.env("RUNTIME_DIRECTORY", dir.path()).args(verb);
+        told(&command.output().expect("it runs"))
+    };
+    let (code, _, why) = of(&["status"]);
+    assert_eq!(code, Some(5), "{why}");
+    // What a master leaves that was killed.
+    std::fs::write(dir.path().join("999999999.sock"), "").expect("a file");
+    let start = |pid_file: &str| {
+        let mut command = binary();
+        command
+            .env_remove("PREFORK_ADMIN")
+            .env("RUNTIME_DIRECTORY", dir.path());
+        command.args(["--listen", "127.0.0.1:0", "--announce-fd", "1"]);
+        let path = dir.path().join(pid_file);
+        Server::spawn(command.arg("--pid-file").arg(path))
+    };
+    let mut first = start("first");
+    first.address();
+    assert!(!dir.path().join("999999999.sock").exists());
+    assert_eq!(of(&["reload", "--wait"]), done());
+    let mut second = start("second");
+    second.address();
+    let (code, _, why) = of(&["status"]);
+    assert_eq!(code, Some(5));
+    assert!(why.contains("several servers run"), "{why}");
+    let pid_file = dir.path().join("second").display().to_string();
+    assert_eq!(of(&["stop", "--wait", "--pid-file", &pid_file]), done());
+    assert_eq!(second.end().code, Some(0));
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.end().code, Some(0));
+}
+
+fn a_port_is_read_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let unix = format!("unix:{}", dir.path().join("socket").display());
+    let mut server = Server::start(&["--listen", &unix, "--admin", "127.0.0.1:0"]);
+    server.wait("serving");
+    let log = server.log();
+    let admin = log
+        .split("address=")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
+    let admin = admin.unwrap_or_else(|| panic!("it is in the log: {log}"));
+    let ask = |verb: &str| {
+        told(
+            &binary()
+                .args([verb, "--admin", admin])
+                .output()
+                .expect("it runs"),
+        )
+    };
+    assert_eq!(ask("status").0, Some(0));
+    let (code, _, why) = ask("stop");
+    assert_eq!(code, Some(3), "{why}");
+    assert!(why.contains("POST on a Unix address"), "{why}");
+}
+
+fn events_follow_the_server_to_its_end() {
+    let mut operated = Operated::start(&["--workers", "1"]);
+    operated.server.address();
+    let mut command = binary();
+    command.args(["events", "--json", "--admin", &operated.admin]);
+    let events = command
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    assert_eq!(operated.told(&["stop", "--wait"]), done());
+    let output = events.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let (_, text, _) = told(&output);
+    let notices: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let last = notices.last().expect("there were some");
+    assert_eq!(last["notice"], "finished", "{text}");
+    assert!(last["at"].as_f64().is_some_and(|at| at > 1.6e9), "{text}");
+}
