@@ -2,6 +2,7 @@
 
 mod client;
 mod find;
+mod generate;
 
 use std::io::{self, Write};
 use std::num::NonZeroU16;
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use prefork_server::Address;
 use serde_json::Value;
 
@@ -78,6 +80,27 @@ enum Verb {
         json: bool,
         #[command(flatten)]
         server: Server,
+    },
+    /// Write completions for a shell, or pages for man(1)
+    Generate {
+        #[command(subcommand)]
+        what: Generate,
+    },
+}
+
+/// What is made from the definition of the command line.
+#[derive(Clone, Debug, Subcommand)]
+enum Generate {
+    /// Completions for a shell, to standard output
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Pages for man(1), one for the server and one for each verb
+    Man {
+        /// The directory that they are written to
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
     },
 }
 
@@ -177,6 +200,12 @@ fn carry_out(verb: Verb) -> Result<(), Failure> {
         Verb::Logs {
             verb: LogVerb::Reopen(operation),
         } => operation.give("/v1/logs/reopen"),
+        Verb::Generate {
+            what: Generate::Completions { shell },
+        } => print(&generate::completions(shell)),
+        Verb::Generate {
+            what: Generate::Man { directory },
+        } => generate::man(&directory).map_err(Failure::Output),
         Verb::Scale { workers, operation } => {
             let workers = match workers {
                 Scale::To(workers) => workers.get().into(),
