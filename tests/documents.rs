@@ -227,3 +227,30 @@ fn each_item_that_is_exported_has_an_example() {
     );
     complain(&bare.into_iter().map(str::to_owned).collect::<Vec<_>>());
 }
+
+/// The words that may be metrics: in the guide's table, in the dashboard, in the alerts.
+fn metrics(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+    let words = text.split(move |letter| !is_part(letter));
+    words.filter(|word| word.starts_with("prefork_") || word.starts_with("http_server_"))
+}
+
+#[test]
+fn dashboard_and_alerts_name_metrics_that_exist() {
+    let read = |path: &str| fs::read_to_string(path).expect("text");
+    let guide = read("src/guide/metrics.md");
+    let known: Vec<&str> = metrics(&guide).collect();
+    let mut complaints = Vec::new();
+    for path in ["grafana-dashboard.json", "prometheus-alerts.yaml"] {
+        let text = read(&format!("examples/deploy/{path}"));
+        assert!(metrics(&text).count() > 5, "{path}");
+        let unknown = metrics(&text).filter(|metric| {
+            let base = metric.strip_suffix("_bucket").unwrap_or(metric);
+            !known.contains(&base)
+        });
+        complaints.extend(unknown.map(|metric| format!("{path}: {metric}")));
+    }
+    complain(&complaints);
+    let dashboard = read("examples/deploy/grafana-dashboard.json");
+    serde_json::from_str::<serde_json::Value>(&dashboard).expect("JSON");
+}
