@@ -25,8 +25,8 @@
 //!
 //! **[`Prefork::serve`] and [`Prefork::run`] are called in every process: in the master they
 //! supervise, in a worker they serve and never return.** The code before them in `main` runs in
-//! each process: in the master, again in the master after an upgrade, and in each worker that
-//! starts. So
+//! each process: in the master, again in the master after an upgrade, in each worker that starts,
+//! and in the admin process of a server that has an [admin address](Prefork::admin). So
 //!
 //! - what each worker needs (a pool, a cache) belongs into the closure, which runs once per
 //!   worker, inside its runtime;

@@ -32,6 +32,7 @@ use crate::protocol::inheritance::MARKER;
 use crate::protocol::scoreboard::Page;
 use crate::supervisor::{AdminAction, AdminEvent, AdminId, AdminKeeper, Time};
 use crate::sys::clock;
+use crate::sys::discard::discard;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 use crate::sys::spawn::{Inherit, spawn};
@@ -194,14 +195,18 @@ impl Admin {
         let Some(id) = found.map(|(&id, _)| id) else {
             return false;
         };
-        self.processes.remove(&id);
+        if let Some(process) = self.processes.remove(&id) {
+            // It may run as another user, who may have sent a descriptor whose close(2) blocks.
+            discard(process.channel);
+        }
         self.keeper.handle(AdminEvent::Gone(id), now);
         true
     }
 
     /// The channels, for poll(2).
     pub(in crate::master) fn channels(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.processes.values().map(|process| {
+        let speaks = |process: &&AdminProcess| process.stage != Stage::Silent;
+        self.processes.values().filter(speaks).map(|process| {
             let mut flags = PollFlags::POLLIN;
             flags.set(PollFlags::POLLOUT, !process.waiting.is_empty());
             PollFd::new(process.channel.as_fd(), flags)
@@ -212,7 +217,8 @@ impl Admin {
     /// Returns the commands of operators, at most one of each process.
     pub(in crate::master) fn exchange(&mut self, now: Time) -> Vec<(u64, Command)> {
         let mut commands = Vec::new();
-        for (&id, process) in &mut self.processes {
+        let processes = self.processes.iter_mut();
+        for (&id, process) in processes.filter(|(_, process)| process.stage != Stage::Silent) {
             process.send_waiting();
             match process.channel.recv() {
                 Ok(Received::Message(FromAdmin::Ready)) => {
@@ -221,10 +227,12 @@ impl Admin {
                 Ok(Received::Message(FromAdmin::Asked { number, command })) => {
                     commands.push((number, command));
                 }
-                // If it has closed its side, it ends soon and is reaped.
-                Ok(Received::Nothing | Received::End) => {}
+                Ok(Received::Nothing) => {}
+                // It ends soon and is reaped.
+                Ok(Received::End) => process.stage = Stage::Silent,
                 Err(error) => {
                     tracing::error!(%error, "the admin process broke the protocol and is killed");
+                    process.stage = Stage::Silent;
                     process.kill();
                 }
             }
@@ -248,21 +256,25 @@ impl Admin {
             process.tell(Fact::Leave, None);
         }
         let end = clock::monotonic().saturating_add(END_PATIENCE);
-        while !self.processes.is_empty() {
+        loop {
+            self.processes.retain(|_, process| {
+                process.send_waiting();
+                let stays = matches!(
+                    process.channel.recv(),
+                    Ok(Received::Nothing | Received::Message(_))
+                );
+                if !stays {
+                    process.kill();
+                    process.reap();
+                }
+                stays
+            });
             let left = end.saturating_sub(clock::monotonic());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
             let mut channels: Vec<_> = self.channels().collect();
-            if left.is_zero() || poll(&mut channels, timeout).is_err() {
+            if channels.is_empty() || left.is_zero() || poll(&mut channels, timeout).is_err() {
                 break;
             }
-            self.processes.retain(|_, process| {
-                process.send_waiting();
-                let ended = !matches!(process.channel.recv(), Ok(Received::Nothing));
-                if ended {
-                    process.reap();
-                }
-                !ended
-            });
         }
         for process in self.processes.values() {
             process.kill();

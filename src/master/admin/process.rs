@@ -29,6 +29,8 @@ pub(super) enum Stage {
     New,
     /// It is told each change.
     Informed,
+    /// It has closed the channel, or was killed. It is told nothing more.
+    Silent,
 }
 
 /// A fact with its descriptor.
