@@ -103,6 +103,8 @@ pub(crate) struct Config {
     pub(crate) listeners: Listeners,
     pub(crate) balance: Balance,
     pub(crate) backlog: u32,
+    /// How long the server still serves after it was asked to drain.
+    pub(crate) pre_stop_delay: Duration,
     pub(crate) drain_timeout: Duration,
     pub(crate) ready_timeout: Duration,
     pub(crate) reload_batch: NonZeroU16,
@@ -143,6 +145,7 @@ impl Default for Config {
             listeners: Listeners::default(),
             balance: Balance::default(),
             backlog: 4096,
+            pre_stop_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),
             reload_batch: NonZeroU16::MIN,

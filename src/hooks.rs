@@ -254,6 +254,9 @@ pub enum Notice {
         /// How many slots there are now.
         workers: u16,
     },
+    /// The server was asked to end, and still serves for a while. See
+    /// [`Prefork::pre_stop_delay`](crate::Prefork::pre_stop_delay).
+    Stopping,
     /// The server was asked to end, and finishes its open work.
     Draining,
     /// No worker is left.
@@ -432,6 +435,7 @@ impl Notice {
             Self::UpgradeFinished => "upgrade_finished",
             Self::UpgradeAbandoned { .. } => "upgrade_abandoned",
             Self::Resized { .. } => "resized",
+            Self::Stopping => "stopping",
             Self::Draining => "draining",
             Self::Finished { .. } => "finished",
         }

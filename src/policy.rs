@@ -66,6 +66,9 @@ pub enum ServerState {
     Reloading,
     /// A worker of the binary on disk, the canary, is being tried.
     Upgrading,
+    /// The server was asked to end, and still serves for a while
+    /// ([`Prefork::pre_stop_delay`](crate::Prefork::pre_stop_delay)).
+    Stopping,
     /// The server finishes its open work and then ends.
     Draining,
 }
@@ -75,6 +78,7 @@ named!(ServerState {
     "serving" = Serving,
     "reloading" = Reloading,
     "upgrading" = Upgrading,
+    "stopping" = Stopping,
     "draining" = Draining,
 });
 

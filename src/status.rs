@@ -163,6 +163,7 @@ record!(enum ServerState {
     2 = Reloading,
     3 = Upgrading,
     4 = Draining,
+    5 = Stopping,
 });
 record!(enum WorkerState { 0 = Starting, 1 = Serving, 2 = Draining, 3 = Ending });
 

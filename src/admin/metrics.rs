@@ -23,11 +23,12 @@ use crate::status::{History, Status};
 /// from 128 us to 67 s. Workers count in finer buckets, whose ends these are, so they are exact.
 const BUCKETS: std::ops::RangeInclusive<u32> = 7..=26;
 
-const STATES: [(ServerState, &str); 5] = [
+const STATES: [(ServerState, &str); 6] = [
     (ServerState::Starting, "starting"),
     (ServerState::Serving, "serving"),
     (ServerState::Reloading, "reloading"),
     (ServerState::Upgrading, "upgrading"),
+    (ServerState::Stopping, "stopping"),
     (ServerState::Draining, "draining"),
 ];
 

@@ -59,6 +59,7 @@ pub(super) enum Readiness {
     Ready,
     Starting,
     NoWorker,
+    Stopping,
     Draining,
 }
 
@@ -200,6 +201,7 @@ impl View {
         let mut workers = status.slots.iter().flat_map(|slot| &slot.workers);
         match status.state {
             ServerState::Starting => Readiness::Starting,
+            ServerState::Stopping => Readiness::Stopping,
             ServerState::Draining => Readiness::Draining,
             ServerState::Serving | ServerState::Reloading | ServerState::Upgrading => {
                 match workers.any(|worker| worker.state == WorkerState::Serving) {
@@ -217,6 +219,7 @@ impl Readiness {
             Self::Ready => "ready",
             Self::Starting => "not ready: not every slot has had a ready worker",
             Self::NoWorker => "not ready: no worker serves",
+            Self::Stopping => "not ready: the server will drain",
             Self::Draining => "not ready: the server drains",
         }
     }

@@ -80,7 +80,9 @@ fn fields(notice: &Notice) -> Value {
                 "responses_5xx": server_errors,
             })
         }
-        Notice::UpgradeStarted | Notice::UpgradeFinished | Notice::Draining => json!({}),
+        Notice::UpgradeStarted | Notice::UpgradeFinished | Notice::Stopping | Notice::Draining => {
+            json!({})
+        }
         Notice::UpgradeAbandoned { why } => json!({ "why": why }),
     }
 }

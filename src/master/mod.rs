@@ -52,7 +52,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::policy::Outcome;
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
 use crate::protocol::inheritance::ProcessRole;
-use crate::supervisor::{Event, Supervisor};
+use crate::supervisor::{Event, Passage, PreStop, Supervisor};
 use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
@@ -69,6 +69,7 @@ pub(crate) struct Setup {
 
 struct Master {
     supervisor: Supervisor,
+    pre_stop: PreStop,
     clock: Clock,
     signals: Signals,
     commands: Commands,
@@ -173,7 +174,26 @@ impl Master {
     }
 
     fn handle_event(&mut self, event: Event) {
-        self.supervisor.handle(event, self.clock.now());
+        let now = self.clock.now();
+        match self.pre_stop.on_event(event, now) {
+            Passage::Pass => self.supervisor.handle(event, now),
+            Passage::Begin => self.on_stopping(),
+            Passage::Drop => {}
+        }
+    }
+
+    /// The drain begins later.
+    fn on_stopping(&mut self) {
+        tracing::info!("the server will drain, and serves until then");
+        self.publish_status();
+        self.observers.notify(&Notice::Stopping);
+    }
+
+    fn on_pre_stop_deadline(&mut self) {
+        let now = self.clock.now();
+        if let Some(event) = self.pre_stop.on_timeout(now) {
+            self.supervisor.handle(event, now);
+        }
     }
 
     /// Sleeps until a descriptor is ready or a task is due.

@@ -24,13 +24,15 @@ enum Task {
     AdminView,
     /// Acts on the deadlines of admin processes.
     AdminDeadlines,
+    /// Begins the drain after the pause before it.
+    PreStop,
     /// Acts on the deadlines of the supervisor.
     Deadlines,
 }
 
 impl Master {
     /// When each task is due, in the order in which they are done; `None` if it is not.
-    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 8] {
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 9] {
         let at = |deadline| self.clock.monotonic_at(deadline);
         let admin = self.observers.admin.as_ref();
         [
@@ -44,6 +46,7 @@ impl Master {
                 Task::AdminDeadlines,
                 admin.and_then(Admin::next_deadline).map(at),
             ),
+            (Task::PreStop, self.pre_stop.next_deadline().map(at)),
             (Task::Deadlines, self.supervisor.next_deadline().map(at)),
         ]
     }
@@ -70,6 +73,7 @@ impl Master {
                 Task::TicketKeys => self.rotate_ticket_keys(now),
                 Task::AdminView => self.tell_view(now),
                 Task::AdminDeadlines => self.on_admin_deadline(),
+                Task::PreStop => self.on_pre_stop_deadline(),
                 Task::Deadlines => self.supervisor.handle_timeout(self.clock.now()),
             }
         }

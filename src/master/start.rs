@@ -23,7 +23,7 @@ use crate::master::{Master, Setup, balance, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::status::{History, Operations};
-use crate::supervisor::{Event, Policy, Supervisor, Time};
+use crate::supervisor::{Event, Pause, Policy, PreStop, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
 use crate::sys::signals::Signals;
@@ -74,6 +74,7 @@ pub(super) fn begin(
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
         supervisor: Supervisor::new(policy(&config, slots), Time::ZERO),
+        pre_stop: PreStop::new(config.pre_stop_delay, Pause::NotAsked),
         clock: Clock::starting_at(Time::ZERO),
         signals,
         commands: Commands::new(handle, commands, &config),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::handle::StatusSource;
 use crate::master::Master;
+use crate::policy::ServerState;
 use crate::protocol::scoreboard::Page;
 use crate::stats::Totals;
 use crate::status::{SlotStatus, Status, WorkerStatus};
@@ -26,7 +27,10 @@ impl Master {
         let slots = self.supervisor.overview().into_iter();
         let slots = slots.map(|slot| self.slot_status(&slot, &mut pages));
         let status = Status {
-            state: self.supervisor.server_state(),
+            state: match self.pre_stop.is_running() {
+                true => ServerState::Stopping,
+                false => self.supervisor.server_state(),
+            },
             addresses: self.listeners.addresses(),
             workers: self.workers.count,
             generation: self.supervisor.generation(),

@@ -39,7 +39,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, balance, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
-use crate::supervisor::{Abandoned, Event, Supervisor};
+use crate::supervisor::{Abandoned, Event, PreStop, Supervisor};
 use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
 use crate::sys::{exec, limits};
@@ -185,6 +185,7 @@ impl Master {
             credentials: self.spawner.credentials,
             signals: self.signals.before(),
             supervisor: self.supervisor.snapshot(),
+            pause: self.pre_stop.pause(),
             listeners: self.listeners.detach(),
             processes: std::mem::take(&mut self.workers.processes),
             respawning: std::mem::take(&mut self.workers.respawning),
@@ -256,6 +257,7 @@ pub(super) fn resume(
             scoreboard,
         },
         supervisor: Supervisor::resume(state.supervisor, policy(&config, workers), epoch),
+        pre_stop: PreStop::new(config.pre_stop_delay, state.pause),
         clock: Clock::starting_at(epoch),
         signals,
         commands: Commands::new(handle, commands, &config),
@@ -285,9 +287,8 @@ pub(super) fn resume(
     if news == NewAddresses::Some || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);
     }
-    for command in state.commands {
-        master.apply_command(command);
-    }
+    let commands = state.commands.into_iter();
+    commands.for_each(|command| master.apply_command(command));
     Ok(master)
 }
 

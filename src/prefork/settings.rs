@@ -298,6 +298,22 @@ impl Prefork {
         self
     }
 
+    /// How long the server still serves after it was asked to drain (`SIGTERM`, `SIGQUIT`,
+    /// [`Handle::stop`](crate::Handle::stop)). Meanwhile `/readyz` of the [admin
+    /// address](Self::admin) is 503, so that load balancers send it nothing new. Choose a little
+    /// more than the time in which they notice that.
+    ///
+    /// A second ask to drain, a second or more after the first, ends the wait. `SIGINT` and
+    /// [`Stop::Now`](crate::Stop::Now) do not wait. A server that runs [in
+    /// process](Self::in_process) does not wait either.
+    ///
+    /// Default: 0 s.
+    #[must_use]
+    pub fn pre_stop_delay(mut self, delay: Duration) -> Self {
+        self.config.pre_stop_delay = delay;
+        self
+    }
+
     /// Open descriptor that the master writes each [notice](crate::Notice) to, as a JSON object on
     /// a line of its own. If the reader is slow, notices are lost.
     ///

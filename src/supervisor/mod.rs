@@ -26,6 +26,7 @@ mod event;
 mod invariants;
 mod overview;
 mod policy;
+mod pre_stop;
 mod recycle;
 mod reload;
 mod resize;
@@ -49,6 +50,7 @@ pub(crate) use self::admin::{AdminAction, AdminEvent, AdminId, AdminKeeper};
 pub(crate) use self::event::{Event, Exit, Step};
 pub(crate) use self::overview::SlotOverview;
 pub(crate) use self::policy::Policy;
+pub(crate) use self::pre_stop::{Passage, Pause, PreStop};
 pub(crate) use self::snapshot::Snapshot;
 pub(crate) use self::time::Time;
 

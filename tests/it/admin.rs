@@ -23,6 +23,7 @@ tests! {
     counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes,
     a_reload_and_an_upgrade_replace_it,
     it_is_not_ready_from_the_first_moment_of_a_drain,
+    it_is_not_ready_before_the_drain_and_the_server_still_serves,
     it_has_a_socket_in_the_runtime_directory_by_default,
 }
 
@@ -278,6 +279,27 @@ fn it_is_not_ready_from_the_first_moment_of_a_drain() {
     assert_eq!(watched.get("/livez").body, "live\n");
     client.send("i");
     assert_eq!(client.response().body, "hi");
+    assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn it_is_not_ready_before_the_drain_and_the_server_still_serves() {
+    let mut watched = Watched::start(&["--respond", "hi", "--pre-stop-delay", "10m"]);
+    let address = watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    watched.server.signal(Signal::SIGTERM);
+    watched.server.wait("stopping");
+    let readiness = || watched.get("/readyz").body;
+    until(|| readiness() == "not ready: the server will drain\n");
+    assert_eq!(watched.status()["state"], "stopping");
+    // New connections too.
+    assert_eq!(get(address, "/").body, "hi");
+    // It crosses an upgrade.
+    watched.server.signal(Signal::SIGUSR2);
+    watched.server.wait("reload_finished");
+    until(|| watched.status()["state"] == "stopping");
+    assert_eq!(get(address, "/").body, "hi");
+    watched.server.signal(Signal::SIGINT);
+    watched.server.wait("draining");
     assert_eq!(watched.server.end().code, Some(0));
 }
 

@@ -165,6 +165,17 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::positive_duration)]
     pub(crate) drain_timeout: Duration,
 
+    /// Time for which the server still serves after it was asked to drain (TERM, QUIT), while
+    /// /readyz is 503: load balancers send it nothing new then
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "PREFORK_PRE_STOP_DELAY",
+        default_value = "0s"
+    )]
+    #[arg(value_parser = value::duration)]
+    pub(crate) pre_stop_delay: Duration,
+
     /// Number of workers that a reload replaces at the same time
     #[arg(
         long,

@@ -139,6 +139,7 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         .listeners(processes.listeners)
         .balance(processes.balance)
         .drain_timeout(processes.drain_timeout)
+        .pre_stop_delay(processes.pre_stop_delay)
         .reload_batch(processes.reload_batch)
         .hang_timeout(processes.hang_timeout.0)
         .crash_limit(processes.crash_limit)
@@ -164,6 +165,11 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         .max_requests(limits.max_requests.map(NonZeroU64::get))
         .max_worker_age(limits.max_worker_age)
         .proxy_protocol(limits.proxy_protocol.iter().copied());
+    observed(server, options)
+}
+
+/// Adds how the server tells what it does.
+fn observed(mut server: Prefork, options: &Options) -> Prefork {
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }

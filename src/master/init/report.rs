@@ -88,6 +88,7 @@ impl Report {
             | Notice::Released { .. }
             | Notice::ListenerReopened { .. }
             | Notice::BackingOff { .. }
+            | Notice::Stopping
             | Notice::UpgradeStarted
             | Notice::UpgradeFinished
             | Notice::UpgradeAbandoned { .. }

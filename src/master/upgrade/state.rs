@@ -22,7 +22,7 @@ use crate::master::workers::process::Process;
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::state;
 use crate::status::{History, Operations};
-use crate::supervisor::Snapshot;
+use crate::supervisor::{Pause, Snapshot};
 use crate::sys::credentials::Credentials;
 use crate::sys::exec;
 use crate::sys::signals::Before;
@@ -37,6 +37,8 @@ pub(super) struct MasterState {
     pub(super) credentials: Option<Credentials>,
     pub(super) signals: Before,
     pub(super) supervisor: Snapshot,
+    /// That between the ask to end the server and its drain.
+    pub(super) pause: Pause,
     pub(super) listeners: Detached,
     pub(super) scoreboard: OwnedFd,
     /// The keys of session tickets and the files as they were read, if the server speaks TLS.
@@ -59,6 +61,7 @@ record!(MasterState {
     credentials,
     signals,
     supervisor,
+    pause,
     listeners,
     scoreboard,
     ticket_keys,
@@ -160,6 +163,7 @@ mod tests {
             credentials: None,
             signals: signals.before(),
             supervisor: snapshot(),
+            pause: Pause::NotAsked,
             listeners: listeners.detach(),
             scoreboard: scoreboard.share().expect("a descriptor"),
             ticket_keys: Some(keys.share().expect("a descriptor")),

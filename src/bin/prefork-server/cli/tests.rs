@@ -113,11 +113,12 @@ fn https_wants_a_certificate_and_its_key() {
 #[test]
 fn values_are_read_with_their_units() {
     let args = "--delay 250ms --listen [::]:80 --listen unix:/run/a.sock --workers 3 \
-                --listeners shared --balance off --drain-timeout 5m --reload-batch 2 \
-                --crash-limit 0/1h --header-timeout 1ms --hang-timeout 0 --max-target-size 1KiB \
-                --max-header-size 8KiB --max-body-size 0 --max-connections 7 --worker-header \
-                --announce-fd 2 --pid-file p --user www --group 33 --unix-mode 0660 --access-log - \
-                --admin 127.0.0.1:9180 --log-format json --log-level trace";
+                --listeners shared --balance off --drain-timeout 5m --pre-stop-delay 10s \
+                --reload-batch 2 --crash-limit 0/1h --header-timeout 1ms --hang-timeout 0 \
+                --max-target-size 1KiB --max-header-size 8KiB --max-body-size 0 \
+                --max-connections 7 --worker-header --announce-fd 2 --pid-file p --user www \
+                --group 33 --unix-mode 0660 --access-log - --admin 127.0.0.1:9180 --log-format \
+                json --log-level trace";
     let args: Vec<&str> = args.split_whitespace().collect();
     let Options {
         serving,
@@ -144,6 +145,7 @@ fn values_are_read_with_their_units() {
     assert_eq!(processes.hang_timeout, HangTimeout(None));
     assert_eq!(processes.pid_file, Some("p".into()));
     assert_eq!(processes.admin, Admin::At(address("127.0.0.1:9180")));
+    assert_eq!(processes.pre_stop_delay, Duration::from_secs(10));
     assert_eq!(processes.user.as_deref(), Some("www"));
     assert_eq!(processes.group.as_deref(), Some("33"));
     assert_eq!(processes.unix_mode, 0o660);
