@@ -82,12 +82,8 @@ impl Exchange {
     /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
-        if head.status == StatusCode::BAD_REQUEST
-            && source == ResponseSource::Handler
-            && let Some(status) = self.status_of_failed_body()
-        {
-            // A framework knows that the body could not be read, and not why.
-            head.status = status;
+        if head.status != StatusCode::OK {
+            self.name_failed_body(head, source);
         }
         if let Some(server) = &self.registry.http.server_header
             && !head.headers.contains_key(SERVER)
@@ -110,6 +106,17 @@ impl Exchange {
         }
     }
 
+    /// A framework that responds with 400 knows that the body could not be read, and not why.
+    #[cold]
+    fn name_failed_body(&self, head: &mut Parts, source: ResponseSource) {
+        if head.status == StatusCode::BAD_REQUEST
+            && source == ResponseSource::Handler
+            && let Some(status) = self.status_of_failed_body()
+        {
+            head.status = status;
+        }
+    }
+
     /// Counts a response with this status. Called once for each request.
     #[inline]
     pub(crate) fn count_response(&self, status: StatusCode) {
@@ -118,14 +125,12 @@ impl Exchange {
 
     /// Whether the connection ends with this response.
     fn is_last(&self, source: ResponseSource) -> bool {
-        // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
-        if self.state.is_of_stream() {
-            return false;
-        }
-        self.registry.is_draining(&self.state)
+        let ends = self.registry.is_draining(&self.state)
             || self.state.ends_after_response()
             || self.state.body_failure() != BodyFailure::None
-            || (source == ResponseSource::Server && self.state.is_body_unread())
+            || (source == ResponseSource::Server && self.state.is_body_unread());
+        // An HTTP/2 stream ends by itself; GOAWAY announces the end of the connection.
+        ends && !self.state.is_of_stream()
     }
 
     /// The status of the response to a request whose handler returned an error.

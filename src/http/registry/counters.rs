@@ -34,6 +34,8 @@ impl Counters {
     #[inline]
     pub(crate) fn count_response(&self, status: StatusCode) {
         let class = match status.as_u16() / 100 {
+            // By far the most, without a division.
+            _ if status == StatusCode::OK => Count::Success,
             1 => Count::Informational,
             2 => Count::Success,
             3 => Count::Redirection,
