@@ -31,8 +31,8 @@ pub(crate) use crate::status::operations::{Operation, Operations, serving};
 /// assert_eq!((status.workers, status.slots.len()), (1, 1));
 ///
 /// // With the feature `serde`:
-/// let json = serde_json::to_string(&status)?;
-/// assert!(json.starts_with(r#"{"state":"serving","addresses":["127.0.0.1:"#));
+/// let json = serde_json::to_value(&status)?;
+/// assert_eq!((&json["state"], &json["workers"]), (&"serving".into(), &1.into()));
 /// # Ok::<(), prefork_server::BoxError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
