@@ -17,7 +17,7 @@ use crate::opponents::{self, Respond};
 use crate::support::cpus;
 use crate::support::named;
 use crate::support::notices::{self, Notices};
-use crate::support::process::{CEILING, Processes, Trouble, binary, this_as};
+use crate::support::process::{CEILING, Processes, Trouble, ours, this_as};
 use crate::support::tree::Tree;
 
 named! {
@@ -190,7 +190,7 @@ fn our_binary(model: Model, workers: usize, directory: &Path) -> Command {
         Model::PreforkShared => "shared",
         _ => "per-slot",
     };
-    let mut command = Command::new(binary());
+    let mut command = ours();
     command
         .args(["--listen", "127.0.0.1:0", "--listeners", listeners])
         .args(["--workers", &workers.to_string(), "--announce-fd", "1"])

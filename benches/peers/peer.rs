@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use crate::crowd::Role;
-use crate::process::{Processes, Trouble, binary, this_as};
+use crate::process::{self, Processes, Trouble, this_as};
 use crate::programs::{Program, Programs};
 use crate::session::Pem;
 use crate::support::{named, toolchain};
@@ -135,7 +135,7 @@ pub(crate) fn extra_options() -> String {
 }
 
 fn ours(address: SocketAddr, pem: Option<&Pem>) -> Command {
-    let mut command = Command::new(binary());
+    let mut command = process::ours();
     command
         .args(["--listen", &address.to_string(), "--respond", BODY])
         .args(["--workers", "1", "--idle-timeout", "10m"]);

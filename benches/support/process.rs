@@ -216,6 +216,13 @@ pub(crate) fn binary() -> PathBuf {
     other_binary().unwrap_or_else(|| env!("CARGO_BIN_EXE_prefork-server").into())
 }
 
+/// A command for our binary, without its process for operators: no other server has one.
+pub(crate) fn ours() -> Command {
+    let mut command = Command::new(binary());
+    command.env("PREFORK_ADMIN", "off");
+    command
+}
+
 /// An address that was free a moment ago, for a server that cannot tell which one it took.
 pub(crate) fn free_address() -> Result<SocketAddr, Trouble> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
