@@ -59,7 +59,8 @@
 //!
 //! What a worker does on its thread is in the span `worker`, which has its `slot` and
 //! `generation`. Events of a handler that failed or panicked have the `method` and the `uri` of
-//! the request. Threads that the app starts (`spawn_blocking`) do not inherit the span.
+//! the request, and its [id](Http::request_ids) if it has one. Threads that the app starts
+//! (`spawn_blocking`) do not inherit the span; [`this_worker`] knows the worker there too.
 //!
 //! # Where to begin
 //!
@@ -295,7 +296,7 @@ pub use crate::id::{ConnectionId, Generation, MAX_WORKERS, Slot};
 pub use crate::named::NameError;
 pub use crate::policy::{Backoff, CrashLimit, Outcome, ServerState, Stop, WorkerState};
 pub use crate::pool::Buffer;
-pub use crate::prefork::{Prefork, Role, TestServer, role};
+pub use crate::prefork::{Prefork, Role, TestServer, role, this_worker};
 pub use crate::proxy::{Forwarded, Network, NetworkError};
 pub use crate::stats::Totals;
 pub use crate::status::{SlotStatus, Status, WorkerStatus};

@@ -13,7 +13,7 @@ use crate::address::{Address, AddressError};
 use crate::config::{Config, HANG_TIMEOUT_MIN};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
-use crate::hooks::{Hooks, NoHooks};
+use crate::hooks::{Hooks, NoHooks, WorkerInfo};
 use crate::http::{Http, IntoService, Tls};
 use crate::id::MAX_WORKERS;
 use crate::master::ADDRESSES_MAX;
@@ -126,6 +126,22 @@ pub fn role() -> Role {
     } else {
         Role::Master
     }
+}
+
+/// The worker that this process is; `None` in another process. It is the same from the first line
+/// of `main` on, so that each line of a log can name its worker.
+///
+/// ```
+/// assert_eq!(prefork_server::this_worker(), None);
+/// ```
+#[must_use]
+pub fn this_worker() -> Option<WorkerInfo> {
+    let marker = worker::marker()?;
+    Some(WorkerInfo::new(
+        marker.slot,
+        marker.generation,
+        std::process::id(),
+    ))
 }
 
 /// Whether this process runs a server already. A worker takes its descriptors only once, and a

@@ -49,6 +49,8 @@ pub struct Http {
     pub(crate) keep_alive: KeepAlive,
     pub(crate) server_header: Option<HeaderValue>,
     pub(crate) date_header: DateHeader,
+    pub(crate) request_ids: bool,
+    pub(crate) slow_request: Option<Duration>,
     pub(crate) on_refused: OnRefused,
     #[cfg(feature = "http2")]
     pub(crate) http2: Http2,
@@ -141,6 +143,8 @@ impl Default for Http {
             keep_alive: KeepAlive::Enabled,
             server_header: None,
             date_header: DateHeader::Sent,
+            request_ids: false,
+            slow_request: None,
             on_refused: OnRefused::default(),
             #[cfg(feature = "http2")]
             http2: Http2::Enabled,
@@ -423,6 +427,43 @@ impl Http {
     /// Default: nothing is called.
     pub fn on_refused(mut self, log: impl Fn(&Refused<'_>) + Send + Sync + 'static) -> Self {
         self.on_refused = OnRefused::new(log);
+        self
+    }
+
+    /// Whether each request has an id. The id is the value of its field `X-Request-Id` if that is
+    /// 1 to 64 letters, digits and characters of `-_.:=+/`; for another request the server makes an
+    /// id, and the handler finds it in that field. Each response has the id in `X-Request-Id` too,
+    /// also a response of the server itself. The log of a failed request has it, and so has
+    /// [`Refused::request_id`](crate::Refused::request_id). One kind of response is without an id:
+    /// the 431 to a head in HTTP/2 with too many bytes.
+    ///
+    /// ```
+    /// use std::io::{Write, read_to_string};
+    ///
+    /// use prefork_server::{Http, Response, TestServer, handler};
+    ///
+    /// let http = Http::new().request_ids(true);
+    /// let app = async |_worker| Ok(handler(async |_request| Ok(Response::default())));
+    /// let server = TestServer::start_with(move |server| server.http(http).serve(app))?;
+    /// let mut client = std::net::TcpStream::connect(server.address())?;
+    /// client.write_all(b"GET / HTTP/1.0\r\nx-request-id: tea-1\r\n\r\n")?;
+    /// assert!(read_to_string(client)?.contains("x-request-id: tea-1\r\n"));
+    /// # Ok::<(), prefork_server::BoxError>(())
+    /// ```
+    ///
+    /// Default: `false`.
+    pub fn request_ids(mut self, have_ids: bool) -> Self {
+        self.request_ids = have_ids;
+        self
+    }
+
+    /// Logs a warning with method and target for each request whose handler takes this long or
+    /// longer until it responds, or until its client leaves. The time begins when the request's
+    /// head is complete. It does not include the time in which the response is sent.
+    ///
+    /// Default: `None`, no warning.
+    pub fn slow_request(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.slow_request = limit.into();
         self
     }
 

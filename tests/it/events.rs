@@ -2,9 +2,10 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use prefork_server::{Response, TestServer, handler};
+use prefork_server::{Error, Http, Response, TestServer, handler};
 use tracing::Level;
 
 use crate::client::Client;
@@ -12,6 +13,7 @@ use crate::support::Server;
 
 tests! {
     an_event_of_a_failed_handler_names_the_worker_and_the_request,
+    a_slow_request_is_logged,
     each_worker_has_a_span_and_the_master_says_that_it_serves,
 }
 
@@ -32,6 +34,19 @@ impl io::Write for Log {
 }
 
 impl Log {
+    /// Starts a server that logs here.
+    fn of_server(&self, start: impl FnOnce() -> Result<TestServer, Error>) -> TestServer {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(Level::INFO)
+            .with_target(false)
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, start).expect("it serves")
+    }
+
     fn lines(&self) -> Vec<String> {
         let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = std::str::from_utf8(&log).expect("text");
@@ -41,15 +56,7 @@ impl Log {
 
 fn an_event_of_a_failed_handler_names_the_worker_and_the_request() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::INFO)
-        .with_target(false)
-        .with_ansi(false)
-        .without_time()
-        .with_writer(move || writer.clone())
-        .finish();
-    let server = tracing::subscriber::with_default(subscriber, || {
+    let server = log.of_server(|| {
         TestServer::start(async |_worker| {
             Ok(handler(async |request| match request.uri().path() {
                 "/fails" => Err("no tea".into()),
@@ -58,7 +65,6 @@ fn an_event_of_a_failed_handler_names_the_worker_and_the_request() {
             }))
         })
     });
-    let server = server.expect("it serves");
     let mut client = Client::connect(server.address());
     let mut ask = |request: &str| {
         client.send(&format!("{request} HTTP/1.1\r\nhost: x\r\n\r\n"));
@@ -84,6 +90,36 @@ fn an_event_of_a_failed_handler_names_the_worker_and_the_request() {
         format!("ERROR {worker} handler panicked panic=\"no milk\" method=DELETE uri=/panics"),
     ];
     assert_eq!(log.lines(), expected);
+}
+
+/// No limit is as short as this one, so each request is slow.
+fn a_slow_request_is_logged() {
+    let log = Log::default();
+    let http = Http::new().slow_request(Duration::ZERO).request_ids(true);
+    let server = log.of_server(|| {
+        TestServer::start_with(move |server| {
+            server.http(http).serve(async |_worker| {
+                Ok(handler(async |_request| Ok(Response::new("tea".into()))))
+            })
+        })
+    });
+    let mut client = Client::connect(server.address());
+    for method in ["GET", "DELETE"] {
+        client.send(&format!(
+            "{method} /a HTTP/1.1\r\nhost: x\r\nx-request-id: {method}-1\r\n\r\n"
+        ));
+        assert_eq!(client.response().body, "tea");
+    }
+    server.stop().expect("it drains");
+    let lines = log.lines();
+    for (line, method) in lines[1..].iter().zip(["GET", "DELETE"]) {
+        let (begin, took) = line.split_once("took=").expect("a duration");
+        assert_eq!(begin, " WARN worker{slot=0 generation=1}: slow request ");
+        let (_, rest) = took.split_once(' ').expect("more fields");
+        let id = format!("request_id=\"{method}-1\"");
+        assert_eq!(rest, format!("status=200 method={method} uri=/a {id}"));
+    }
+    assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
 fn each_worker_has_a_span_and_the_master_says_that_it_serves() {

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::ReadBuf;
 
 use crate::http::conn::socket::Socket;
@@ -35,7 +36,7 @@ pub(crate) enum LingeringClose<I> {
     Upgraded,
     Close {
         stream: Stream<I>,
-        last_bytes: &'static [u8],
+        last_bytes: Bytes,
         mode: CloseMode,
     },
 }
@@ -56,7 +57,7 @@ pub(crate) enum CloseMode {
 }
 
 impl<I: Socket> LingeringClose<I> {
-    pub(crate) fn new(stream: Stream<I>, last_bytes: &'static [u8], mode: CloseMode) -> Self {
+    pub(crate) fn new(stream: Stream<I>, last_bytes: Bytes, mode: CloseMode) -> Self {
         Self::Close {
             stream,
             last_bytes,
@@ -66,7 +67,7 @@ impl<I: Socket> LingeringClose<I> {
 
     /// Sends the end of file and no last response.
     pub(crate) fn silent(stream: Stream<I>) -> Self {
-        Self::new(stream, b"", CloseMode::SendAndShutdown)
+        Self::new(stream, Bytes::new(), CloseMode::SendAndShutdown)
     }
 
     pub(crate) async fn run(self, member: Member) {
@@ -77,7 +78,7 @@ impl<I: Socket> LingeringClose<I> {
                 last_bytes,
                 mode,
             } => {
-                send(&mut stream, last_bytes, &member).await;
+                send(&mut stream, &last_bytes, &member).await;
                 if mode != CloseMode::SendOnly {
                     shutdown(&mut stream, &member).await;
                 }

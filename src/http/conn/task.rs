@@ -19,8 +19,12 @@ use crate::http::conn::stream::Stream;
 use crate::http::exchange::rules;
 use crate::http::registry::drain::HandoverPermit;
 use crate::http::registry::member::Member;
+use crate::http::registry::request_ids::RequestIds;
 use crate::http::registry::state::Stage;
 use crate::http::registry::timeouts::{Deadline, Order};
+
+/// The end of a response without a body.
+const END: &[u8] = b"\r\n\r\n";
 
 /// Serves one connection to its end.
 pub(crate) enum ConnectionTask<I> {
@@ -328,10 +332,15 @@ impl<I: Socket> OpenConnection<I> {
         if is_between_requests {
             return Some(Some(LingeringClose::silent(stream)));
         }
-        self.refuse(StatusCode::REQUEST_TIMEOUT);
+        let mut last_bytes = Bytes::from_static(TOO_SLOW);
+        if let Some(id) = self.refuse(StatusCode::REQUEST_TIMEOUT) {
+            last_bytes = [&TOO_SLOW[..TOO_SLOW.len() - END.len()], &id, END]
+                .concat()
+                .into();
+        }
         Some(Some(LingeringClose::new(
             stream,
-            TOO_SLOW,
+            last_bytes,
             CloseMode::Linger,
         )))
     }
@@ -364,7 +373,7 @@ impl<I: Socket> OpenConnection<I> {
                         .holds_back()
                         .then_some(CloseMode::SendAndShutdown),
                 };
-                mode.map(|mode| LingeringClose::new(stream, b"", mode))
+                mode.map(|mode| LingeringClose::new(stream, Bytes::new(), mode))
             }
             (Err(error), Some(stream)) if error.is_parse_version_h2() && stream.begins_http2() => {
                 self.serve_stream(Version::Http2, stream);
@@ -382,8 +391,11 @@ impl<I: Socket> OpenConnection<I> {
                     stream.amend(HEAD_TOO_LARGE, TARGET_TOO_LONG);
                     status = StatusCode::URI_TOO_LONG;
                 }
-                if error.is_parse() && !error.is_parse_version_h2() {
-                    self.refuse(status);
+                if error.is_parse()
+                    && !error.is_parse_version_h2()
+                    && let Some(id) = self.refuse(status)
+                {
+                    stream.amend(END, &[&id, END].concat());
                 }
                 let mode = match error.is_parse() {
                     true => CloseMode::Linger,
@@ -391,18 +403,22 @@ impl<I: Socket> OpenConnection<I> {
                     // complete.
                     false => CloseMode::SendOnly,
                 };
-                Some(LingeringClose::new(stream, b"", mode))
+                Some(LingeringClose::new(stream, Bytes::new(), mode))
             }
         })
     }
 
-    /// Counts and reports a response to bytes that are no request and so reach no service.
-    fn refuse(&self, status: StatusCode) {
+    /// Counts and reports a response to bytes that are no request and so reach no service. Returns
+    /// the end of its last field and the field with its id, if requests have ids.
+    fn refuse(&self, status: StatusCode) -> Option<Vec<u8>> {
         let Member {
             registry, state, ..
         } = &self.member;
         registry.counters.count_response(status);
-        registry.http.on_refused.report(status, state.info(), None);
+        let id = registry.request_ids.as_ref().map(RequestIds::make);
+        let on_refused = &registry.http.on_refused;
+        on_refused.report(status, state.info(), None, id.as_ref());
+        Some([b"\r\nx-request-id: ", id?.as_bytes()].concat())
     }
 }
 

@@ -4,13 +4,15 @@ use std::any::Any;
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::registry::list::Registry;
+use crate::http::registry::request_ids::REQUEST_ID;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::stats::Timing;
 
@@ -36,8 +38,12 @@ pub(crate) struct Exchange {
     version: Version,
     /// Whether the request is a CONNECT: any 2xx response to it opens a tunnel.
     tunnel: bool,
-    /// What the log says of the request if it fails.
+    /// What the log says of the request if it fails or is slow.
     pub(crate) line: RequestLine,
+    /// `None` if requests have no ids.
+    request_id: Option<HeaderValue>,
+    /// When the request began, until there is a response, if slow requests are logged.
+    waits_since: Option<Instant>,
 }
 
 impl Exchange {
@@ -50,6 +56,8 @@ impl Exchange {
             version: Version::HTTP_11,
             tunnel: false,
             line: RequestLine::default(),
+            request_id: None,
+            waits_since: None,
         }
     }
 
@@ -74,14 +82,64 @@ impl Exchange {
     #[inline]
     pub(crate) fn end(&mut self) {
         if let Some(timing) = self.timing.take() {
+            self.note_if_slow(None);
             self.state.enter(Stage::Idle);
             self.registry.counters.request_ends(timing);
         }
     }
 
+    /// Prepares for options that few servers use: the id of the request, and the log of slow ones.
+    pub(crate) fn note_request<B>(&mut self, request: &mut Request<B>) {
+        if let Some(ids) = &self.registry.request_ids {
+            self.request_id = Some(ids.of(request.headers_mut()));
+        }
+        if self.registry.http.slow_request.is_some() {
+            self.waits_since = Some(Instant::now());
+            self.line = RequestLine::of(request);
+        }
+    }
+
+    /// There is a response, or the client has left before it.
+    #[inline]
+    fn note_if_slow(&mut self, status: Option<StatusCode>) {
+        if let Some(since) = self.waits_since.take() {
+            self.log_if_slow(since.elapsed(), status);
+        }
+    }
+
+    #[cold]
+    fn log_if_slow(&self, took: Duration, status: Option<StatusCode>) {
+        let RequestLine { method, target } = &self.line;
+        if self
+            .registry
+            .http
+            .slow_request
+            .is_some_and(|limit| took >= limit)
+        {
+            let (status, request_id) = (status.map(|it| it.as_u16()), self.request_id());
+            tracing::warn!(?took, status, %method, uri = %target, request_id, "slow request");
+        }
+    }
+
+    /// The id of the request, for the log.
+    fn request_id(&self) -> Option<&str> {
+        self.request_id.as_ref()?.to_str().ok()
+    }
+
+    /// The same, as a header's value.
+    pub(crate) fn request_id_value(&self) -> Option<&HeaderValue> {
+        self.request_id.as_ref()
+    }
+
     /// Adds the server's own fields to the head of a response.
-    pub(crate) fn complete_head(&self, head: &mut Parts, source: ResponseSource) {
+    pub(crate) fn complete_head(&mut self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
+        self.note_if_slow(Some(head.status));
+        if let Some(id) = &self.request_id
+            && !head.headers.contains_key(REQUEST_ID)
+        {
+            head.headers.insert(REQUEST_ID, id.clone());
+        }
         if head.status != StatusCode::OK {
             self.name_failed_body(head, source);
         }
@@ -136,8 +194,9 @@ impl Exchange {
     /// The status of the response to a request whose handler returned an error.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
         let RequestLine { method, target } = &self.line;
+        let request_id = self.request_id();
         let Some(status) = self.status_of_failed_body() else {
-            tracing::warn!(error, %method, uri = %target, "handler failed");
+            tracing::warn!(error, %method, uri = %target, request_id, "handler failed");
             return StatusCode::INTERNAL_SERVER_ERROR;
         };
         tracing::debug!(error, %status, %method, uri = %target, "request failed by its body");
@@ -157,7 +216,14 @@ impl Exchange {
     /// The response's body ended with an error. So the connection ends too.
     pub(crate) fn broke_off(&self, error: &(dyn Error + Send + Sync + 'static)) {
         let RequestLine { method, target } = &self.line;
-        tracing::warn!(error, %method, uri = %target, "response broken off: its body failed");
+        let request_id = self.request_id();
+        tracing::warn!(
+            error,
+            %method,
+            uri = %target,
+            request_id,
+            "response broken off: its body failed"
+        );
         self.registry.counters.broken_response();
     }
 
@@ -170,7 +236,8 @@ impl Exchange {
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("(not a string)");
         let RequestLine { method, target } = &self.line;
-        tracing::error!(panic = message, %method, uri = %target, "handler panicked");
+        let request_id = self.request_id();
+        tracing::error!(panic = message, %method, uri = %target, request_id, "handler panicked");
         self.registry.counters.panic();
         StatusCode::INTERNAL_SERVER_ERROR
     }

@@ -65,7 +65,8 @@ impl<S> Guarded<S> {
     ) -> ResponseFuture<F, B> {
         let (head, _unread) = request.into_parts();
         let on_refused = &self.registry.http.on_refused;
-        on_refused.report(status, self.state.info(), Some(&head));
+        let request_id = exchange.request_id_value();
+        on_refused.report(status, self.state.info(), Some(&head), request_id);
         ResponseFuture::of_server(status, exchange)
     }
 
@@ -104,6 +105,7 @@ where
         let mut exchange = Exchange::new(&self.registry, &self.state);
         exchange.begin(request.version(), tunnel);
         exchange.line = RequestLine::of(&request);
+        exchange.note_request(&mut request);
         if request.extensions().get::<OnUpgrade>().is_some() {
             // When this connection ends, hyper gives the stream away without a flush, also if the
             // upgrade is refused. A response that the stream holds at that time would be lost.
@@ -233,7 +235,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (mut head, body, source) = ready!(self.as_mut().poll_handler(cx));
-        let exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
+        let mut exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
         exchange.complete_head(&mut head, source);
         exchange.count_response(head.status);
         let body = ResponseBody::new(body, &head.headers, exchange);

@@ -262,6 +262,7 @@ where
                     false => After::NextRequest,
                 };
                 self.exchange.begin(Version::HTTP_11, false);
+                self.exchange.note_request(&mut request);
                 // `poll` catches a panic.
                 let handler = self.guarded.inner.call(request);
                 self.current.set(Current::Handler { handler });

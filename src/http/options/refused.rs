@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 
 use crate::http::info::ConnectionInfo;
 
@@ -41,6 +41,9 @@ pub struct Refused<'a> {
     pub connection: &'a ConnectionInfo,
     /// The request's head. `None` if the head was incomplete or invalid.
     pub head: Option<&'a Parts>,
+    /// The id of the request, if requests [have ids](crate::Http::request_ids). A request without a
+    /// head has a new one.
+    pub request_id: Option<&'a HeaderValue>,
 }
 
 type Log = dyn Fn(&Refused<'_>) + Send + Sync;
@@ -59,12 +62,14 @@ impl OnRefused {
         status: StatusCode,
         connection: &ConnectionInfo,
         head: Option<&Parts>,
+        request_id: Option<&HeaderValue>,
     ) {
         if let Some(log) = &self.0 {
             log(&Refused {
                 status,
                 connection,
                 head,
+                request_id,
             });
         }
     }

@@ -22,6 +22,7 @@ use crate::http::registry::clock::Clock;
 use crate::http::registry::counters::Counters;
 use crate::http::registry::idle_queue::IdleQueue;
 use crate::http::registry::mode::{Handovers, Mode};
+use crate::http::registry::request_ids::RequestIds;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::{Deadline, Order, Timeouts};
 use crate::http::registry::wheel::{Tick, Wheel};
@@ -39,6 +40,8 @@ pub(crate) struct Registry {
     pub(crate) handovers: Handovers,
     pub(crate) idle_queue: IdleQueue,
     pub(crate) inputs: Inputs,
+    /// `None` if requests have no ids.
+    pub(crate) request_ids: Option<RequestIds>,
     #[cfg(feature = "http2")]
     pub(crate) buffered_for_http2: Cell<usize>,
     pub(crate) first_joined: Notify,
@@ -75,6 +78,7 @@ impl Registry {
             counters: Counters::new(stats),
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
+            request_ids: http.request_ids.then(RequestIds::new),
             http,
             mode: Cell::new(Mode::Serving),
             handovers: Handovers::default(),

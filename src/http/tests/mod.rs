@@ -20,6 +20,7 @@ mod limits;
 mod pieces;
 mod pipelines;
 mod protocol;
+mod request_ids;
 mod rest;
 mod slow_readers;
 mod tower;
