@@ -16,12 +16,13 @@ use std::time::{Duration, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::address::Address;
 use crate::codec::record;
 use crate::error::Error;
 use crate::handle::Command;
-use crate::hooks::{Notice, WorkerInfo};
+use crate::hooks::WorkerInfo;
 use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Stage, Told};
 use crate::master::listeners::bind_error;
@@ -166,8 +167,8 @@ impl Admin {
         self.view_due.get_or_insert(earliest);
     }
 
-    pub(in crate::master) fn on_notice(&mut self, notice: &Notice, millis: u64) {
-        let line = notice.to_json().to_string();
+    pub(in crate::master) fn on_notice(&mut self, notice: &Value, millis: u64) {
+        let line = notice.to_string();
         self.tell(&Fact::Notice { millis, line }, None);
         self.view_changed();
     }

@@ -250,7 +250,7 @@ impl Master {
     fn notify_of(&mut self, worker: WorkerId, notice: impl Fn(crate::WorkerInfo) -> Notice) {
         if let Some(process) = self.workers.processes.get(&worker) {
             let notice = notice(process.info());
-            tracing::debug!(?notice);
+            tracing::debug!(?notice, "notice");
             self.observers.notify(&notice);
         }
     }

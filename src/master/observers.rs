@@ -9,6 +9,9 @@ use crate::master::init::Init;
 use crate::master::observers::announce::Announcer;
 use crate::status::{History, Operations};
 
+/// The version of notices as JSON. A new field does not change it.
+const VERSION: u32 = 1;
+
 pub(super) struct Observers {
     pub(super) hooks: Box<dyn Hooks>,
     pub(super) announcer: Option<Announcer>,
@@ -24,14 +27,20 @@ impl Observers {
     pub(super) fn notify(&mut self, notice: &Notice) {
         self.init.notify(notice);
         self.hooks.notice(notice);
-        if let Some(announcer) = &mut self.announcer {
-            announcer.announce(notice);
-        }
         let millis = admin::millis();
         self.history.note(notice, millis);
-        self.operations.on_notice(notice);
+        let operations = self.operations.on_notice(notice);
+        let mut object = notice.to_json();
+        object["version"] = VERSION.into();
+        if !operations.is_empty() {
+            object["operations"] = operations.into();
+        }
         if let Some(admin) = &mut self.admin {
-            admin.on_notice(notice, millis);
+            admin.on_notice(&object, millis);
+        }
+        if let Some(announcer) = &mut self.announcer {
+            object["at"] = (millis as f64 / 1000.0).into();
+            announcer.announce(&object);
         }
     }
 }

@@ -121,10 +121,13 @@ impl Operations {
         self.0.iter().find(|operation| operation.number == number)
     }
 
-    pub(crate) fn on_notice(&mut self, notice: &Notice) {
-        for operation in self.running() {
-            operation.on_notice(notice);
-        }
+    /// Returns the numbers of the operations that the notice is about.
+    pub(crate) fn on_notice(&mut self, notice: &Notice) -> Vec<u64> {
+        let concerned = |operation: &mut Operation| {
+            let number = operation.number;
+            operation.on_notice(notice).then_some(number)
+        };
+        self.running().filter_map(concerned).collect()
     }
 
     pub(crate) fn on_status(&mut self, status: &Status) {
@@ -153,7 +156,8 @@ impl Operation {
         self.state != State::Running
     }
 
-    fn on_notice(&mut self, notice: &Notice) {
+    /// Returns whether the notice is about this operation.
+    fn on_notice(&mut self, notice: &Notice) -> bool {
         let failed = |why: &str| State::Failed(why.to_owned());
         match (self.until, notice) {
             (Until::ReloadStarts, Notice::ReloadStarted { generation }) => {
@@ -169,15 +173,18 @@ impl Operation {
             {
                 self.state = failed(why);
             }
+            (Until::UpgradeEnds, Notice::UpgradeStarted) => {}
             (Until::UpgradeEnds, Notice::UpgradeFinished) => self.until = Until::ReloadStarts,
             (Until::UpgradeEnds, Notice::UpgradeAbandoned { why }) => self.state = failed(why),
+            (Until::Slots(ours), Notice::Resized { workers }) => return *workers == ours,
             (Until::Ended, Notice::Finished { .. }) => self.state = State::Done,
-            (Until::Ended, _) => {}
+            (Until::Ended, Notice::Stopping | Notice::Draining) => {}
             (_, Notice::Draining | Notice::Finished { .. }) => {
                 self.state = failed("the server ends");
             }
-            _ => {}
+            _ => return false,
         }
+        true
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -276,8 +283,13 @@ mod tests {
     #[test]
     fn a_reload_is_done_when_the_one_that_started_after_it_has_finished() {
         let mut operations = begun(Command::Reload);
-        for notice in [finished(2), started(3), finished(2)] {
-            operations.on_notice(&notice);
+        for (notice, is_concerned) in [
+            (finished(2), false),
+            (started(3), true),
+            (finished(2), false),
+        ] {
+            let concerned = operations.on_notice(&notice);
+            assert_eq!(concerned == [1], is_concerned, "{notice:?}");
         }
         assert_eq!(state(&operations), &State::Running);
         operations.on_notice(&finished(4));
