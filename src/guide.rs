@@ -15,6 +15,9 @@ pub mod files {}
 #[doc = include_str!("guide/notices.md")]
 pub mod notices {}
 
+#[doc = include_str!("guide/logs.md")]
+pub mod logs {}
+
 #[doc = include_str!("guide/metrics.md")]
 pub mod metrics {}
 

@@ -45,26 +45,28 @@ fn requests_that_the_server_refuses_are_logged() {
             431,
         ),
     ];
+    let mut ids = Vec::new();
     for (request, status) in asked {
         let mut client = Client::connect(address);
         client.send(&request);
-        let line = client.take("HTTP/1.1 400".len());
-        assert_eq!(line, format!("HTTP/1.1 {status}").into_bytes());
+        let head = client.response().head;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        let mut fields = head.lines();
+        let id = fields.find_map(|field| field.strip_prefix("x-request-id: "));
+        ids.push((id.expect("an id").to_owned(), status));
     }
     assert_eq!(get(address, "/served").body, "hi");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
 
     let log = fs::read_to_string(log).expect("it was written");
-    let mut lines: Vec<_> = log
-        .lines()
-        .map(|line| {
-            let (client, rest) = line.split_once(" - - [").expect("the client");
-            assert_eq!(client, "127.0.0.1");
-            let (_, rest) = rest.split_once("] ").expect("the time");
-            rest.rsplit_once(' ').expect("the seconds").0.to_owned()
-        })
-        .collect();
+    for (id, status) in ids {
+        let mut found = log.lines().filter(|line| line.contains(&id));
+        let line = found.next().expect("a line has the id of the response");
+        assert!(line.contains(&format!("\" {status} 0 ")), "{line}");
+        assert_eq!(found.next(), None);
+    }
+    let mut lines: Vec<_> = log.lines().map(known).collect();
     lines.sort_unstable();
     let cut = &long[..2048];
     let mut expected = [
@@ -81,6 +83,21 @@ fn requests_that_the_server_refuses_are_logged() {
     assert_eq!(lines, expected);
 }
 
+/// What does not change of a line of this machine: from the request line to the user agent.
+fn known(line: &str) -> String {
+    let (client, rest) = line.split_once(" - - [").expect("the client");
+    assert_eq!(client, "127.0.0.1");
+    let (_, rest) = rest.split_once("] ").expect("the time");
+    let (rest, _) = rest.rsplit_once(" http ").expect("the scheme");
+    let mut words = rest.rsplitn(3, ' ');
+    let mut times = words.by_ref().take(2);
+    assert!(times.all(|time| time.parse::<f64>().is_ok()), "{line}");
+    words
+        .next()
+        .expect("what comes before the times")
+        .to_owned()
+}
+
 fn fields_that_were_not_parsed_are_null_in_json() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
@@ -94,7 +111,15 @@ fn fields_that_were_not_parsed_are_null_in_json() {
     let log = fs::read_to_string(log).expect("it was written");
     let line: serde_json::Value = serde_json::from_str(&log).expect("one object");
     assert_eq!(line["status"], 400);
-    for name in ["method", "target", "version", "referer", "user_agent"] {
+    for name in [
+        "method",
+        "target",
+        "version",
+        "referer",
+        "user_agent",
+        "host",
+        "traceparent",
+    ] {
         assert_eq!(line.get(name), Some(&serde_json::Value::Null), "{name}");
     }
 }

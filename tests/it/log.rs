@@ -8,6 +8,7 @@ use std::process::Command;
 
 use nix::libc::O_NONBLOCK;
 use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
 
 use crate::client::get;
 use crate::support::{Server, binary, pid_of};
@@ -15,6 +16,7 @@ use crate::support::{Server, binary, pid_of};
 tests! {
     the_master_keeps_working_when_the_reader_of_its_log_has_closed,
     the_master_keeps_working_when_the_reader_of_its_log_does_not_read,
+    each_line_of_both_logs_is_json_if_asked_whatever_happens,
 }
 
 fn command() -> Command {
@@ -83,4 +85,69 @@ fn the_master_keeps_working_when_the_reader_of_its_log_does_not_read() {
     let log = io::read_to_string(reader).expect("no process writes any more");
     assert!(log.contains(&format!("process {pid} dropped ")), "{log}");
     assert!(log.contains("reload finished"), "{log}");
+}
+
+/// A crash, a worker that refuses to start, a reload, a slow request and the end.
+fn each_line_of_both_logs_is_json_if_asked_whatever_happens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (content, access) = (dir.path().join("content"), dir.path().join("access"));
+    std::fs::create_dir(&content).expect("a new name");
+    std::fs::write(content.join("tea"), "green").expect("a new name");
+    let mut command = binary();
+    command
+        .args([
+            "--listen",
+            "127.0.0.1:0",
+            "--announce-fd",
+            "1",
+            "--workers",
+            "2",
+        ])
+        .args([
+            "--log-format",
+            "json",
+            "--log-level",
+            "trace",
+            "--slow-request",
+            "1ms",
+        ])
+        .args(["--delay", "2ms", "--access-log"])
+        .args([&access, &content]);
+    let mut server = Server::spawn(&mut command);
+    let ready = server.wait("worker_ready");
+    let address = server.address();
+    assert_eq!(get(address, "/tea").body, "green");
+    kill(pid_of(&ready), Signal::SIGKILL).expect("it lives");
+    server.wait("worker_ready");
+    let moved = dir.path().join("moved");
+    std::fs::rename(&content, &moved).expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_abandoned");
+    assert!(get(address, "/coffee").head.starts_with("HTTP/1.1 404"));
+    server.signal(Signal::SIGUSR1);
+    server.signal(Signal::SIGTERM);
+    let log = server.end().log;
+    let parse = |text: &str| -> Vec<Value> {
+        let lines = text.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+            .collect()
+    };
+    let log = parse(&log);
+    let is_slow =
+        |line: &&Value| line["message"] == "slow request" && line["fields"]["status"] == 404;
+    let slow = log.iter().find(is_slow).expect("the server is slow");
+    assert_eq!(
+        (&slow["role"], &slow["level"]),
+        (&"worker".into(), &"WARN".into())
+    );
+    assert_eq!(slow["generation"], 1);
+    let id = &slow["fields"]["request_id"];
+    let access = parse(&std::fs::read_to_string(access).expect("it was written"));
+    let line = access.iter().find(|line| line["request_id"] == *id);
+    let line = line.expect("the log and the access log have the same id");
+    assert_eq!(
+        (&line["target"], &line["slot"]),
+        (&slow["fields"]["uri"], &slow["slot"])
+    );
 }

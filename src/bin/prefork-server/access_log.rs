@@ -14,6 +14,7 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use prefork_server::WorkerInfo;
 
 use crate::cli::{LogFormat, LogTarget};
 
@@ -44,7 +45,8 @@ const WRITE_BYTES: usize = 4096;
 ///
 /// Lines wait in memory until a thread writes them. When the log is dropped, it writes the rest, so
 /// drop it after the last [`Record`]. If the target accepts nothing for [`STALL_TIME`], the rest is
-/// lost. The lines of the last second before a crash are lost too.
+/// lost. The lines of the last second before a crash are lost too, but for those of failed
+/// requests.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     shared: Arc<Shared>,
@@ -54,6 +56,8 @@ pub(crate) struct AccessLog {
 #[derive(Debug)]
 struct Shared {
     format: LogFormat,
+    /// The worker that responds.
+    worker: WorkerInfo,
     pending: Mutex<Pending>,
     changed: Condvar,
     /// How many pieces were written, or failed, since the log was opened.
@@ -66,6 +70,8 @@ struct Pending {
     lines: Vec<u8>,
     /// The path is to be opened again: the lines after this many bytes go to the new file.
     reopen_after: Option<usize>,
+    /// A line is of a failed request: it is written at once, because the worker may crash next.
+    has_failure: bool,
     /// How many lines were dropped since the log was opened.
     lost: u64,
     phase: Phase,
@@ -84,7 +90,11 @@ enum Phase {
 impl AccessLog {
     /// Opens the file to append to it, and creates it (0640) if it is missing; or takes standard
     /// output. Later failures are logged, and cost lines only.
-    pub(crate) fn open(target: LogTarget, format: LogFormat) -> io::Result<Self> {
+    pub(crate) fn open(
+        target: LogTarget,
+        format: LogFormat,
+        worker: WorkerInfo,
+    ) -> io::Result<Self> {
         let file = open(&target)?;
         Self::start(
             Sink {
@@ -93,6 +103,7 @@ impl AccessLog {
                 trouble: None,
             },
             format,
+            worker,
         )
     }
 
@@ -104,9 +115,10 @@ impl AccessLog {
         self.shared.changed.notify_one();
     }
 
-    fn start(sink: Sink, format: LogFormat) -> io::Result<Self> {
+    fn start(sink: Sink, format: LogFormat, worker: WorkerInfo) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             format,
+            worker,
             pending: Mutex::default(),
             changed: Condvar::new(),
             done: AtomicU64::new(0),
@@ -145,9 +157,11 @@ impl Shared {
             pending.lost += 1;
             return;
         }
-        line::append(&mut pending.lines, self.format, record);
-        // The thread sleeps until the first line, and then until the batch is full.
-        if before == 0 || (before < BATCH_BYTES && pending.lines.len() >= BATCH_BYTES) {
+        let was_due = pending.is_due();
+        line::append(&mut pending.lines, self.format, self.worker, record);
+        pending.has_failure |= record.has_failed();
+        // The thread sleeps until the first line, and then until they are due.
+        if before == 0 || (!was_due && pending.is_due()) {
             self.changed.notify_one();
         }
     }
@@ -161,8 +175,7 @@ impl Shared {
     /// the next lines, so that two buffers are enough.
     fn take(&self, spare: Vec<u8>) -> Pending {
         let idle = |pending: &mut Pending| pending.lines.is_empty() && !pending.is_urgent();
-        let gathering =
-            |pending: &mut Pending| pending.lines.len() < BATCH_BYTES && !pending.is_urgent();
+        let gathering = |pending: &mut Pending| !pending.is_due() && !pending.is_urgent();
         let waited = self.changed.wait_while(self.lock(), idle);
         let pending = waited.unwrap_or_else(PoisonError::into_inner);
         let waited = self
@@ -172,6 +185,7 @@ impl Shared {
         let next = Pending {
             lines: spare,
             reopen_after: None,
+            has_failure: false,
             ..*pending
         };
         std::mem::replace(&mut pending, next)
@@ -206,6 +220,10 @@ impl Drop for Closed<'_> {
 }
 
 impl Pending {
+    fn is_due(&self) -> bool {
+        self.lines.len() >= BATCH_BYTES || self.has_failure
+    }
+
     fn is_urgent(&self) -> bool {
         self.reopen_after.is_some() || self.phase == Phase::Closing
     }

@@ -68,11 +68,11 @@ impl Setup {
 
     /// The service of this worker.
     pub(crate) fn app(self, worker: &Worker) -> Result<App, BoxError> {
+        let info = worker.info();
         if let Some(target) = self.target {
-            let log = AccessLog::open(target, self.format)?;
+            let log = AccessLog::open(target, self.format, info)?;
             self.log.set(log).expect("a worker is started once");
         }
-        let info = worker.info();
         let content: Content = match self.serving.serve() {
             Serve::Welcome => Immediate::Welcome(Welcome::new(&info, parent_id())).into(),
             // Never freed, so that no response counts references to it.
@@ -177,10 +177,8 @@ impl Service<Request> for App {
 
     fn call(&self, request: Request) -> MaybeReady<AppResponse> {
         let Self(shared) = self;
-        let record = shared.log.get().map(|log| {
-            let client = request.body().connection().client();
-            log.begin(client, &request)
-        });
+        let log = shared.log.get();
+        let record = log.map(|log| log.begin(request.body().connection(), &request));
         let is_read = shared.site.echoes() && !request.body().is_end_stream();
         if let Some(content) = shared.site.immediate().filter(|_| !is_read) {
             let response = content.respond(request.map(PeekedBody::unread));

@@ -249,11 +249,13 @@ pub(crate) struct Processes {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Logs")]
 pub(crate) struct Logs {
-    /// Write one line for each request to this file; - is standard output
+    /// Write one line for each request to this file; - is standard output. Each response then has
+    /// its id in X-Request-Id
     #[arg(long, value_name = "PATH", env = "PREFORK_ACCESS_LOG", value_parser = value::log_target)]
     pub(crate) access_log: Option<LogTarget>,
 
-    /// Format of the lines in the access log
+    /// Format of the lines in the access log and in the log on standard error. json: one object per
+    /// line
     #[arg(
         long,
         value_name = "FORMAT",
@@ -271,6 +273,12 @@ pub(crate) struct Logs {
     )]
     #[arg(value_parser = value::named::<LevelFilter>(LOG_LEVELS))]
     pub(crate) log_level: LevelFilter,
+
+    /// Warn of each request whose handler takes this long or longer to respond, with its method and
+    /// its target [default: no warning]
+    #[arg(long, value_name = "DURATION", env = "PREFORK_SLOW_REQUEST")]
+    #[arg(value_parser = value::positive_duration)]
+    pub(crate) slow_request: Option<Duration>,
 
     /// Write each notice as one line of JSON to this open file descriptor
     #[arg(long, value_name = "FD", env = "PREFORK_ANNOUNCE_FD", value_parser = value::open_fd)]
@@ -300,7 +308,7 @@ pub(crate) enum Scheme {
 
 // The variants have no docs of their own: clap would print them, and double the help.
 
-/// How the lines of the access log are written: for people, or one object per line.
+/// How lines of logs are written: for people, or one object per line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,

@@ -1,31 +1,46 @@
 //! What a person sees on standard error: the lines at the start, the log, and why the server ended.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal};
+use std::panic;
 use std::process::ExitCode;
 
 use prefork_server::{
     Address, BoxError, Generation, Hooks, Slot, WorkerCommand, WorkerInfo, usable_cpus,
 };
-use tracing::level_filters::LevelFilter;
 
 use crate::app::SharedLog;
-use crate::cli::{Options, Scheme, Serve, UnknownVariable, Workers};
-use crate::log::Stderr;
+use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::log::line::Lines;
+use crate::log::{LINES, Stderr};
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
-pub(crate) fn log(level: LevelFilter) {
+pub(crate) fn log(logs: &Logs) {
+    let lines = LINES.get_or_init(|| Lines::of_this_process(logs.log_format));
     tracing_subscriber::fmt()
-        .with_max_level(level)
+        .with_max_level(logs.log_level)
         .with_writer(|| Stderr)
         .with_ansi(io::stderr().is_terminal() && allows_color(env::var_os("NO_COLOR").as_deref()))
-        .with_target(false)
         // They would go through `eprintln!`, which may block or panic. This log does neither.
         .log_internal_errors(false)
+        .event_format(lines.clone())
         .init();
+    // The hook of std writes text of several lines to standard error, and waits for its reader.
+    panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let message = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let message = message.unwrap_or("(not a string)");
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then_some(backtrace);
+        let backtrace = backtrace.map(|it| it.to_string());
+        tracing::error!(place, backtrace, "panic: {message}");
+    }));
 }
 
 /// Any value but the empty one turns color off (no-color.org).
@@ -53,8 +68,7 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
         cause = error.source();
     }
     line.push_str(advice(error));
-    line.push('\n');
-    Stderr.final_line(&line);
+    Stderr.tell_end(&line);
     ExitCode::from(code)
 }
 
@@ -130,9 +144,9 @@ impl Hooks for Console {
             what, why_workers, ..
         } = self;
         let (count, pid) = (workers.len(), std::process::id());
-        Stderr.line(&format!(
+        Stderr.tell(&format!(
             "{}\n  serves   {what}\n  workers  {count} ({why_workers})\n  master   pid {pid}: \
-             TERM or Ctrl-C drains, HUP reloads\n",
+             TERM or Ctrl-C drains, HUP reloads",
             urls.join("  "),
         ));
         Ok(())

@@ -12,6 +12,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Level;
+
 use nix::{
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -21,6 +23,11 @@ use nix::{
     },
     unistd::write,
 };
+
+pub(crate) mod line;
+
+use self::line::Lines;
+use crate::cli::LogFormat;
 
 /// `PIPE_BUF` of pipe(7): a pipe takes a write of up to this much as a whole or not at all.
 const WRITE_BYTES: usize = 4096;
@@ -33,14 +40,14 @@ const FINAL_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Stderr;
 
 impl Stderr {
-    /// Writes one line, or several lines that belong together.
-    pub(crate) fn line(self, line: &str) {
-        log().line(line.as_bytes());
+    /// Writes one message, or several lines that belong together.
+    pub(crate) fn tell(self, message: &str) {
+        log().line(lines().plain(Level::INFO, message).as_bytes());
     }
 
-    /// As `line`, for the reason why the process ends: it waits a moment for the reader.
-    pub(crate) fn final_line(self, line: &str) {
-        log().final_line(line.as_bytes());
+    /// Writes why the process ends. It waits a moment for the reader.
+    pub(crate) fn tell_end(self, message: &str) {
+        log().final_line(lines().plain(Level::ERROR, message).as_bytes());
     }
 }
 
@@ -54,6 +61,13 @@ impl Write for Stderr {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// How lines are written. Until it is set, they are text.
+pub(crate) static LINES: OnceLock<Lines> = OnceLock::new();
+
+fn lines() -> &'static Lines {
+    LINES.get_or_init(|| Lines::of_this_process(LogFormat::Text))
 }
 
 /// Opened for the first line, not before. An option may name a descriptor that is not open, and the
@@ -127,9 +141,10 @@ impl<F: AsFd> Log<F> {
             };
             let (pid, lines) = (std::process::id(), gap.lines);
             let told = format!(
-                "{start}prefork-server: process {pid} dropped {lines} lines of this log, which \
-                 was not read\n"
+                "prefork-server: process {pid} dropped {lines} lines of this log, which was not \
+                 read"
             );
+            let told = start.to_owned() + &self::lines().plain(Level::WARN, &told);
             if self.write(told.as_bytes()).is_err() {
                 gap.lines = gap.lines.saturating_add(1);
                 return;

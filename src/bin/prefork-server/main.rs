@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         return verbs::run();
     }
     let options = Options::from_process();
-    console::log(options.logs.log_level);
+    console::log(&options.logs);
     if role() == Role::Master {
         console::warn_of_variables(&Options::unknown_variables());
         forgo_huge_pages();
@@ -114,7 +114,9 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         .max_warm(limits.max_warm)
         .max_target_size(limits.max_target_size)
         .max_header_size(limits.max_header_size)
-        .max_body_size(limits.max_body_size);
+        .max_body_size(limits.max_body_size)
+        .slow_request(options.logs.slow_request)
+        .request_ids(options.logs.access_log.is_some());
     let http = match options.logs.access_log {
         Some(_) => http.on_refused(move |refused| {
             if let Some(log) = log.get() {

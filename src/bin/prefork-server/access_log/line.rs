@@ -4,32 +4,30 @@ use std::{borrow::Cow, fmt, io::Write, time::SystemTime};
 
 use http::{HeaderValue, Uri};
 use jiff::Timestamp;
+use prefork_server::WorkerInfo;
 
-use super::record::Record;
+use super::record::{Head, Record};
 use crate::cli::LogFormat;
 
 /// What a client sends is escaped and cut to so many bytes. The longest line stays below the size
 /// of one write.
 const METHOD_BYTES: usize = 32;
 const TARGET_BYTES: usize = 2048;
-const HEADER_BYTES: usize = 512;
+const HEADER_BYTES: usize = 400;
 
 /// Appends the line with its newline.
-pub(super) fn append(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
+pub(super) fn append(out: &mut Vec<u8>, format: LogFormat, worker: WorkerInfo, record: &Record) {
     match format {
-        LogFormat::Text => append_text(out, record),
-        LogFormat::Json => append_json(out, record),
+        LogFormat::Text => append_text(out, worker, record),
+        LogFormat::Json => append_json(out, worker, record),
     }
 }
 
-/// The combined format of httpd and nginx, followed by the seconds from the head of the request to
-/// the last byte of the response. A missing value is `-`.
-fn append_text(out: &mut Vec<u8>, record: &Record) {
+/// The combined format of httpd and nginx, followed by what the guide's page on logs says. A
+/// missing value is `-`.
+fn append_text(out: &mut Vec<u8>, worker: WorkerInfo, record: &Record) {
     let (request, response) = (&record.request, &record.response);
-    match request.peer {
-        Some(peer) => put(out, format_args!("{peer}")),
-        None => out.push(b'-'),
-    }
+    put_or_dash(out, request.peer);
     put(out, format_args!(" - - [{}] \"", common(request.at)));
     let head = request.head.as_ref();
     match head {
@@ -41,70 +39,97 @@ fn append_text(out: &mut Vec<u8>, record: &Record) {
         }
         None => out.extend_from_slice(b"-\" "),
     }
-    match response.status {
-        Some(status) => put(out, format_args!("{}", status.as_u16())),
+    put_or_dash(out, response.status.map(|status| status.as_u16()));
+    put(out, format_args!(" {}", response.body));
+    quote_text(out, head.and_then(|head| head.referer.as_ref()));
+    quote_text(out, head.and_then(|head| head.user_agent.as_ref()));
+    put(out, format_args!(" {:.6} ", response.took.as_secs_f64()));
+    match response.began {
+        Some(began) => put(out, format_args!("{:.6}", began.as_secs_f64())),
         None => out.push(b'-'),
     }
-    put(out, format_args!(" {}", response.body));
-    for header in [
-        head.and_then(|head| head.referer.as_ref()),
-        head.and_then(|head| head.user_agent.as_ref()),
-    ] {
-        out.extend_from_slice(b" \"");
-        let value = header.map_or(&b"-"[..], HeaderValue::as_bytes);
-        escape_text(out, value, HEADER_BYTES);
-        out.push(b'"');
-    }
-    put(out, format_args!(" {:.6}\n", response.took.as_secs_f64()));
+    put(out, format_args!(" {}", request.scheme));
+    quote_text(out, head.and_then(|head| head.host.as_ref()));
+    let WorkerInfo {
+        slot, generation, ..
+    } = worker;
+    put(out, format_args!(" {slot} {generation} "));
+    put_or_dash(out, request.id.as_ref().and_then(|id| id.to_str().ok()));
+    out.push(b' ');
+    put_or_dash(out, head.and_then(traceparent));
+    out.push(b'\n');
 }
 
 /// One object; a missing value is `null`.
-fn append_json(out: &mut Vec<u8>, record: &Record) {
+fn append_json(out: &mut Vec<u8>, worker: WorkerInfo, record: &Record) {
     let (request, response) = (&record.request, &record.response);
     put(
         out,
         format_args!("{{\"time\":\"{:.3}\",\"peer\":", utc(request.at)),
     );
-    match request.peer {
-        Some(peer) => put(out, format_args!("\"{peer}\"")),
-        None => out.extend_from_slice(b"null"),
-    }
+    quote_json(out, request.peer.map(|peer| peer.to_string()), HEADER_BYTES);
     let head = request.head.as_ref();
-    match head {
-        Some(head) => {
-            out.extend_from_slice(b",\"method\":\"");
-            escape_json(out, head.method.as_str().as_bytes(), METHOD_BYTES);
-            out.extend_from_slice(b"\",\"target\":\"");
-            escape_json(out, target(&head.uri).as_bytes(), TARGET_BYTES);
-            put(out, format_args!("\",\"version\":\"{:?}\"", head.version));
-        }
-        None => out.extend_from_slice(b",\"method\":null,\"target\":null,\"version\":null"),
-    }
-    out.extend_from_slice(b",\"status\":");
-    match response.status {
-        Some(status) => put(out, format_args!("{}", status.as_u16())),
-        None => out.extend_from_slice(b"null"),
-    }
-    put(out, format_args!(",\"bytes\":{}", response.body));
-    put(
-        out,
-        format_args!(",\"seconds\":{:.6}", response.took.as_secs_f64()),
-    );
-    for (name, header) in [
-        ("referer", head.and_then(|head| head.referer.as_ref())),
-        ("user_agent", head.and_then(|head| head.user_agent.as_ref())),
+    for (name, value, room) in [
+        (
+            "method",
+            head.map(|head| Cow::Borrowed(head.method.as_str())),
+            METHOD_BYTES,
+        ),
+        ("target", head.map(|head| target(&head.uri)), TARGET_BYTES),
+        (
+            "version",
+            head.map(|head| format!("{:?}", head.version).into()),
+            HEADER_BYTES,
+        ),
     ] {
         put(out, format_args!(",\"{name}\":"));
-        match header {
-            Some(value) => {
-                out.push(b'"');
-                escape_json(out, value.as_bytes(), HEADER_BYTES);
-                out.push(b'"');
-            }
-            None => out.extend_from_slice(b"null"),
-        }
+        quote_json(out, value.as_deref(), room);
     }
+    out.extend_from_slice(b",\"status\":");
+    put_or_null(out, response.status.map(|status| status.as_u16()));
+    put(out, format_args!(",\"bytes\":{}", response.body));
+    let took = response.took.as_secs_f64();
+    put(
+        out,
+        format_args!(",\"seconds\":{took:.6},\"first_byte_seconds\":"),
+    );
+    put_or_null(
+        out,
+        response.began.map(|it| format!("{:.6}", it.as_secs_f64())),
+    );
+    let WorkerInfo {
+        slot, generation, ..
+    } = worker;
+    let scheme = request.scheme;
+    put(
+        out,
+        format_args!(",\"scheme\":\"{scheme}\",\"slot\":{slot},\"generation\":{generation}"),
+    );
+    let field = |of: fn(&Head) -> &Option<HeaderValue>| head.and_then(|head| of(head).as_ref());
+    for (name, value) in [
+        ("referer", field(|head| &head.referer)),
+        ("user_agent", field(|head| &head.user_agent)),
+        ("host", field(|head| &head.host)),
+        ("request_id", request.id.as_ref()),
+    ] {
+        put(out, format_args!(",\"{name}\":"));
+        quote_json(out, value.map(HeaderValue::as_bytes), HEADER_BYTES);
+    }
+    out.extend_from_slice(b",\"traceparent\":");
+    quote_json(out, head.and_then(traceparent), HEADER_BYTES);
     out.extend_from_slice(b"}\n");
+}
+
+/// The field, if it has the form that W3C Trace Context gives: two, 32, 16 and two lowercase
+/// hexadecimal digits.
+fn traceparent(head: &Head) -> Option<&str> {
+    let value = head.traceparent.as_ref()?.to_str().ok()?;
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let parts = value
+        .split('-')
+        .map(|part| part.bytes().all(is_digit).then_some(part.len()));
+    let is_valid = parts.eq([2, 32, 16, 2].map(Some));
+    is_valid.then_some(value)
 }
 
 /// `29/Feb/2000:23:59:59 +0000`, as the common log format of httpd has it.
@@ -158,6 +183,39 @@ fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
         if out.len() > end {
             return out.truncate(start);
         }
+    }
+}
+
+fn quote_text(out: &mut Vec<u8>, value: Option<&HeaderValue>) {
+    out.extend_from_slice(b" \"");
+    escape_text(
+        out,
+        value.map_or(&b"-"[..], HeaderValue::as_bytes),
+        HEADER_BYTES,
+    );
+    out.push(b'"');
+}
+
+fn quote_json(out: &mut Vec<u8>, value: Option<impl AsRef<[u8]>>, room: usize) {
+    let Some(value) = value else {
+        return out.extend_from_slice(b"null");
+    };
+    out.push(b'"');
+    escape_json(out, value.as_ref(), room);
+    out.push(b'"');
+}
+
+fn put_or_dash(out: &mut Vec<u8>, value: Option<impl fmt::Display>) {
+    match value {
+        Some(value) => put(out, format_args!("{value}")),
+        None => out.push(b'-'),
+    }
+}
+
+fn put_or_null(out: &mut Vec<u8>, value: Option<impl fmt::Display>) {
+    match value {
+        Some(value) => put(out, format_args!("{value}")),
+        None => out.extend_from_slice(b"null"),
     }
 }
 

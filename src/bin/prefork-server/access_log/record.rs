@@ -5,18 +5,21 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
-    header::{REFERER, USER_AGENT},
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{HOST, REFERER, USER_AGENT},
 };
 use http_body::{Body, Frame, SizeHint};
-use prefork_server::{Peer, Refused};
+use prefork_server::{ConnectionInfo, Peer, Refused};
 
 use super::{AccessLog, Shared};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// A request that has begun. Its line is made when the record is dropped: after the last byte of
 /// the response, or earlier if the client left.
@@ -34,6 +37,9 @@ pub(super) struct RequestFacts {
     pub(super) at: SystemTime,
     /// `None` on a Unix socket.
     pub(super) peer: Option<IpAddr>,
+    pub(super) scheme: &'static str,
+    /// The one in the response. `None` if the server gives none.
+    pub(super) id: Option<HeaderValue>,
     /// `None` if no head was parsed.
     pub(super) head: Option<Head>,
 }
@@ -46,6 +52,9 @@ pub(super) struct Head {
     pub(super) version: Version,
     pub(super) referer: Option<HeaderValue>,
     pub(super) user_agent: Option<HeaderValue>,
+    pub(super) host: Option<HeaderValue>,
+    /// The place of the request in a trace of several services (W3C Trace Context).
+    pub(super) traceparent: Option<HeaderValue>,
 }
 
 /// What the line says of the response.
@@ -55,42 +64,61 @@ pub(super) struct ResponseFacts {
     pub(super) status: Option<StatusCode>,
     /// How many bytes of the body were passed on to be sent.
     pub(super) body: u64,
-    pub(super) took: std::time::Duration,
+    pub(super) took: Duration,
+    /// From the head of the request to the head of the response. `None` if there was no response.
+    pub(super) began: Option<Duration>,
+}
+
+impl Head {
+    fn new(method: &Method, uri: &Uri, version: Version, fields: &HeaderMap) -> Self {
+        let field = |name: HeaderName| fields.get(name).cloned();
+        Self {
+            method: method.clone(),
+            uri: uri.clone(),
+            version,
+            referer: field(REFERER),
+            user_agent: field(USER_AGENT),
+            host: field(HOST),
+            traceparent: field(TRACEPARENT),
+        }
+    }
 }
 
 impl AccessLog {
     /// Begins a record. Call it as soon as the head of the request is parsed.
-    pub(crate) fn begin<B>(&self, client: Peer, request: &Request<B>) -> Box<Record> {
-        let head = Head {
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            referer: request.headers().get(REFERER).cloned(),
-            user_agent: request.headers().get(USER_AGENT).cloned(),
-        };
-        self.record(client, Some(head))
+    pub(crate) fn begin<B>(
+        &self,
+        connection: &ConnectionInfo,
+        request: &Request<B>,
+    ) -> Box<Record> {
+        let fields = request.headers();
+        let head = Head::new(request.method(), request.uri(), request.version(), fields);
+        self.record(connection, fields.get(REQUEST_ID), Some(head))
     }
 
-    /// Records a request that the server answered without the app.
+    /// Records a request to which the server has responded without the app.
     pub(crate) fn refused(&self, refused: &Refused<'_>) {
-        let head = refused.head.map(|head| Head {
-            method: head.method.clone(),
-            uri: head.uri.clone(),
-            version: head.version,
-            referer: head.headers.get(REFERER).cloned(),
-            user_agent: head.headers.get(USER_AGENT).cloned(),
-        });
-        let mut record = self.record(refused.connection.client(), head);
+        let head = refused.head;
+        let head = head.map(|it| Head::new(&it.method, &it.uri, it.version, &it.headers));
+        let mut record = self.record(refused.connection, refused.request_id, head);
         record.response.status = Some(refused.status);
+        record.response.began = Some(record.begun.elapsed());
     }
 
-    fn record(&self, client: Peer, head: Option<Head>) -> Box<Record> {
+    fn record(
+        &self,
+        connection: &ConnectionInfo,
+        id: Option<&HeaderValue>,
+        head: Option<Head>,
+    ) -> Box<Record> {
         let request = RequestFacts {
             at: SystemTime::now(),
-            peer: match client {
+            peer: match connection.client() {
                 Peer::Tcp(address) => Some(address.ip()),
                 _ => None,
             },
+            scheme: scheme(connection),
+            id: id.cloned(),
             head,
         };
         let log = Arc::clone(&self.shared);
@@ -100,6 +128,23 @@ impl AccessLog {
             request,
             response: ResponseFacts::default(),
         })
+    }
+}
+
+fn scheme(connection: &ConnectionInfo) -> &'static str {
+    #[cfg(feature = "tls")]
+    if connection.tls().is_some() {
+        return "https";
+    }
+    let _ = connection;
+    "http"
+}
+
+impl Record {
+    /// Whether the client was told of an error.
+    pub(super) fn has_failed(&self) -> bool {
+        let status = self.response.status;
+        status.is_some_and(|status| status.is_client_error() || status.is_server_error())
     }
 }
 
@@ -123,6 +168,7 @@ impl<B> LoggedBody<B> {
     pub(crate) fn wrap(response: Response<B>, mut record: Option<Box<Record>>) -> Response<Self> {
         if let Some(record) = &mut record {
             record.response.status = Some(response.status());
+            record.response.began = Some(record.begun.elapsed());
         }
         response.map(|body| Self { body, record })
     }

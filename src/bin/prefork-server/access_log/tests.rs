@@ -3,21 +3,31 @@ use std::{fs, io::Read, time::SystemTime};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use prefork_server::Peer;
+use prefork_server::{Address, ConnectionInfo, Generation, Peer, Slot};
 
 use super::*;
 
 fn log_to(path: &std::path::Path, format: LogFormat) -> AccessLog {
-    AccessLog::open(LogTarget::File(path.into()), format).unwrap()
+    AccessLog::open(LogTarget::File(path.into()), format, worker()).unwrap()
 }
 
-fn peer() -> Peer {
-    Peer::Tcp(([192, 0, 2, 7], 40_000).into())
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn worker() -> WorkerInfo {
+    WorkerInfo::new(Slot(1), Generation::FIRST, 7)
+}
+
+fn from(peer: Peer) -> ConnectionInfo {
+    ConnectionInfo::new(peer, "127.0.0.1:80".parse::<Address>().unwrap())
+}
+
+fn peer() -> ConnectionInfo {
+    from(Peer::Tcp(([192, 0, 2, 7], 40_000).into()))
 }
 
 /// One request, answered with `body`; its line is recorded when this returns.
-async fn serve(log: &AccessLog, peer: Peer, request: Request<()>, body: &'static str) {
-    let mut record = log.begin(peer, &request);
+async fn serve(log: &AccessLog, peer: ConnectionInfo, request: Request<()>, body: &'static str) {
+    let mut record = log.begin(&peer, &request);
     record.request.at = SystemTime::UNIX_EPOCH;
     let response = LoggedBody::wrap(Response::new(Full::from(body)), Some(record));
     assert_eq!(
@@ -30,11 +40,13 @@ fn get(target: &str) -> Request<()> {
     Request::get(target).body(()).unwrap()
 }
 
-/// The seconds a request took are its own; everything before them is known.
-fn without_seconds(line: &str) -> &str {
-    let (line, seconds) = line.rsplit_once(' ').unwrap();
-    assert!(seconds.parse::<f64>().unwrap() >= 0.0, "{seconds}");
-    line
+/// The seconds a request took are its own; everything else is known.
+fn without_seconds(line: &str) -> String {
+    let is_seconds = |word: &str| word.len() > 7 && word.parse().is_ok_and(|it: f64| it >= 0.0);
+    let words = line
+        .split(' ')
+        .map(|word| if is_seconds(word) { "S" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[tokio::test]
@@ -44,18 +56,25 @@ async fn a_line_of_text_is_combined_with_the_time_it_took() {
     let log = log_to(&path, LogFormat::Text);
     let request = Request::get("/a?b=c")
         .header("user-agent", "curl/8")
-        .header("referer", "http://r/");
+        .header("referer", "http://r/")
+        .header("host", "example.org")
+        .header("x-request-id", "tea-1")
+        .header("traceparent", TRACE);
     serve(&log, peer(), request.body(()).unwrap(), "12345").await;
-    serve(&log, Peer::Unix, get("http://host/x"), "").await;
+    serve(&log, from(Peer::Unix), get("http://host/x"), "").await;
     drop(log);
     let lines = fs::read_to_string(path).unwrap();
-    let lines: Vec<&str> = lines.lines().map(without_seconds).collect();
+    let lines: Vec<_> = lines.lines().map(without_seconds).collect();
     let when = "[01/Jan/1970:00:00:00 +0000]";
+    let more = format!(r#"S S http "example.org" 1 1 tea-1 {TRACE}"#);
+    let none = r#"S S http "-" 1 1 - -"#;
     assert_eq!(
         lines,
         [
-            format!(r#"192.0.2.7 - - {when} "GET /a?b=c HTTP/1.1" 200 5 "http://r/" "curl/8""#),
-            format!(r#"- - - {when} "GET http://host/x HTTP/1.1" 200 0 "-" "-""#),
+            format!(
+                r#"192.0.2.7 - - {when} "GET /a?b=c HTTP/1.1" 200 5 "http://r/" "curl/8" {more}"#
+            ),
+            format!(r#"- - - {when} "GET http://host/x HTTP/1.1" 200 0 "-" "-" {none}"#),
         ]
     );
 }
@@ -68,6 +87,9 @@ async fn a_line_of_json_is_one_object() {
     let agent = http::HeaderValue::from_bytes(b"\xc3\xa4 \"q\" \\ \xff\t\xc2\x9b").unwrap();
     let request = Request::post("/a")
         .header("user-agent", agent)
+        .header("host", "example.org")
+        .header("x-request-id", "tea-1")
+        .header("traceparent", TRACE)
         .body(())
         .unwrap();
     serve(&log, peer(), request, "123").await;
@@ -83,6 +105,15 @@ async fn a_line_of_json_is_one_object() {
     assert_eq!(object["status"], 200);
     assert_eq!(object["bytes"], 3);
     assert!(object["seconds"].as_f64().unwrap() >= 0.0);
+    assert!(object["first_byte_seconds"].as_f64().unwrap() >= 0.0);
+    assert_eq!(object["scheme"], "http");
+    assert_eq!(
+        (&object["slot"], &object["generation"]),
+        (&1.into(), &1.into())
+    );
+    assert_eq!(object["host"], "example.org");
+    assert_eq!(object["request_id"], "tea-1");
+    assert_eq!(object["traceparent"], TRACE);
     assert_eq!(object["referer"], serde_json::Value::Null);
     assert_eq!(object["user_agent"], "\u{e4} \"q\" \\ \u{fffd}\t\u{9b}");
 }
@@ -91,12 +122,12 @@ async fn a_line_of_json_is_one_object() {
 fn a_client_that_left_before_the_response_leaves_a_line() {
     let dir = tempfile::tempdir().unwrap();
     for (format, told) in [
-        (LogFormat::Text, "\" - 0 \""),
+        (LogFormat::Text, "\" - 0 \"-\" \"-\" "),
         (LogFormat::Json, "\"status\":null"),
     ] {
         let path = dir.path().join(told.len().to_string());
         let log = log_to(&path, format);
-        drop(log.begin(peer(), &get("/")));
+        drop(log.begin(&peer(), &get("/")));
         drop(log);
         let line = fs::read_to_string(path).unwrap();
         assert!(line.contains(told), "{line}");
@@ -131,8 +162,11 @@ async fn the_longest_line_fits_one_write_and_stays_well_formed() {
         let request = Request::builder().method(method.clone()).uri(&target);
         let request = request
             .header("referer", &hostile)
-            .header("user-agent", &quotes);
-        let peer = Peer::Tcp(([u16::MAX; 8], u16::MAX).into());
+            .header("user-agent", &quotes)
+            .header("host", &quotes)
+            .header("x-request-id", "i".repeat(64))
+            .header("traceparent", "\"".repeat(16_000));
+        let peer = from(Peer::Tcp(([u16::MAX; 8], u16::MAX).into()));
         serve(&log, peer, request.body(()).unwrap(), "").await;
         drop(log);
         let line = fs::read_to_string(path).unwrap();
@@ -179,7 +213,7 @@ fn lines_of_several_workers_do_not_mix() {
         for (log, name) in logs.into_iter().zip(["/one", "/two"]) {
             scope.spawn(move || {
                 let request = get(&format!("{name}/{}", "long".repeat(100)));
-                (0..LINES).for_each(|_| drop(log.begin(peer(), &request)));
+                (0..LINES).for_each(|_| drop(log.begin(&peer(), &request)));
             });
         }
     });
@@ -188,7 +222,7 @@ fn lines_of_several_workers_do_not_mix() {
         let asked = format!("\"GET {name}/{} HTTP/1.1\"", "long".repeat(100));
         lines
             .lines()
-            .filter(|line| line.matches('"').count() == 6 && line.contains(&asked))
+            .filter(|line| line.matches('"').count() == 8 && line.contains(&asked))
             .count()
     };
     // What was lost for want of room is missing; what is there is whole.
@@ -203,7 +237,7 @@ fn log_to_pipe(writer: &io::PipeWriter) -> AccessLog {
         file,
         trouble: None,
     };
-    AccessLog::start(sink, LogFormat::Text).unwrap()
+    AccessLog::start(sink, LogFormat::Text, worker()).unwrap()
 }
 
 #[test]
@@ -214,7 +248,7 @@ fn a_reader_that_stalls_costs_lines_and_not_memory() {
     let request = get(&format!("/{}", "a".repeat(1500)));
     let recorded = 4 * PENDING_BYTES / 1500;
     for _ in 0..recorded {
-        drop(log.begin(peer(), &request));
+        drop(log.begin(&peer(), &request));
         assert!(log.shared.lock().lines.len() <= PENDING_BYTES + WRITE_BYTES);
     }
     let lost = log.shared.lock().lost;
@@ -258,7 +292,7 @@ async fn after_reopen_lines_go_to_a_new_file_of_the_old_name() {
 fn lines_are_written_while_the_log_is_open() {
     let (mut reader, writer) = io::pipe().unwrap();
     let log = log_to_pipe(&writer);
-    drop(log.begin(peer(), &get("/a")));
+    drop(log.begin(&peer(), &get("/a")));
     let mut line = [0; 9];
     reader.read_exact(&mut line).unwrap();
     assert_eq!(&line, b"192.0.2.7");
@@ -267,7 +301,7 @@ fn lines_are_written_while_the_log_is_open() {
 #[test]
 fn a_log_that_can_not_be_opened_is_told_by_its_name() {
     let target = LogTarget::File("/nonexistent/access.log".into());
-    let error = AccessLog::open(target, LogFormat::Text).unwrap_err();
+    let error = AccessLog::open(target, LogFormat::Text, worker()).unwrap_err();
     assert!(
         error.to_string().contains("/nonexistent/access.log"),
         "{error}"
