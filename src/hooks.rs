@@ -325,6 +325,17 @@ pub trait Hooks {
         Ok(())
     }
 
+    /// Called in the master, on its thread, when a reload was asked for, before it starts a worker.
+    /// It may read a configuration again, which [`worker_command`](Self::worker_command) then gives
+    /// to the workers. If it returns an error, the reload is abandoned with that reason, and the
+    /// workers go on. It is not called for the reload that ends an upgrade.
+    ///
+    /// # Errors
+    /// Any error because of which new workers could not serve.
+    fn check_reload(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// Called in the master, on its thread, after each worker was spawned, the canary of an upgrade
     /// included, and before the worker is ready. If it returns an error, the server drains, this
     /// worker too, and ends with [`Error::Hook`](crate::Error::Hook). It must not wait for the

@@ -1,5 +1,6 @@
 //! The builder: collects settings, and calls the master or the worker, depending on the process.
 
+mod check;
 mod settings;
 mod test_server;
 

@@ -56,6 +56,10 @@ impl Hooks for Timed {
         })
     }
 
+    fn check_reload(&mut self) -> Result<(), BoxError> {
+        self.time("check_reload", |hooks| hooks.check_reload())
+    }
+
     fn worker_spawned(&mut self, worker: &WorkerInfo) -> Result<(), BoxError> {
         self.time("worker_spawned", |hooks| hooks.worker_spawned(worker))
     }
@@ -104,6 +108,7 @@ mod tests {
         let worker = WorkerInfo::new(slot, generation, 1);
         let mut command = WorkerCommand::default();
         assert!(hooks.worker_command(slot, generation, &mut command).is_ok());
+        assert!(hooks.check_reload().is_ok());
         assert!(hooks.worker_spawned(&worker).is_ok());
         assert!(hooks.serving(&[], &[]).is_ok());
         hooks.worker_respawned(&worker, WorkerExit::Code(0), &worker);
@@ -118,6 +123,7 @@ mod tests {
         assert_eq!(all(Duration::MAX), [""; 0]);
         let every = [
             "worker_command",
+            "check_reload",
             "worker_spawned",
             "serving",
             "worker_respawned",

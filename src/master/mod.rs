@@ -4,6 +4,7 @@
 mod admin;
 mod apply;
 mod balance;
+pub(crate) mod check;
 mod clock;
 mod commands;
 mod failures;

@@ -4,7 +4,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::http::Tls;
 use crate::keyring::Keyring;
 use crate::master::Master;
@@ -130,13 +130,18 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 }
 
 impl Master {
-    /// Reads the files of TLS again, for the workers of a reload.
+    /// Reads what the workers of a reload need again: by the hook, and the files of TLS.
     pub(super) fn check_reload(&mut self) {
-        let read = self.secrets.as_mut().map_or(Ok(()), Secrets::renew);
+        let checked = self.observers.hooks.check_reload();
+        let checked = checked.map_err(|error| chain(&*error));
+        let read = checked.and_then(|()| {
+            let read = self.secrets.as_mut().map_or(Ok(()), Secrets::renew);
+            read.map_err(|error| error.to_string())
+        });
         match read {
             Ok(()) => self.handle_event(Event::Reload),
-            Err(error) => {
-                self.failures.check = Some(error.to_string());
+            Err(why) => {
+                self.failures.check = Some(why);
                 self.handle_event(Event::ReloadRefused);
             }
         }

@@ -50,6 +50,12 @@ pub(crate) fn tcp(address: SocketAddr, reuse: Reuse, backlog: u32) -> io::Result
     }
 }
 
+/// Whether a listener of this user could be bound to the address now. A server that has the address
+/// keeps it and its connections: a socket that does not listen gets none.
+pub(crate) fn check_tcp(address: SocketAddr) -> io::Result<()> {
+    bound(address, Reuse::Join).map(drop)
+}
+
 fn bound(address: SocketAddr, reuse: Reuse) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
+use nix::unistd::{AccessFlags, access};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
@@ -76,6 +77,25 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
     ))
 }
 
+/// Whether a socket file could be made at the path, or another server has one there.
+pub(crate) fn check(path: &Path) -> io::Result<()> {
+    SockAddr::unix(path)?;
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.file_type().is_socket() => return Err(not_a_socket()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    Ok(access(directory, AccessFlags::W_OK | AccessFlags::X_OK)?)
+}
+
+fn not_a_socket() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "the file exists and is not a socket; remove it or choose another path",
+    )
+}
+
 impl Access {
     /// Sets mode and group of the file. Other users may write to the directory, so this opens the
     /// file once and follows no link.
@@ -102,10 +122,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the file exists and is not a socket; remove it or choose another path",
-            ));
+            return Err(not_a_socket());
         }
         Ok(_) => {}
     }
