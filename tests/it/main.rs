@@ -29,6 +29,7 @@ mod cap;
 #[cfg(feature = "tls")]
 mod certificates;
 mod client;
+mod config;
 mod control;
 mod crash;
 mod discard;
@@ -84,6 +85,7 @@ const MODULES: &[&[Test]] = &[
     #[cfg(feature = "tls")]
     certificates::TESTS,
     control::TESTS,
+    config::TESTS,
     crash::TESTS,
     discard::TESTS,
     drain::TESTS,

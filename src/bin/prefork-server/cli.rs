@@ -18,13 +18,16 @@ use prefork_server::{Address, Balance, CrashLimit, Listeners};
 use tracing::level_filters::LevelFilter;
 
 mod admin;
+pub(crate) mod config;
 mod limits;
+mod print;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod value;
 mod variables;
 
 pub(crate) use self::admin::{Admin, is_running, runtime_directory, sockets};
+pub(crate) use self::config::ConfigFile;
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
@@ -44,8 +47,8 @@ Verbs for a server that runs: status, events, reload, upgrade, scale, recycle, l
 
 Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. PREFORK_LISTEN
 and PREFORK_PROXY_PROTOCOL take several values, separated by commas. An empty variable counts as
-not set. The command line wins over the environment. Listeners that systemd passes (LISTEN_FDS)
-replace every --listen.
+not set. The command line wins over the environment, and both win over the file of --config.
+Listeners that systemd passes (LISTEN_FDS) replace every --listen.
 
 Signals to the master: TERM, QUIT and INT drain, a second one stops at once; HUP replaces every
 worker; USR1 reopens the logs; USR2 upgrades to the program that is now on disk; TTIN adds a slot,
@@ -69,6 +72,14 @@ pub(crate) struct Options {
     pub(crate) tls: tls::Secure,
     #[command(flatten)]
     pub(crate) logs: Logs,
+    #[command(flatten)]
+    pub(crate) config: config::Config,
+    /// The file that `--config` names.
+    #[arg(skip)]
+    pub(crate) file: Option<ConfigFile>,
+    /// What `--print-config` prints.
+    #[arg(skip)]
+    pub(crate) printed: Option<String>,
 }
 
 /// What is served, and where.
@@ -76,7 +87,7 @@ pub(crate) struct Options {
 #[command(next_help_heading = "Serving")]
 pub(crate) struct Serving {
     /// Serve the files under this directory [default: a page that says that the server works]
-    #[arg(value_name = "DIR", help_heading = None)]
+    #[arg(value_name = "DIR", env = "PREFORK_DIR", help_heading = None)]
     dir: Option<PathBuf>,
 
     /// Respond to every request with status 200 and this text
@@ -316,11 +327,10 @@ pub(crate) enum LogFormat {
 }
 
 impl Options {
-    /// The options of this process. What cannot be understood ends it with exit code 2 and one
-    /// line that names the flag; `--help` and `--version` end it with 0.
-    pub(crate) fn from_process() -> Self {
+    /// The options of this process. An error names the flag, the variable, or the key in the file.
+    pub(crate) fn from_process() -> Result<Self, clap::Error> {
         let port = std::env::var_os("PORT");
-        Self::parse_from_args(std::env::args_os(), port).unwrap_or_else(|error| error.exit())
+        Self::parse_from_args(std::env::args_os(), port)
     }
 
     fn parse_from_args(
@@ -331,10 +341,30 @@ impl Options {
         let command = Self::command().mut_args(|arg| arg.hide_env(true));
         let mut command = variables::without_empty(command);
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        let matches = command.clone().try_get_matches_from(&args);
-        let matches = matches.map_err(|error| variables::name_source(error, &command, &args))?;
-        let mut options = Self::from_arg_matches(&matches)?;
         let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
+        let given = variables::given(&command, &args);
+        let path = given
+            .as_ref()
+            .and_then(|given| given.get_raw("config")?.next());
+        let file = path.map(|path| ConfigFile::of_this_process(path.into()));
+        let file = file.transpose().map_err(refuse)?;
+        let (mut of_file, mut all) = (Vec::new(), args[..args.len().min(1)].to_vec());
+        if let (Some(file), Some(given)) = (&file, &given) {
+            for (id, argument) in file.arguments(&command, given).map_err(refuse)? {
+                of_file.push(id);
+                all.push(argument);
+            }
+        }
+        all.extend(args.iter().skip(1).cloned());
+        let matches = command.clone().try_get_matches_from(&all);
+        let shown = file
+            .as_ref()
+            .map_or_else(String::new, |it| it.path.display().to_string());
+        let matches = matches.map_err(|error| {
+            let error = variables::name_key(error, &command, &of_file, &shown);
+            variables::name_source(error, &command, &args)
+        })?;
+        let mut options = Self::from_arg_matches(&matches)?;
         if options.serving.sources() > 1 {
             let reason = "DIR, --respond and --echo exclude each other: give one of them";
             return Err(command.error(ErrorKind::ArgumentConflict, reason));
@@ -347,6 +377,17 @@ impl Options {
             let address = default_address(port).map_err(refuse)?;
             options.serving.listen.push(address);
         }
+        if let Some(format) = options.config.print_config {
+            let known = print::Known {
+                command: &command,
+                matches: &matches,
+                of_file: &of_file,
+                file: &shown,
+                listen: &options.serving.listen[0].to_string(),
+            };
+            options.printed = Some(print::page(&known, format).map_err(refuse)?);
+        }
+        options.file = file;
         Ok(options)
     }
 

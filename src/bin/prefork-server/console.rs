@@ -4,16 +4,21 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::env;
 use std::error::Error;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::panic;
+use std::path::Path;
 use std::process::ExitCode;
 
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 use prefork_server::{
-    Address, BoxError, Generation, Hooks, Slot, WorkerCommand, WorkerInfo, usable_cpus,
+    Address, BoxError, Generation, Hooks, Notice, Prefork, Slot, WorkerCommand, WorkerInfo,
+    usable_cpus,
 };
 
-use crate::app::SharedLog;
-use crate::cli::{Logs, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::app::{Setup, SharedLog};
+use crate::cli::config::CONTENT;
+use crate::cli::{ConfigFile, LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr};
 
@@ -72,6 +77,74 @@ pub(crate) fn refuse(error: &(dyn Error + 'static), code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Reports to the master why this worker cannot understand its options.
+pub(crate) fn refuse_in_worker(error: &clap::Error) -> ExitCode {
+    let why = reason(error);
+    let app = async move |_worker, _incoming| Err(why.into());
+    // A worker never returns.
+    match Prefork::bind("127.0.0.1:0").run(app) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => refuse(&error, error.exit_code()),
+    }
+}
+
+/// The line of the error that says what is wrong.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
+}
+
+/// Prints to standard output. A reader that has closed it wants no more.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => refuse(&error, 1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// `--check`: says what a start would do, or why it would fail.
+pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
+    if let Some(LogTarget::File(path)) = &options.logs.access_log
+        && let Err(error) = is_writable(path)
+    {
+        let path = path.display();
+        let why: BoxError = format!("cannot write the access log {path}: {error}").into();
+        return refuse(&*why, 2);
+    }
+    if let Err(error) = server.check() {
+        return refuse(&error, error.exit_code());
+    }
+    let listen = options.serving.listen.iter();
+    let urls: Vec<_> = listen
+        .map(|address| url(address, options.scheme()))
+        .collect();
+    let count = match options.processes.workers {
+        Workers::Auto => usable_cpus().usable,
+        Workers::Exactly(count) => count.get().into(),
+    };
+    print(&format!(
+        "{}\n  serves   {}\n  workers  {count} ({})\nThe options, files and addresses are good.\n",
+        urls.join("  "),
+        what(options),
+        why_workers(options),
+    ))
+}
+
+/// Whether this process may append to the file, or make it.
+fn is_writable(path: &Path) -> nix::Result<()> {
+    match access(path, AccessFlags::W_OK) {
+        Err(Errno::ENOENT) => {
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            access(parent, AccessFlags::W_OK | AccessFlags::X_OK)
+        }
+        done => done,
+    }
+}
+
 fn advice(error: &(dyn Error + 'static)) -> &'static str {
     let Some(prefork_server::Error::Bind { source, .. }) = error.downcast_ref() else {
         return "";
@@ -90,29 +163,40 @@ pub(crate) struct Console {
     why_workers: String,
     scheme: Scheme,
     log: SharedLog,
+    /// What workers get. `None`: they read the file themselves, or there is none.
+    file: Option<ConfigFile>,
+    is_upgrading: bool,
+}
+
+fn what(options: &Options) -> String {
+    match options.serving.serve() {
+        Serve::Welcome => "a welcome page; give a directory to serve its files".to_owned(),
+        Serve::Respond(_) => "a fixed text".to_owned(),
+        Serve::Echo => "each request's own body".to_owned(),
+        Serve::Files(directory) => format!("the files under {}", directory.display()),
+    }
+}
+
+fn why_workers(options: &Options) -> String {
+    let cpus = usable_cpus();
+    match options.processes.workers {
+        Workers::Auto => cpus.to_string(),
+        Workers::Exactly(count) if usize::from(count.get()) > cpus.usable => {
+            format!("as given, but this process may use {} CPUs", cpus.usable)
+        }
+        Workers::Exactly(_) => "as given".to_owned(),
+    }
 }
 
 impl Console {
     pub(crate) fn new(options: &Options, log: SharedLog) -> Self {
-        let what = match options.serving.serve() {
-            Serve::Welcome => "a welcome page; give a directory to serve its files".to_owned(),
-            Serve::Respond(_) => "a fixed text".to_owned(),
-            Serve::Echo => "each request's own body".to_owned(),
-            Serve::Files(directory) => format!("the files under {}", directory.display()),
-        };
-        let cpus = usable_cpus();
-        let why_workers = match options.processes.workers {
-            Workers::Auto => cpus.to_string(),
-            Workers::Exactly(count) if usize::from(count.get()) > cpus.usable => {
-                format!("as given, but this process may use {} CPUs", cpus.usable)
-            }
-            Workers::Exactly(_) => "as given".to_owned(),
-        };
         Self {
-            what,
-            why_workers,
+            what: what(options),
+            why_workers: why_workers(options),
             scheme: options.scheme(),
             log,
+            file: options.file.clone(),
+            is_upgrading: false,
         }
     }
 }
@@ -132,7 +216,41 @@ impl Hooks for Console {
         if env::var_os(PURGE_DELAY).is_none() {
             command.env(PURGE_DELAY, "0");
         }
+        if let Some(file) = self.file.as_ref().filter(|_| !self.is_upgrading) {
+            command.env(CONTENT, file.content());
+        }
         Ok(())
+    }
+
+    /// Reads the file with options again. Workers get what can change; the log names the rest.
+    fn check_reload(&mut self) -> Result<(), BoxError> {
+        // What came through a pipe cannot be read again.
+        let Some(old) = self.file.as_ref().filter(|old| old.path.is_file()) else {
+            return Ok(());
+        };
+        let options = Options::from_process().map_err(|error| reason(&error))?;
+        Setup::new(&options).check()?;
+        let Some(new) = options.file else {
+            return Ok(());
+        };
+        let (new, kept) = new.for_workers_after(old);
+        for option in kept {
+            tracing::warn!(
+                "the option {option} in {} changes in an upgrade or a restart only",
+                new.path.display()
+            );
+        }
+        self.file = Some(new);
+        Ok(())
+    }
+
+    /// The worker that tries a new binary reads the file itself, as the new master will.
+    fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::UpgradeStarted => self.is_upgrading = true,
+            Notice::UpgradeAbandoned { .. } => self.is_upgrading = false,
+            _ => {}
+        }
     }
 
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {

@@ -33,7 +33,14 @@ fn main() -> ExitCode {
     if role() == Role::Master && first.is_some_and(|first| verbs::is_verb(&first)) {
         return verbs::run();
     }
-    let options = Options::from_process();
+    let options = match Options::from_process() {
+        Ok(options) => options,
+        Err(error) if role() == Role::Worker => return console::refuse_in_worker(&error),
+        Err(error) => error.exit(),
+    };
+    if let Some(page) = &options.printed {
+        return console::print(page);
+    }
     console::log(&options.logs);
     if role() == Role::Master {
         console::warn_of_variables(&Options::unknown_variables());
@@ -49,6 +56,9 @@ fn main() -> ExitCode {
     }
     if let Err(error) = check_user(&options) {
         return console::refuse(&*error, 2);
+    }
+    if options.config.check {
+        return console::check(&options, server(&options, setup.log()));
     }
     let console = Console::new(&options, setup.log());
     match server(&options, setup.log())

@@ -2,9 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::builder::Resettable;
+use clap::builder::{Resettable, ValueParser};
 use clap::error::{ContextKind, ContextValue};
-use clap::{Arg, Command, Error};
+use clap::{Arg, ArgMatches, Command, Error};
 
 /// The prefix of the variables of options.
 const PREFIX: &str = "PREFORK_";
@@ -54,6 +54,38 @@ pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]
     error
 }
 
+/// What the command line and the environment give, whatever the values are. `None` if that is not
+/// clear: then the command line has an error, or asks for help.
+pub(super) fn given(command: &Command, args: &[OsString]) -> Option<ArgMatches> {
+    let any_value = |arg: Arg| match arg.get_action().takes_values() {
+        true => arg.value_parser(ValueParser::os_string()),
+        false => arg,
+    };
+    let command = command.clone().mut_args(any_value);
+    command.try_get_matches_from(args).ok()
+}
+
+/// Makes an error about a value of the file name the key, where clap names the option.
+pub(super) fn name_key(
+    mut error: Error,
+    command: &Command,
+    of_file: &[String],
+    file: &str,
+) -> Error {
+    let Some(ContextValue::String(told)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let mut built = command.clone();
+    built.build();
+    let arg = built.get_arguments().find(|arg| arg.to_string() == *told);
+    let id = arg.map(|arg| arg.get_id().as_str());
+    if let Some(id) = id.filter(|id| of_file.iter().any(|it| it == id)) {
+        let key = format!("{} in {file}", id.replace('_', "-"));
+        error.insert(ContextKind::InvalidArg, ContextValue::String(key));
+    }
+    error
+}
+
 /// The names among these that have the prefix and belong to no option. clap finds similar names, as
 /// it does for options.
 pub(super) fn unknown(command: &Command, names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
@@ -71,14 +103,20 @@ pub(super) fn unknown(command: &Command, names: impl Iterator<Item = OsString>) 
         .collect()
 }
 
+/// The long option whose name is most like this one.
+pub(super) fn similar_option(command: &Command, name: &str) -> Option<String> {
+    let args = [String::new(), format!("--{name}")];
+    let error = command.clone().try_get_matches_from(args).err()?;
+    match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(similar)) => similar.strip_prefix("--").map(str::to_owned),
+        _ => None,
+    }
+}
+
 fn similar(command: &Command, name: &str) -> Option<String> {
     let option = name.strip_prefix(PREFIX)?.replace('_', "-").to_lowercase();
-    let args = [String::new(), format!("--{option}")];
-    let error = command.clone().try_get_matches_from(args).err()?;
-    let Some(ContextValue::String(similar)) = error.get(ContextKind::SuggestedArg) else {
-        return None;
-    };
-    let is_it = |arg: &&Arg| arg.get_long() == similar.strip_prefix("--");
+    let similar = similar_option(command, &option)?;
+    let is_it = |arg: &&Arg| arg.get_long() == Some(&similar);
     let variable = command.get_arguments().find(is_it)?.get_env()?;
     Some(variable.to_string_lossy().into_owned())
 }

@@ -1,0 +1,221 @@
+//! The file with options: its keys are the names of the long options, and `dir`.
+//!
+//! A value counts if neither the command line nor the environment has one. It is put into the
+//! command line, so that every check of an option holds for it too.
+//!
+//! Workers get the content from the master, so that a file that is being edited does not matter
+//! when a worker crashes. A reload reads the file again.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, ValueEnum};
+use prefork_server::{Role, role};
+use toml::{Table, Value};
+
+use super::variables;
+
+/// The variable by which the master gives the content to workers.
+pub(crate) const CONTENT: &str = "PREFORK_SERVER_CONFIG";
+
+/// A variable of a process cannot be longer than twice this (execve(2)).
+const BYTES_MAX: u64 = 64 << 10;
+
+/// These cannot be in the file.
+const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "help", "version"];
+
+/// One of these is enough, so the file has no say if the command line or the environment has one.
+const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
+
+/// What only a new master can change. The others are read by each worker.
+const OF_MASTER: [&str; 21] = [
+    "workers",
+    "listen",
+    "listeners",
+    "balance",
+    "drain_timeout",
+    "pre_stop_delay",
+    "reload_batch",
+    "hang_timeout",
+    "crash_limit",
+    "user",
+    "group",
+    "unix_mode",
+    "pid_file",
+    "admin",
+    "announce_fd",
+    "tls_cert",
+    "tls_key",
+    "tls_ocsp",
+    "tls_min_version",
+    "tls_ciphers",
+    "tls_client_ca",
+];
+
+/// Options that are about the options.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct Config {
+    /// Read options from this TOML file, whose keys are the long options and dir. The command line
+    /// and the environment win over it. HUP reads it again
+    #[arg(long, value_name = "FILE", env = "PREFORK_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Check the options, the files and the addresses, say what would be served, and exit. A server
+    /// that runs does not notice it
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Print the options and exit. table: each value and where it is from. toml: as a file for
+    /// --config. env: as variables. args: as a command line
+    #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "table")]
+    pub(crate) print_config: Option<PrintFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrintFormat {
+    Table,
+    Toml,
+    Env,
+    Args,
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    values: Table,
+}
+
+impl ConfigFile {
+    /// The file that the command line names, or what the master of this worker has read.
+    pub(super) fn of_this_process(path: PathBuf) -> Result<Self, String> {
+        let inherited = match role() {
+            Role::Worker => std::env::var(CONTENT).ok(),
+            _ => None,
+        };
+        let told = |error: String| format!("--config {}: {error}", path.display());
+        let content = match inherited {
+            Some(content) => content,
+            None => read(&path).map_err(told)?,
+        };
+        let values = content.parse();
+        let values = values.map_err(|error: toml::de::Error| told(error.to_string()))?;
+        Ok(Self { path, values })
+    }
+
+    /// For the workers of a reload: the values of this file, but for those that only a new master
+    /// can change, which stay as in `old`. Returns their names too.
+    pub(crate) fn for_workers_after(&self, old: &Self) -> (Self, Vec<String>) {
+        let mut merged = self.clone();
+        let mut kept = Vec::new();
+        for id in OF_MASTER {
+            let key = id.replace('_', "-");
+            let before = old.values.get(&key);
+            if self.values.get(&key) != before {
+                match before {
+                    Some(value) => merged.values.insert(key.clone(), value.clone()),
+                    None => merged.values.remove(&key),
+                };
+                kept.push(key);
+            }
+        }
+        (merged, kept)
+    }
+
+    /// What workers read in place of the file.
+    pub(crate) fn content(&self) -> String {
+        self.values.to_string()
+    }
+
+    /// The options of the file that `given`, the command line and the environment, leaves open: as
+    /// arguments, with the ids.
+    pub(super) fn arguments(
+        &self,
+        command: &Command,
+        given: &ArgMatches,
+    ) -> Result<Vec<(String, OsString)>, String> {
+        let is_given = |id: &str| {
+            let source = given.value_source(id);
+            matches!(
+                source,
+                Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+            )
+        };
+        let has_source = SOURCES.iter().any(|id| is_given(id));
+        let mut arguments = Vec::new();
+        for (key, value) in &self.values {
+            let told = |why: String| format!("{key} in {}: {why}", self.path.display());
+            let option = option(command, key).map_err(told)?;
+            let id = option.get_id().as_str();
+            let texts = texts(option, value).map_err(told)?;
+            if is_given(id) || (has_source && SOURCES.contains(&id)) {
+                continue;
+            }
+            for text in texts {
+                let argument = match (option.get_long(), option.get_action()) {
+                    (None, _) if text.starts_with('-') => format!("./{text}").into(),
+                    (None, _) => text.into(),
+                    (Some(long), ArgAction::SetTrue) => format!("--{long}").into(),
+                    (Some(long), _) => format!("--{long}={text}").into(),
+                };
+                arguments.push((id.to_owned(), argument));
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let mut content = String::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(BYTES_MAX + 1).read_to_string(&mut content);
+    read.map_err(|error| error.to_string())?;
+    match content.len() as u64 > BYTES_MAX {
+        true => Err(format!("it is longer than {} KiB", BYTES_MAX >> 10)),
+        false => Ok(content),
+    }
+}
+
+/// The option with this key.
+fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {
+    let is_it = |option: &&Arg| option.get_long().unwrap_or("dir") == key;
+    match command.get_arguments().find(is_it) {
+        Some(option) if NOT_IN_FILE.contains(&option.get_id().as_str()) => {
+            Err("it is for the command line only".into())
+        }
+        Some(option) => Ok(option),
+        None => Err(match variables::similar_option(command, key) {
+            Some(similar) => format!("no such option: did you mean {similar}?"),
+            None => "no such option".into(),
+        }),
+    }
+}
+
+/// The value as it would be on the command line. An option that may be repeated takes a list too.
+fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
+    let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
+    let text = |value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        other => Err(format!("{other} is no text and no number")),
+    };
+    match value {
+        Value::Boolean(true) if is_flag => Ok(vec![String::new()]),
+        Value::Boolean(false) if is_flag => Ok(Vec::new()),
+        _ if is_flag => Err("it is true or false".into()),
+        Value::Array(values) if is_repeatable(option) => values.iter().map(text).collect(),
+        value => Ok(vec![text(value)?]),
+    }
+}
+
+pub(super) fn is_repeatable(option: &Arg) -> bool {
+    matches!(option.get_action(), ArgAction::Append)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! `--print-config`: the options with their values.
+
+use std::ffi::OsStr;
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use toml::Value;
+
+use super::config::{PrintFormat, is_repeatable};
+
+/// An option with its value.
+struct Entry<'a> {
+    option: &'a Arg,
+    /// Empty if there is no value.
+    values: Vec<String>,
+    origin: Origin<'a>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin<'a> {
+    Default,
+    CommandLine,
+    Variable,
+    File(&'a str),
+}
+
+/// What is known of the options of this process.
+pub(super) struct Known<'a> {
+    pub(super) command: &'a Command,
+    pub(super) matches: &'a ArgMatches,
+    /// The ids of the options that the file has given.
+    pub(super) of_file: &'a [String],
+    pub(super) file: &'a str,
+    /// The value of `--listen` if nothing gives one.
+    pub(super) listen: &'a str,
+}
+
+pub(super) fn page(known: &Known<'_>, format: PrintFormat) -> Result<String, String> {
+    let options = known.command.get_arguments();
+    let printed = |option: &&Arg| {
+        !["config", "check", "print_config", "help", "version"].contains(&option.get_id().as_str())
+    };
+    let entries = options
+        .filter(printed)
+        .map(|option| Entry::new(option, known));
+    let entries = entries.collect::<Result<Vec<_>, _>>()?;
+    Ok(match format {
+        PrintFormat::Table => table(&entries),
+        PrintFormat::Toml => entries.iter().map(Entry::toml).collect(),
+        PrintFormat::Env => entries.iter().filter_map(Entry::variable).collect(),
+        PrintFormat::Args => {
+            let arguments = entries.iter().flat_map(Entry::arguments);
+            format!("{}\n", arguments.collect::<Vec<_>>().join(" "))
+        }
+    })
+}
+
+impl<'a> Entry<'a> {
+    fn new(option: &'a Arg, known: &Known<'a>) -> Result<Self, String> {
+        let id = option.get_id().as_str();
+        let raw = known.matches.get_raw(id).into_iter().flatten();
+        let text = |raw: &OsStr| {
+            let text = raw.to_str().map(str::to_owned);
+            text.ok_or_else(|| format!("{option}: {} is not UTF-8", raw.display()))
+        };
+        let mut values = raw.map(text).collect::<Result<Vec<_>, _>>()?;
+        if values.is_empty() && id == "listen" {
+            values.push(known.listen.to_owned());
+        }
+        let origin = match known.matches.value_source(id) {
+            _ if known.of_file.iter().any(|it| it == id) => Origin::File(known.file),
+            Some(ValueSource::CommandLine) => Origin::CommandLine,
+            Some(ValueSource::EnvVariable) => Origin::Variable,
+            _ => Origin::Default,
+        };
+        Ok(Self {
+            option,
+            values,
+            origin,
+        })
+    }
+
+    fn is_flag(&self) -> bool {
+        matches!(self.option.get_action(), ArgAction::SetTrue)
+    }
+
+    fn key(&self) -> &str {
+        self.option.get_long().unwrap_or("dir")
+    }
+
+    /// A line of the file. What nobody has chosen is a comment.
+    fn toml(&self) -> String {
+        let comment = match self.origin {
+            Origin::Default => "# ",
+            _ => "",
+        };
+        let quoted = |text: &String| Value::String(text.clone()).to_string();
+        let value = match &self.values[..] {
+            [] => String::new(),
+            [flag] if self.is_flag() => flag.clone(),
+            values if is_repeatable(self.option) => {
+                let values: Vec<_> = values.iter().map(quoted).collect();
+                format!("[{}]", values.join(", "))
+            }
+            values => quoted(&values[0]),
+        };
+        let line = format!("{comment}{} = {value}", self.key());
+        line.trim_end().to_owned() + "\n"
+    }
+
+    /// A line of a file with variables, if the option has one and is chosen.
+    fn variable(&self) -> Option<String> {
+        let name = self.option.get_env()?.to_str()?;
+        let is_chosen = self.origin != Origin::Default;
+        is_chosen.then(|| format!("{name}={}\n", quote(&self.values.join(","))))
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let values = self.values.iter();
+        match (self.origin, self.option.get_long()) {
+            (Origin::Default, _) => Vec::new(),
+            (_, None) => values.map(|value| quote(value)).collect(),
+            (_, Some(long)) if self.is_flag() => match self.values[..] == ["true"] {
+                true => vec![format!("--{long}")],
+                false => Vec::new(),
+            },
+            (_, Some(long)) => values
+                .map(|value| format!("--{long}={}", quote(value)))
+                .collect(),
+        }
+    }
+}
+
+fn table(entries: &[Entry<'_>]) -> String {
+    let rows = entries.iter().map(|entry| {
+        let origin = match entry.origin {
+            Origin::Default => "default".to_owned(),
+            Origin::CommandLine => "command line".to_owned(),
+            Origin::Variable => {
+                let name = entry.option.get_env().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            }
+            Origin::File(file) => file.to_owned(),
+        };
+        let value = match entry.values.join(", ") {
+            empty if entry.values.is_empty() || empty.is_empty() => "-".to_owned(),
+            value => value,
+        };
+        [entry.key().to_owned(), value, origin]
+    });
+    let rows: Vec<_> = rows.collect();
+    let width = |column: usize| {
+        let widths = rows.iter().map(|row| row[column].chars().count());
+        widths.max().unwrap_or(0).min(40)
+    };
+    let (first, second) = (width(0), width(1));
+    let lines = rows
+        .iter()
+        .map(|[key, value, origin]| format!("{key:first$}  {value:second$}  {origin}\n"));
+    lines.collect()
+}
+
+/// As a word of sh(1).
+fn quote(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+@%[]".contains(&byte);
+    match !text.is_empty() && text.bytes().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}

@@ -1,0 +1,164 @@
+//! The file of `--config`, and the options that check and print.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use crate::client::get;
+use crate::support::{Server, binary, pid_of, until};
+
+tests! {
+    a_reload_reads_the_file_again_and_says_what_cannot_change,
+    a_file_with_an_error_abandons_the_reload_and_stops_no_worker,
+    an_upgrade_reads_the_file_again,
+    a_check_does_not_disturb_a_server_that_runs,
+    what_is_printed_reads_the_same_through_a_pipe,
+}
+
+fn file(content: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("server.toml");
+    fs::write(&file, content).expect("a new name");
+    (dir, file)
+}
+
+fn start(file: &Path) -> Server {
+    let mut command = binary();
+    command.arg("--config").arg(file);
+    Server::spawn(command.args(["--announce-fd", "1"]))
+}
+
+const BEGIN: &str = "listen = [\"127.0.0.1:0\"]\nworkers = 2\n";
+
+fn a_reload_reads_the_file_again_and_says_what_cannot_change() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let address = server.address();
+    assert_eq!(get(address, "/").body, "green");
+    fs::write(&file, "workers = 3\nrespond = \"black\"").expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    // An old worker may still accept until it has heard of the drain.
+    until(|| get(address, "/").body == "black");
+    let log = server.log();
+    for option in ["workers", "listen"] {
+        assert!(log.contains(&format!("the option {option} in ")), "{log}");
+    }
+    assert!(!log.contains("the option respond"), "{log}");
+}
+
+fn a_file_with_an_error_abandons_the_reload_and_stops_no_worker() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let worker = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    fs::write(&file, "rspond = \"black\"").expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].to_string();
+    assert!(
+        why.contains("server.toml: no such option: did you mean respond?"),
+        "{why}"
+    );
+    // A new worker does not need the file.
+    kill(worker, Signal::SIGKILL).expect("it lives");
+    server.wait("worker_ready");
+    for _ in 0..20 {
+        assert_eq!(get(address, "/").body, "green");
+    }
+}
+
+fn an_upgrade_reads_the_file_again() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let address = server.address();
+    fs::write(&file, "rspond = \"black\"").expect("it is ours");
+    server.signal(Signal::SIGUSR2);
+    let why = server.wait("upgrade_abandoned")["why"].to_string();
+    assert!(why.contains("did you mean respond?"), "{why}");
+    fs::write(&file, format!("{BEGIN}respond = \"black\"")).expect("it is ours");
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    server.wait("reload_finished");
+    // An old worker may still accept until it has heard of the drain.
+    until(|| get(address, "/").body == "black");
+}
+
+fn check(arguments: &[&str]) -> Output {
+    let output = binary().arg("--check").args(arguments).output();
+    output.expect("it runs")
+}
+
+fn a_check_does_not_disturb_a_server_that_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let socket = format!("unix:{}", dir.path().join("socket").display());
+    let mut server = Server::start(&[
+        "--respond",
+        "hi",
+        "--listen",
+        "127.0.0.1:0",
+        "--listen",
+        &socket,
+    ]);
+    let addresses = server.addresses();
+    let address = addresses.iter().find_map(|address| address.parse().ok());
+    let address: SocketAddr = address.expect("a TCP address");
+    let listen = address.to_string();
+    let good = check(&["--listen", &listen, "--listen", &socket, "--respond", "hi"]);
+    let told = String::from_utf8_lossy(&good.stdout);
+    assert!(
+        good.status.success() && told.contains("are good"),
+        "{good:?}"
+    );
+    for _ in 0..20 {
+        assert_eq!(get(address, "/").body, "hi");
+    }
+    let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let other_address = other.local_addr().expect("it is bound").to_string();
+    for (arguments, code, told) in [
+        (&["--listen", &other_address][..], 5, &other_address[..]),
+        (
+            &["--listen", "unix:/no-such-directory/a"],
+            5,
+            "/no-such-directory/a",
+        ),
+        (&["/no-such-directory"], 2, "/no-such-directory"),
+        (&["--user", "no-such-user"], 2, "no-such-user"),
+        (
+            &["--access-log", "/no-such-directory/a"],
+            2,
+            "the access log",
+        ),
+        (&["--pid-file", "/no-such-directory/a"], 2, "the pid file"),
+    ] {
+        let bad = check(arguments);
+        let error = String::from_utf8_lossy(&bad.stderr);
+        assert_eq!(bad.status.code(), Some(code), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+fn what_is_printed_reads_the_same_through_a_pipe() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"it's\"\naccess-log = \"-\""));
+    let mut first = binary();
+    first
+        .arg("--config")
+        .arg(&file)
+        .args(["--max-warm", "7", "--print-config=toml"]);
+    let first = first.output().expect("it runs").stdout;
+    let mut second = binary();
+    second.args(["--config", "/dev/stdin", "--print-config=toml"]);
+    let piped = second.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut piped = piped.expect("it runs");
+    let mut input = piped.stdin.take().expect("a pipe");
+    input.write_all(&first).expect("it reads");
+    drop(input);
+    let second = piped.wait_with_output().expect("it ends").stdout;
+    let [first, second] = [first, second].map(|text| String::from_utf8(text).expect("text"));
+    assert!(first.contains("max-warm = \"7\"\n"), "{first}");
+    assert_eq!(first, second);
+}
