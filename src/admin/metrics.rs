@@ -3,6 +3,7 @@
 //! Counters never fall, whatever happens to workers. Gauges of a worker have the label `slot`: of a
 //! slot with several workers, the one that was started last. No label has a pid.
 
+mod listeners;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub(super) fn page(view: &View, format: Format) -> String {
         server(&mut text, &status);
         operations(&mut text, history);
         slots(&mut text, &status, &newest(view));
+        listeners::listeners(&mut text, view);
     }
     text.counter(
         "prefork_process_cpu_seconds",

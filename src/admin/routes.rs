@@ -30,6 +30,9 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the master may take until it begins an operation.
 const BEGIN_MAX: Duration = Duration::from_secs(1);
 
+/// How long the master may take to send a view.
+const LOOK_MAX: Duration = Duration::from_millis(50);
+
 const PATHS: &str = "\
 /livez
 /readyz
@@ -58,7 +61,12 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result
                 Ok(number) => operation(&view, number, wait(request.uri())).await,
                 Err(_) => no_such_path(),
             },
-            None => read(&mut view.borrow_mut(), &request),
+            None => {
+                if request.uri().path() == "/metrics" {
+                    look(&view).await;
+                }
+                read(&mut view.borrow_mut(), &request)
+            }
         },
         Method::POST if view.borrow().takes_commands => match command(request.uri()) {
             Some(command) => give(&view, command, wait(request.uri())).await,
@@ -72,6 +80,21 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result
             response
         }
     })
+}
+
+/// Waits for a view of this moment. A master that is busy is not waited for, and its last view has
+/// to do.
+async fn look(view: &RefCell<View>) {
+    let deadline = Instant::now() + LOOK_MAX;
+    let Ok(before) = view.borrow().look() else {
+        return;
+    };
+    loop {
+        let changed = view.borrow().changed();
+        if view.borrow().views != before || timeout_at(deadline, changed).await.is_err() {
+            return;
+        }
+    }
 }
 
 fn read(view: &mut View, request: &Request) -> Reply {

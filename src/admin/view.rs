@@ -18,7 +18,7 @@ use crate::handle::Command;
 
 use crate::hooks::WorkerInfo;
 use crate::policy::{ServerState, WorkerState};
-use crate::protocol::admin::{AdminChannel, Fact, FromAdmin, ServerView};
+use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, FromAdmin, ServerView};
 use crate::protocol::scoreboard::PageView;
 use crate::stats::Sum;
 use crate::status::{History, Operation, Status, serving};
@@ -30,6 +30,8 @@ pub(super) struct View {
     pub(super) master: Pid,
     /// `None` until the master has told it.
     server: Option<ServerView>,
+    /// How many views there were.
+    pub(super) views: u64,
     /// By the pid of the worker.
     pages: BTreeMap<u32, Page>,
     ended: Sum,
@@ -70,6 +72,7 @@ impl View {
             channel,
             takes_commands: matches!(address, Address::Unix(_)),
             server: None,
+            views: 0,
             pages: BTreeMap::new(),
             ended: Sum::new(),
             notices: VecDeque::new(),
@@ -100,7 +103,10 @@ impl View {
                     page.counts.add_to(&mut self.ended);
                 }
             }
-            Fact::View => self.server = Some(ServerView::from_memory(fd()?)?),
+            Fact::View => {
+                self.server = Some(ServerView::from_memory(fd()?)?);
+                self.views += 1;
+            }
             Fact::Notice { millis, line } => self.on_notice(millis, &line),
             Fact::Leave => {}
         }
@@ -146,6 +152,23 @@ impl View {
             .send(asked)
             .map_err(|error| format!("the master does not read: {error}"))?;
         Ok(number)
+    }
+
+    /// Asks the master for a view of this moment. Returns the number of the view before.
+    pub(super) fn look(&self) -> io::Result<u64> {
+        self.channel.send(FromAdmin::Look)?;
+        Ok(self.views)
+    }
+
+    pub(super) fn queues(&self) -> &[AcceptQueue] {
+        self.server.as_ref().map_or(&[], |server| &server.queues)
+    }
+
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    pub(super) fn certificates(&self) -> &[(String, u64)] {
+        self.server
+            .as_ref()
+            .map_or(&[], |server| &server.certificates)
     }
 
     /// What has become of a command; `None` if the master has not begun to carry it out.

@@ -15,12 +15,17 @@ pub(crate) enum Tls {}
 #[derive(Clone, Debug)]
 pub(crate) enum Acceptor {}
 
+pub(crate) struct ReadFiles {
+    pub(crate) contents: Vec<u8>,
+    pub(crate) ends: Vec<(String, u64)>,
+}
+
 impl Tls {
     pub(crate) fn key_lifetime(&self) -> Duration {
         match *self {}
     }
 
-    pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read_files(&self) -> Result<ReadFiles, Error> {
         match *self {}
     }
 

@@ -6,6 +6,7 @@
 //! from the beginning when the process reads again.
 
 mod process;
+mod tell;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +25,10 @@ use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::master::Master;
-use crate::master::admin::process::{AdminProcess, Stage, Told};
+use crate::master::admin::process::{AdminProcess, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command};
-use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin, ServerView};
+use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin};
 use crate::protocol::channel::Received;
 use crate::protocol::inheritance::MARKER;
 use crate::protocol::scoreboard::Page;
@@ -217,7 +218,7 @@ impl Admin {
     /// Receives what the processes have sent, and sends what waits for them.
     /// Returns the commands of operators, at most one of each process.
     pub(in crate::master) fn exchange(&mut self, now: Time) -> Vec<(u64, Command)> {
-        let mut commands = Vec::new();
+        let (mut commands, mut looked) = (Vec::new(), false);
         let processes = self.processes.iter_mut();
         for (&id, process) in processes.filter(|(_, process)| process.stage != Stage::Silent) {
             process.send_waiting();
@@ -225,6 +226,7 @@ impl Admin {
                 Ok(Received::Message(FromAdmin::Ready)) => {
                     self.keeper.handle(AdminEvent::Ready(id), now);
                 }
+                Ok(Received::Message(FromAdmin::Look)) => looked = true,
                 Ok(Received::Message(FromAdmin::Asked { number, command })) => {
                     commands.push((number, command));
                 }
@@ -237,6 +239,9 @@ impl Admin {
                     process.kill();
                 }
             }
+        }
+        if looked {
+            self.view_changed();
         }
         commands
     }
@@ -423,64 +428,6 @@ impl Master {
         };
         let pid = spawn(&mut command, inherit)?;
         Ok(AdminProcess::new(pid, ours))
-    }
-
-    /// Tells the processes that have just started, and those that did not read, everything.
-    pub(super) fn inform_new_ones(&mut self) {
-        let is_new =
-            |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
-        let admin = self.observers.admin.as_ref();
-        if !admin.is_some_and(|admin| admin.processes.values().any(is_new)) {
-            return;
-        }
-        let everything = match self.everything() {
-            Ok(everything) => everything,
-            Err(error) => return tracing::warn!(%error, "the admin process learns nothing"),
-        };
-        let processes = self.observers.admin.iter_mut();
-        for process in processes.flat_map(|admin| admin.processes.values_mut()) {
-            if is_new(process) {
-                process.stage = Stage::Informed;
-                process.waiting.extend(everything.iter().cloned());
-                process.send_waiting();
-            }
-        }
-    }
-
-    fn everything(&mut self) -> io::Result<Vec<Told>> {
-        let ended = self.workers.scoreboard.copy()?.read_only()?;
-        let mut facts = vec![(Fact::Ended, Some(Arc::new(ended)))];
-        for process in self.workers.processes.values() {
-            let page = process.stats.read_only()?;
-            facts.push((Fact::Worker(process.info()), Some(Arc::new(page))));
-        }
-        let view = self.view().to_memory()?;
-        facts.push((Fact::View, Some(Arc::new(view))));
-        Ok(facts)
-    }
-
-    fn view(&mut self) -> ServerView {
-        let (status, _) = self.status();
-        let observers = &mut self.observers;
-        observers.operations.on_status(&status);
-        ServerView {
-            status,
-            history: observers.history.clone(),
-            operations: observers.operations.clone(),
-        }
-    }
-
-    /// Tells the admin processes the state of the server, if it has changed.
-    pub(super) fn tell_view(&mut self, now: Duration) {
-        let view = self.view().to_memory();
-        let Some(admin) = &mut self.observers.admin else {
-            return;
-        };
-        (admin.view_due, admin.view_told) = (None, now);
-        match view {
-            Ok(view) => admin.tell(&Fact::View, Some(Arc::new(view))),
-            Err(error) => tracing::warn!(%error, "the admin process does not see a change"),
-        }
     }
 }
 

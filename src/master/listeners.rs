@@ -18,10 +18,14 @@ use crate::id::Slot;
 use crate::master::init::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::watch::ListenerWatch;
+use crate::protocol::admin::AcceptQueue;
 use crate::protocol::inbox::Inbox;
 use crate::sys::discard::discard;
 use crate::sys::listener::unix::{Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
+
+/// The most queues that are looked at: a system call each.
+const QUEUES_MAX: usize = 1024;
 
 /// All listeners and inboxes of the server.
 #[derive(Debug)]
@@ -199,6 +203,13 @@ impl Listeners {
                 .zip(listeners)
                 .filter_map(move |(slot, listener)| named(scope(slot), listener.as_fd()))
         })
+    }
+
+    /// The queues of the TCP listeners, of so many at most.
+    pub(super) fn queues(&self) -> Vec<AcceptQueue> {
+        let max = listener::clamped_backlog(self.backlog).unwrap_or(self.backlog);
+        let queues = self.bound.iter().flat_map(|bound| bound.queues(max));
+        queues.take(QUEUES_MAX).collect()
     }
 
     /// The addresses of the server, with the ports that the kernel has chosen.

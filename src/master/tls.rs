@@ -18,6 +18,8 @@ pub(super) struct Secrets {
     tls: Tls,
     /// The contents of the files when the master last read them. `None`: workers read them.
     files: Option<OwnedFd>,
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    ends: Vec<(String, u64)>,
     /// `None` if they could not be made. Then each worker has keys of its own.
     keys: Option<TicketKeys>,
 }
@@ -33,11 +35,12 @@ pub(super) enum KeyOrigin {
 impl Secrets {
     /// At the start of a server. Fails if the files cannot be used.
     pub(super) fn new(tls: Tls) -> Result<Self, Error> {
-        let files = read(&tls)?;
+        let (files, ends) = read(&tls)?;
         let keys = fresh_keys().map_err(|error| Error::system("memfd_create(2)", error))?;
         Ok(Self {
             tls,
             files: Some(files),
+            ends,
             keys: Some(keys),
         })
     }
@@ -52,10 +55,12 @@ impl Secrets {
         let Some(tls) = tls else {
             return (None, KeyOrigin::Inherited);
         };
-        let files = read(&tls)
-            .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"))
-            .ok()
-            .or(files);
+        let read = read(&tls)
+            .inspect_err(|error| tracing::error!(%error, "the files stay as they were read last"));
+        let (files, ends) = match read {
+            Ok((read, ends)) => (Some(read), ends),
+            Err(_) => (files, Vec::new()),
+        };
         let left = keys.and_then(|fd| {
             TicketKeys::inherit(fd)
                 .inspect_err(|error| tracing::error!(%error, "the keys of tickets are lost"))
@@ -71,7 +76,13 @@ impl Secrets {
                 .ok()
         };
         let keys = left.or_else(fresh);
-        (Some(Self { tls, files, keys }), origin)
+        let secrets = Self {
+            tls,
+            files,
+            ends,
+            keys,
+        };
+        (Some(secrets), origin)
     }
 
     /// The descriptor of the keys, which a worker inherits.
@@ -94,9 +105,15 @@ impl Secrets {
         self.files.as_ref().and_then(|files| files.try_clone().ok())
     }
 
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    pub(super) fn ends(&self) -> &[(String, u64)] {
+        &self.ends
+    }
+
     /// Reads the files again. If they cannot be used, the contents that were read before stay.
     fn renew(&mut self) -> Result<(), Error> {
-        self.files = Some(read(&self.tls)?);
+        let (files, ends) = read(&self.tls)?;
+        (self.files, self.ends) = (Some(files), ends);
         Ok(())
     }
 
@@ -119,10 +136,11 @@ impl Secrets {
     }
 }
 
-fn read(tls: &Tls) -> Result<OwnedFd, Error> {
-    let files = tls.read_files()?;
-    memory::sealed(c"prefork-tls-files", &files)
-        .map_err(|error| Error::system("memfd_create(2)", error))
+fn read(tls: &Tls) -> Result<(OwnedFd, Vec<(String, u64)>), Error> {
+    let read = tls.read_files()?;
+    let files = memory::sealed(c"prefork-tls-files", &read.contents);
+    let files = files.map_err(|error| Error::system("memfd_create(2)", error))?;
+    Ok((files, read.ends))
 }
 
 fn fresh_keys() -> std::io::Result<TicketKeys> {

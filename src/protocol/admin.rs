@@ -13,9 +13,11 @@ use std::sync::Arc;
 use nix::unistd::Pid;
 use tokio::io::unix::AsyncFd;
 
+use crate::address::Address;
 use crate::codec::{self, record};
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
+use crate::id::Slot;
 use crate::protocol::channel::{Channel, Received};
 use crate::status::{History, Operations, Status};
 use crate::sys::{fds, memory};
@@ -85,12 +87,35 @@ pub(crate) struct ServerView {
     pub(crate) history: History,
     /// The commands that the master has begun to carry out.
     pub(crate) operations: Operations,
+    pub(crate) queues: Vec<AcceptQueue>,
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    pub(crate) certificates: Vec<(String, u64)>,
 }
+
+/// The queue of a TCP listener. For a Unix listener the kernel does not report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AcceptQueue {
+    pub(crate) address: Address,
+    /// `None` if all slots share it.
+    pub(crate) slot: Option<Slot>,
+    pub(crate) connections: u32,
+    /// For one more, the kernel drops the client's last packet of the handshake.
+    pub(crate) max: u32,
+}
+
+record!(AcceptQueue {
+    address,
+    slot,
+    connections,
+    max
+});
 
 record!(ServerView {
     status,
     history,
-    operations
+    operations,
+    queues,
+    certificates
 });
 
 /// A message of an admin process.
@@ -98,11 +123,13 @@ record!(ServerView {
 pub(crate) enum FromAdmin {
     /// It has the first view, and accepts connections.
     Ready,
+    /// Send a view with what has no notice, such as the length of queues.
+    Look,
     /// An operator gives this command.
     Asked { number: u64, command: Command },
 }
 
-record!(enum FromAdmin { b'R' = Ready, b'C' = Asked { number, command } });
+record!(enum FromAdmin { b'R' = Ready, b'L' = Look, b'C' = Asked { number, command } });
 
 impl AdminMarker {
     /// The descriptors that the process inherits.

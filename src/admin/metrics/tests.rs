@@ -6,7 +6,7 @@ use super::*;
 use crate::hooks::WorkerInfo;
 use crate::id::Generation;
 use crate::policy::WorkerState;
-use crate::protocol::admin::{AdminChannel, Fact, ServerView};
+use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, ServerView};
 use crate::protocol::scoreboard::{Page, Scoreboard, join};
 use crate::stats::WorkerStats;
 use crate::status::{SlotStatus, WorkerStatus};
@@ -51,6 +51,13 @@ fn view() -> (View, WorkerStats) {
         status,
         history: History::default(),
         operations: crate::status::Operations::default(),
+        queues: vec![AcceptQueue {
+            address: "unix:/a\"b".parse().expect("an address"),
+            slot: Some(Slot(1)),
+            connections: 3,
+            max: 1024,
+        }],
+        certificates: vec![("example.org".to_owned(), 1_798_761_600)],
     };
     let server = server.to_memory().expect("memory");
     view.apply(Fact::View, Some(server)).expect("a view");
@@ -120,4 +127,18 @@ fn the_guide_names_each_metric() {
         .filter(|name| !name.starts_with('/'))
         .collect();
     assert_eq!(told, names);
+}
+
+#[test]
+fn queues_and_certificates_are_on_the_page() {
+    let (view, _stats) = view();
+    let page = page(&view, Format::Prometheus);
+    for line in [
+        r#"prefork_accept_queue_connections{address="unix:/a\"b",slot="1"} 3"#,
+        r#"prefork_accept_queue_max{address="unix:/a\"b",slot="1"} 1024"#,
+        r#"prefork_tls_certificate_end_timestamp_seconds{certificate="0",name="example.org"} "#,
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(page.contains(" 1798761600\n"), "{page}");
 }

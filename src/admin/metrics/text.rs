@@ -11,6 +11,15 @@ pub(crate) enum Format {
     OpenMetrics,
 }
 
+/// A label with a value from outside.
+pub(super) fn label(name: &str, value: &str) -> String {
+    let value = value
+        .replace('\\', r"\\")
+        .replace('"', r#"\""#)
+        .replace('\n', r"\n");
+    format!("{name}=\"{value}\"")
+}
+
 /// A page that is being written.
 pub(super) struct Text {
     format: Format,

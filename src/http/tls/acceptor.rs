@@ -17,16 +17,26 @@ use crate::http::tls::tickets::Tickets;
 use crate::keyring::Keyring;
 use crate::stats::WorkerStats;
 
+/// What a master needs of the files.
+pub(crate) struct ReadFiles {
+    /// The contents, encoded for [`Tls::use_files`].
+    pub(crate) contents: Vec<u8>,
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    pub(crate) ends: Vec<(String, u64)>,
+}
+
 impl Tls {
-    /// Reads and checks all files, and logs warnings. Returns the contents of the files, encoded
-    /// for [`use_files`](Self::use_files).
-    pub(crate) fn read_files(&self) -> Result<Vec<u8>, Error> {
+    /// Reads and checks all files, and logs warnings.
+    pub(crate) fn read_files(&self) -> Result<ReadFiles, Error> {
         let mut read = self.read().map_err(Error::Config)?;
         let identity = Identity::read(&read).map_err(Error::Config)?;
         for warning in identity.warnings() {
             tracing::warn!("{warning}");
         }
-        Ok(codec::to_bytes(&read.files()))
+        Ok(ReadFiles {
+            contents: codec::to_bytes(&read.files()),
+            ends: identity.certificates.ends(),
+        })
     }
 
     /// Reads all files and makes the acceptor. `http` decides which protocols the server offers,

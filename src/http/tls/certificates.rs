@@ -8,6 +8,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
+use crate::http::tls::validity;
+
 /// The server's certificates. A client that asks for no name, or for a name that no certificate
 /// has, gets the first one.
 #[derive(Debug)]
@@ -30,6 +32,15 @@ impl Certificates {
         }
         let all = all.into_iter().map(Arc::new).collect();
         Self { all, by_name }
+    }
+
+    /// The first name of each certificate, and the second after 1970 at which it ends.
+    pub(crate) fn ends(&self) -> Vec<(String, u64)> {
+        let ends = self.all.iter().filter_map(|certified| {
+            let name = names(certified).into_iter().next().unwrap_or_default();
+            Some((name, validity::end(certified.end_entity_cert().ok()?)?))
+        });
+        ends.collect()
     }
 
     /// The certificates that have the name, or stand for it by a `*` in place of its first label

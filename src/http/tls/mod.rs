@@ -15,3 +15,4 @@ pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod secure;
 pub(crate) mod tickets;
+mod validity;

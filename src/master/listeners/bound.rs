@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::id::Slot;
 use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
 use crate::master::listeners::{access, bind_error};
+use crate::protocol::admin::AcceptQueue;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 
@@ -126,6 +127,19 @@ impl Bound {
             address: Address::Tcp(real),
             listeners,
         })
+    }
+
+    pub(super) fn queues(&self, max: u32) -> impl Iterator<Item = AcceptQueue> {
+        (0..)
+            .zip(self.listeners.all())
+            .filter_map(move |(index, listener)| {
+                Some(AcceptQueue {
+                    address: self.address.clone(),
+                    slot: self.listeners.slot(index),
+                    connections: u32::try_from(listener::queued(listener)?).unwrap_or(u32::MAX),
+                    max,
+                })
+            })
     }
 
     pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {

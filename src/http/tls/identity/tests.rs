@@ -68,7 +68,7 @@ fn valid_files_are_accepted_without_a_warning() {
 fn contents_that_the_master_has_read_replace_the_file() {
     let files = Files::new();
     let tls = files.good().client_ca_pem(&files.certificate);
-    let read = tls.read_files().expect("they are good");
+    let read = tls.read_files().expect("they are good").contents;
     let path = files.file("good.key", "being replaced");
     refused(&tls);
     let using = |mut tls: Tls, files: &[u8]| {
@@ -298,7 +298,7 @@ fn an_ocsp_response_is_checked_and_read_with_the_other_files() {
     let tls = files.good().ocsp_file(files.file("good.ocsp", response));
     let certified = certified_key(&tls.first, &mut Vec::new()).expect("it is good");
     assert_eq!(certified.ocsp.as_deref(), Some(&response[..]));
-    let read = tls.read_files().expect("it is good");
+    let read = tls.read_files().expect("it is good").contents;
     let path = files.file("good.ocsp", "being replaced");
     let why = refused(&tls);
     assert!(

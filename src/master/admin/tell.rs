@@ -1,0 +1,78 @@
+//! What the master tells admin processes: everything to a new one, then what changes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::master::Master;
+use crate::master::admin::process::{AdminProcess, Stage, Told};
+use crate::master::tls::Secrets;
+use crate::protocol::admin::{Fact, ServerView};
+
+impl Master {
+    /// Tells the processes that have just started, and those that did not read, everything.
+    pub(in crate::master) fn inform_new_ones(&mut self) {
+        let is_new =
+            |process: &AdminProcess| process.stage == Stage::New && process.waiting.is_empty();
+        let admin = self.observers.admin.as_ref();
+        if !admin.is_some_and(|admin| admin.processes.values().any(is_new)) {
+            return;
+        }
+        let everything = match self.everything() {
+            Ok(everything) => everything,
+            Err(error) => return tracing::warn!(%error, "the admin process learns nothing"),
+        };
+        let processes = self.observers.admin.iter_mut();
+        for process in processes.flat_map(|admin| admin.processes.values_mut()) {
+            if is_new(process) {
+                process.stage = Stage::Informed;
+                process.waiting.extend(everything.iter().cloned());
+                process.send_waiting();
+            }
+        }
+    }
+
+    fn everything(&mut self) -> io::Result<Vec<Told>> {
+        let ended = self.workers.scoreboard.copy()?.read_only()?;
+        let mut facts = vec![(Fact::Ended, Some(Arc::new(ended)))];
+        for process in self.workers.processes.values() {
+            let page = process.stats.read_only()?;
+            facts.push((Fact::Worker(process.info()), Some(Arc::new(page))));
+        }
+        let view = self.view().to_memory()?;
+        facts.push((Fact::View, Some(Arc::new(view))));
+        Ok(facts)
+    }
+
+    /// The state of this moment.
+    fn view(&mut self) -> ServerView {
+        let (status, _) = self.status();
+        let observers = &mut self.observers;
+        observers.operations.on_status(&status);
+        ServerView {
+            status,
+            history: observers.history.clone(),
+            operations: observers.operations.clone(),
+            queues: self.listeners.queues(),
+            certificates: self
+                .secrets
+                .iter()
+                .flat_map(Secrets::ends)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// Tells the admin processes the state of the server, if it has changed.
+    pub(in crate::master) fn tell_view(&mut self, now: Duration) {
+        let view = self.view().to_memory();
+        let Some(admin) = &mut self.observers.admin else {
+            return;
+        };
+        (admin.view_due, admin.view_told) = (None, now);
+        match view {
+            Ok(view) => admin.tell(&Fact::View, Some(Arc::new(view))),
+            Err(error) => tracing::warn!(%error, "the admin process does not see a change"),
+        }
+    }
+}
