@@ -139,9 +139,13 @@ impl Master {
     pub(super) fn reopen_logs(&mut self) {
         tracing::info!("logs are reopened");
         self.observers.hooks.reopen_logs();
+        self.send_to_all(Message::ReopenLogs);
+    }
+
+    pub(super) fn send_to_all(&mut self, message: Message) {
         let workers: Vec<_> = self.workers.processes.keys().copied().collect();
         for worker in workers {
-            self.send(worker, Message::ReopenLogs);
+            self.send(worker, message);
         }
     }
 
@@ -158,6 +162,7 @@ impl Master {
             Change::WorkerHung(worker, ..) => self.notify_of(worker, Notice::WorkerHung),
             Change::Draining => {
                 tracing::info!("draining");
+                self.send_to_all(Message::Stopping);
                 self.observers.notify(&Notice::Draining);
             }
             Change::ReloadStarted { generation } => {

@@ -49,6 +49,7 @@ use crate::master::signal_map::SignalMeaning;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::Upgrade;
 use crate::master::workers::Workers;
+use crate::master::workers::outbox::Message;
 use crate::master::workers::spawn::Spawner;
 use crate::policy::Outcome;
 pub(crate) use crate::protocol::channel::ADDRESSES_MAX;
@@ -187,6 +188,7 @@ impl Master {
     fn on_stopping(&mut self) {
         tracing::info!("the server will drain, and serves until then");
         self.publish_status();
+        self.send_to_all(Message::Stopping);
         self.observers.notify(&Notice::Stopping);
     }
 

@@ -34,6 +34,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::start::{policy, warn_of_root};
 use crate::master::tls::{KeyOrigin, Secrets};
 use crate::master::workers::Workers;
+use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
 use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, balance, hang};
@@ -127,6 +128,9 @@ impl Master {
                 "it reads {reads} of a master's state, and this master writes version {ours}"
             ));
             return self.handle_event(Event::CanaryIncompatible);
+        }
+        if self.pre_stop.is_running() {
+            self.send(worker, Message::Stopping);
         }
         self.handle_event(Event::Ready(worker));
     }

@@ -43,6 +43,8 @@ pub(crate) struct Channel {
 pub(crate) enum ToWorker {
     /// Finish what is open and exit. A second one is [`Idle::Close`]: no worker takes over.
     Drain(Idle),
+    /// The whole server ends, now or after its pre-stop delay. Serve on until `Drain`.
+    Stopping,
     /// Attend to a slot whose own worker does not serve: accept from these listeners and from its
     /// inbox.
     Adopt {
@@ -66,6 +68,7 @@ pub(crate) enum ToWorker {
 #[derive(Clone, Debug)]
 pub(crate) enum ToWorkerRef<'a> {
     Drain(Idle),
+    Stopping,
     Adopt {
         slot: Slot,
         inbox: BorrowedFd<'a>,
@@ -202,6 +205,7 @@ impl ToWorkerRef<'_> {
         match self {
             Self::Drain(Idle::HandOver) => vec![b'D', b'H'],
             Self::Drain(Idle::Close) => vec![b'D', b'C'],
+            Self::Stopping => vec![b'E'],
             Self::Adopt {
                 slot, listeners, ..
             } => {
@@ -234,6 +238,7 @@ impl ToWorker {
         match *bytes {
             [b'D', b'H'] => Some(Self::Drain(Idle::HandOver)),
             [b'D', b'C'] => Some(Self::Drain(Idle::Close)),
+            [b'E'] => Some(Self::Stopping),
             [b'A', low, high, count] => {
                 let slot = Slot(number(low, high));
                 if fds.len() != 1 + usize::from(count) {

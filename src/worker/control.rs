@@ -198,6 +198,7 @@ impl ControlTask {
     fn apply(&mut self, message: ToWorker, channel: &Channel) {
         match message {
             ToWorker::Drain(idle) => self.switch.start(idle),
+            ToWorker::Stopping => self.switch.note_stop(),
             ToWorker::Adopt {
                 slot,
                 inbox,

@@ -11,11 +11,20 @@ use crate::worker::Worker;
 
 /// Starts the drain. The master, a signal or the end of the master may do so, in any order.
 #[derive(Clone, Debug)]
-pub(crate) struct DrainSwitch(watch::Sender<Option<Idle>>);
+pub(crate) struct DrainSwitch(watch::Sender<Asked>);
 
 /// Waits for the drain.
 #[derive(Clone, Debug)]
-pub(crate) struct Drain(watch::Receiver<Option<Idle>>);
+pub(crate) struct Drain(watch::Receiver<Asked>);
+
+/// What the worker was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Asked {
+    /// To drain. `None`: it was not.
+    drain: Option<Idle>,
+    /// Whether the whole server ends, now or after the pre-stop delay.
+    is_stopping: bool,
+}
 
 impl Worker {
     /// Resolves when this worker has been asked to drain: to take on no more work, and to finish
@@ -64,37 +73,62 @@ impl Worker {
     pub fn is_draining(&self) -> bool {
         self.drain.is_asked()
     }
+
+    /// Whether the whole server was asked to end: from the first moment of its
+    /// [pre-stop delay](crate::Prefork::pre_stop_delay) on, and not in a reload. A path at which a
+    /// load balancer asks for the health of the server should respond with 503 then:
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use prefork_server::{Response, Worker, reply};
+    ///
+    /// fn health(worker: &Worker) -> Response {
+    ///     match worker.is_stopping() {
+    ///         true => reply(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+    ///         false => reply(StatusCode::OK, "ok\n"),
+    ///     }
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.drain.0.borrow().is_stopping
+    }
 }
 
 impl DrainSwitch {
     pub(crate) fn new() -> (Self, Drain) {
-        let (switch, drain) = watch::channel(None);
+        let (switch, drain) = watch::channel(Asked::default());
         (Self(switch), Drain(drain))
     }
 
     /// A worker that hands connections over may be asked later to close them, but not the reverse.
     pub(crate) fn start(&self, idle: Idle) {
-        self.0.send_if_modified(|asked| {
-            let news = asked.is_none() || (*asked == Some(Idle::HandOver) && idle == Idle::Close);
+        self.0.send_if_modified(|Asked { drain, .. }| {
+            let news = drain.is_none() || (*drain == Some(Idle::HandOver) && idle == Idle::Close);
             if news {
-                *asked = Some(idle);
+                *drain = Some(idle);
             }
             news
         });
     }
 
+    /// The whole server ends, now or later.
+    pub(crate) fn note_stop(&self) {
+        self.0.send_modify(|asked| asked.is_stopping = true);
+    }
+
     pub(crate) fn is_started(&self) -> bool {
-        self.0.borrow().is_some()
+        self.0.borrow().drain.is_some()
     }
 }
 
 impl Drain {
     pub(crate) fn is_asked(&self) -> bool {
-        self.0.borrow().is_some()
+        self.0.borrow().drain.is_some()
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        *self.0.borrow() == Some(Idle::Close)
+        self.0.borrow().drain == Some(Idle::Close)
     }
 
     /// Resolves when the drain starts, with what becomes of idle connections at that moment.
@@ -115,8 +149,11 @@ impl Drain {
     }
 
     async fn when(mut self, wanted: impl Fn(Idle) -> bool) -> Idle {
-        let asked = self.0.wait_for(|asked| asked.is_some_and(&wanted)).await;
-        match asked.ok().and_then(|asked| *asked) {
+        let asked = self
+            .0
+            .wait_for(|asked| asked.drain.is_some_and(&wanted))
+            .await;
+        match asked.ok().and_then(|asked| asked.drain) {
             Some(idle) => idle,
             // The switch was dropped, so the worker ends without a drain.
             None => std::future::pending().await,
@@ -138,6 +175,14 @@ mod tests {
         drain.clone().closing().await;
         switch.start(Idle::HandOver);
         assert_eq!(drain.asked().await, Idle::Close);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_server_is_no_drain() {
+        let (switch, drain) = DrainSwitch::new();
+        switch.note_stop();
+        assert!(drain.0.borrow().is_stopping);
+        assert!(!drain.is_asked() && !switch.is_started());
     }
 
     #[tokio::test]

@@ -162,7 +162,7 @@ fn only_the_user_of_the_master_connects_and_unknown_requests_are_refused() {
 
 fn it_responds_while_every_worker_stands_still() {
     let mut watched = Watched::start(&[]);
-    watched.server.address();
+    let address = watched.server.address();
     until(|| watched.get("/readyz").body == "ready\n");
     let admin = watched.admin();
     let workers = watched
@@ -177,9 +177,12 @@ fn it_responds_while_every_worker_stands_still() {
     }
     assert_eq!(watched.metric("prefork_worker_up"), 2);
     assert_eq!(watched.status()["state"], "serving");
+    let waiting = [(); 3].map(|()| Client::connect(address));
+    until(|| watched.metric("prefork_accept_queue_connections") == 3);
     for worker in workers {
         kill(worker, Signal::SIGCONT).expect("it lives");
     }
+    drop(waiting);
 }
 
 fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
@@ -283,14 +286,25 @@ fn it_is_not_ready_from_the_first_moment_of_a_drain() {
 }
 
 fn it_is_not_ready_before_the_drain_and_the_server_still_serves() {
-    let mut watched = Watched::start(&["--respond", "hi", "--pre-stop-delay", "10m"]);
+    let options = [
+        "--respond",
+        "hi",
+        "--pre-stop-delay",
+        "10m",
+        "--health-path",
+        "/healthz",
+    ];
+    let mut watched = Watched::start(&options);
     let address = watched.server.address();
+    let health = || get(address, "/healthz").head;
+    assert!(health().starts_with("HTTP/1.1 200"));
     until(|| watched.get("/readyz").body == "ready\n");
     watched.server.signal(Signal::SIGTERM);
     watched.server.wait("stopping");
     let readiness = || watched.get("/readyz").body;
     until(|| readiness() == "not ready: the server will drain\n");
     assert_eq!(watched.status()["state"], "stopping");
+    until(|| health().starts_with("HTTP/1.1 503"));
     // New connections too.
     assert_eq!(get(address, "/").body, "hi");
     // It crosses an upgrade.
@@ -298,6 +312,7 @@ fn it_is_not_ready_before_the_drain_and_the_server_still_serves() {
     watched.server.wait("reload_finished");
     until(|| watched.status()["state"] == "stopping");
     assert_eq!(get(address, "/").body, "hi");
+    until(|| health().starts_with("HTTP/1.1 503"));
     watched.server.signal(Signal::SIGINT);
     watched.server.wait("draining");
     assert_eq!(watched.server.end().code, Some(0));

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::Service;
@@ -17,7 +17,7 @@ use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, unreadable};
+use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, plain, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -41,6 +41,8 @@ pub(crate) struct App(Rc<Shared>);
 struct Shared {
     site: Site,
     worker_header: Option<HeaderValue>,
+    /// The path of `--health-path`.
+    health: Option<(String, Worker)>,
     log: SharedLog,
 }
 
@@ -91,6 +93,7 @@ impl Setup {
         Ok(App(Rc::new(Shared {
             site,
             worker_header,
+            health: self.serving.health_path.map(|path| (path, worker.clone())),
             log: self.log,
         })))
     }
@@ -177,6 +180,16 @@ impl Service<Request> for App {
 
     fn call(&self, request: Request) -> MaybeReady<AppResponse> {
         let Self(shared) = self;
+        if let Some((path, worker)) = &shared.health
+            && request.uri().path() == path
+        {
+            let status = match worker.is_stopping() {
+                true => StatusCode::SERVICE_UNAVAILABLE,
+                false => StatusCode::OK,
+            };
+            let response = plain(status, request.method());
+            return MaybeReady::Now(Some(shared.finish(response, None)));
+        }
         let log = shared.log.get();
         let record = log.map(|log| log.begin(request.body().connection(), &request));
         let is_read = shared.site.echoes() && !request.body().is_end_stream();

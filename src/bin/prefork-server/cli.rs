@@ -125,6 +125,12 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::address)]
     pub(crate) listen: Vec<Address>,
 
+    /// Respond to this path with 200, or with 503 while the server is about to end or ends, for load
+    /// balancers. Such requests are not in the access log
+    #[arg(long, value_name = "PATH", env = "PREFORK_HEALTH_PATH")]
+    #[arg(value_parser = value::path)]
+    pub(crate) health_path: Option<String>,
+
     /// Add the header x-prefork-worker to each response; it names the worker that responded
     #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = BoolishValueParser::new())]
     pub(crate) worker_header: bool,

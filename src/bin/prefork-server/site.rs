@@ -185,7 +185,7 @@ fn method_not_allowed<B>(allowed: HeaderValue) -> Response<ResponseBody<B>> {
 }
 
 /// A status, and its name as the text.
-fn plain<B>(status: StatusCode, method: &Method) -> Response<ResponseBody<B>> {
+pub(crate) fn plain<B>(status: StatusCode, method: &Method) -> Response<ResponseBody<B>> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, PLAIN_TEXT);
     headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);

@@ -26,6 +26,7 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Drain(Idle),
+    Stopping,
     Adopt(Slot),
     Release(Slot),
     ReopenLogs,
@@ -52,7 +53,7 @@ impl Outbox {
         let undone = match message {
             Message::Adopt(slot) => Some(Message::Release(slot)),
             Message::Release(slot) => Some(Message::Adopt(slot)),
-            Message::Drain(_) | Message::ReopenLogs | Message::Beat | Message::Share { .. } => None,
+            _ => None,
         };
         let undone = |waiting: &Message| Some(*waiting) == undone;
         if let Some(at) = self.messages.iter().position(undone) {
@@ -93,12 +94,14 @@ record!(enum Message {
     3 = ReopenLogs,
     4 = Beat,
     5 = Share { to, connections },
+    6 = Stopping,
 });
 
 impl Message {
     fn send(self, channel: &Channel, listeners: &Listeners) -> io::Result<()> {
         channel.send_to_worker(match self {
             Self::Drain(idle) => ToWorkerRef::Drain(idle),
+            Self::Stopping => ToWorkerRef::Stopping,
             Self::Release(slot) => ToWorkerRef::Release(slot),
             Self::ReopenLogs => ToWorkerRef::ReopenLogs,
             Self::Beat => ToWorkerRef::Beat,

@@ -11,6 +11,7 @@ fn from_masters() {
         };
         let sent = match message {
             ToWorker::Drain(idle) => ToWorkerRef::Drain(idle),
+            ToWorker::Stopping => ToWorkerRef::Stopping,
             ToWorker::Release(slot) => ToWorkerRef::Release(slot),
             ToWorker::ReopenLogs => ToWorkerRef::ReopenLogs,
             ToWorker::Beat => ToWorkerRef::Beat,

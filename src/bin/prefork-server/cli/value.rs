@@ -170,6 +170,17 @@ pub(super) fn log_target(text: &str) -> Result<LogTarget, String> {
     }
 }
 
+/// The path of a request, as it stands in the request line.
+pub(super) fn path(text: &str) -> Result<String, String> {
+    let is_path = text
+        .parse::<http::Uri>()
+        .is_ok_and(|uri| uri.path() == text);
+    match is_path && text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err("it must be a path such as /healthz".into()),
+    }
+}
+
 /// Refuses a descriptor that is not open, before the first notice is lost. In a worker, which has
 /// the same command line, it is never open.
 pub(super) fn open_fd(text: &str) -> Result<i32, String> {

@@ -12,6 +12,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("echo", &["true", "false"]),
     ("delay", &["\"250ms\"", "3"]),
     ("listen", &["[\"127.0.0.1:1\", \"unix:/a b\"]", "8080"]),
+    ("health-path", &["\"/healthz\""]),
     ("worker-header", &["true", "false"]),
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
