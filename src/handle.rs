@@ -13,14 +13,36 @@ use crate::id::Slot;
 use crate::policy::Stop;
 use crate::status::Status;
 
-/// A request of a [`Handle`] to the master. A worker sends the same bytes through its channel.
+/// A command to a server that runs, with what `Control::run` waits for.
+///
+/// ```
+/// use prefork_server::control::Command;
+///
+/// /// After new files for TLS, or a new configuration.
+/// fn after_new_files() -> Command {
+///     Command::Reload
+/// }
+/// # after_new_files();
+/// ```
+// A request of a `Handle` to the master. A worker sends the same bytes through its channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+#[non_exhaustive]
+pub enum Command {
+    /// Replace every worker. Done when workers of the new generation serve every slot, and the old
+    /// ones have drained and exited.
     Reload,
+    /// End the server. Done when it has ended.
     Stop(Stop),
+    /// Have so many slots. Done when each has one worker, which serves.
     Resize(NonZeroU16),
+    /// Open the log files anew. Done at once.
     ReopenLogs,
+    /// Become the binary that is now on disk, and reload. Done when that reload is.
     Upgrade,
+    /// Start a worker of the binary that is now on disk, as an upgrade does, and end it when it
+    /// serves. Done then.
+    TryUpgrade,
+    /// Replace the worker of this slot. Done when another one serves.
     Recycle(Slot),
 }
 
@@ -286,6 +308,20 @@ impl Command {
     /// The most bytes that a command has.
     pub(crate) const LEN: usize = 3;
 
+    /// The path of the admin address to which a POST gives the command.
+    pub(crate) fn path(self) -> String {
+        match self {
+            Self::Reload => "/v1/reload".to_owned(),
+            Self::Stop(Stop::Drain) => "/v1/stop".to_owned(),
+            Self::Stop(Stop::Now) => "/v1/stop?now".to_owned(),
+            Self::Resize(workers) => format!("/v1/workers/{workers}"),
+            Self::ReopenLogs => "/v1/logs/reopen".to_owned(),
+            Self::Upgrade => "/v1/upgrade".to_owned(),
+            Self::TryUpgrade => "/v1/upgrade?dry-run".to_owned(),
+            Self::Recycle(slot) => format!("/v1/slots/{slot}/recycle"),
+        }
+    }
+
     pub(crate) fn encode(self) -> Vec<u8> {
         codec::to_bytes(&self)
     }
@@ -303,6 +339,7 @@ record!(enum Command {
     b'l' = ReopenLogs,
     b'u' = Upgrade,
     b'c' = Recycle(slot),
+    b't' = TryUpgrade,
 });
 
 record!(enum Stop { 0 = Drain, 1 = Now });
@@ -322,6 +359,7 @@ mod tests {
             Command::Resize(workers),
             Command::ReopenLogs,
             Command::Upgrade,
+            Command::TryUpgrade,
             Command::Recycle(Slot(300)),
         ] {
             handle.ask(command).expect("room for one");

@@ -144,6 +144,7 @@
 //! floor 4  master | worker      the loop that supervises | the life of a worker
 //! floor 3  http                 HTTP on accepted sockets; `http/mod.rs` draws its own floors
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
+//! floor 1  control              the client of an admin address
 //! floor 1  sys | supervisor     system calls, one family each | decisions
 //! floor 0  address config error exit handle hooks id named policy | codec drain pool proxy |
 //!          keyring stats status
@@ -230,6 +231,7 @@ mod admin;
 pub mod bench_internals;
 mod codec;
 mod config;
+pub mod control;
 mod drain;
 mod error;
 mod exit;

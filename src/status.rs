@@ -11,7 +11,7 @@ use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, WorkerState};
 use crate::stats::Totals;
 pub(crate) use crate::status::history::History;
-pub(crate) use crate::status::operations::{Operation, Operations, serving};
+pub(crate) use crate::status::operations::{DRY_RUN, Operation, Operations, serving};
 
 /// The state of a server at one moment. [`Handle::status`](crate::Handle::status) returns it.
 ///

@@ -31,6 +31,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("stats", 0),
     ("status", 0),
     ("codec", 0),
+    ("control", 1),
     ("sys", 1),
     ("supervisor", 1),
     ("protocol", 2),

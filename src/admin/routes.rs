@@ -44,6 +44,7 @@ const PATHS: &str = "\
 by POST, on a Unix address:
 /v1/reload
 /v1/upgrade
+/v1/upgrade?dry-run
 /v1/stop
 /v1/stop?now
 /v1/workers/N
@@ -163,6 +164,7 @@ fn command(uri: &Uri) -> Option<Command> {
     let parts: Vec<&str> = uri.path().strip_prefix("/v1/")?.split('/').collect();
     Some(match parts[..] {
         ["reload"] => Command::Reload,
+        ["upgrade"] if parameters(uri).any(|it| it == "dry-run") => Command::TryUpgrade,
         ["upgrade"] => Command::Upgrade,
         ["stop"] if parameters(uri).any(|it| it == "now") => Command::Stop(Stop::Now),
         ["stop"] => Command::Stop(Stop::Drain),

@@ -71,6 +71,7 @@ impl Master {
         match command {
             Command::Reload => self.handle_event(Event::ReloadAsked),
             Command::Upgrade => self.handle_event(Event::Upgrade),
+            Command::TryUpgrade => self.try_upgrade(),
             Command::Stop(stop) => self.handle_event(Event::Stop(stop)),
             Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
             Command::ReopenLogs => self.reopen_logs(),

@@ -177,6 +177,9 @@ impl Master {
 
     fn handle_event(&mut self, event: Event) {
         let now = self.clock.now();
+        if event == Event::Upgrade {
+            self.upgrade.is_trial = false;
+        }
         match self.pre_stop.on_event(event, now) {
             Passage::Pass => self.supervisor.handle(event, now),
             Passage::Begin => self.on_stopping(),

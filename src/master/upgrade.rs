@@ -51,6 +51,8 @@ pub(super) struct Upgrade {
     pub(super) program: Program,
     /// The canary of the latest upgrade.
     canary: Option<Canary>,
+    /// Whether the upgrade that was asked for is to be tried only.
+    pub(super) is_trial: bool,
 }
 
 impl Upgrade {
@@ -58,6 +60,7 @@ impl Upgrade {
         Self {
             program,
             canary: None,
+            is_trial: false,
         }
     }
 }
@@ -152,6 +155,13 @@ impl Master {
     }
 
     /// Becomes the next image, or reports `UpgradeFailed`.
+    /// Starts a trial. If an upgrade was asked for before, it is made all the same.
+    pub(super) fn try_upgrade(&mut self) {
+        let is_trial = self.upgrade.is_trial || !self.supervisor.awaits_upgrade();
+        self.handle_event(Event::Upgrade);
+        self.upgrade.is_trial = is_trial;
+    }
+
     pub(super) fn exec_in_place(&mut self) {
         let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
         if tried.is_none() || self.upgrade.program.identity().ok() != tried {
@@ -163,6 +173,9 @@ impl Master {
         if let Err(why) = self.trust_program() {
             self.canary_failed(why);
             return self.handle_event(Event::UpgradeFailed);
+        }
+        if self.upgrade.is_trial {
+            return self.handle_event(Event::UpgradeTried);
         }
         let (error, commands) = match self.detach() {
             Err(error) => (error, Vec::new()),

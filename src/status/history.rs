@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::operations::DRY_RUN;
 use crate::codec::record;
 use crate::hooks::{Notice, WorkerExit, WorkerInfo};
 
@@ -125,6 +126,7 @@ impl History {
             Notice::ReloadAbandoned { why, .. } => {
                 self.ended(OperationKind::Reload, millis, Some(why));
             }
+            Notice::UpgradeAbandoned { why } if why.ends_with(DRY_RUN) => self.operation = None,
             Notice::UpgradeAbandoned { why } => {
                 self.ended(OperationKind::Upgrade, millis, Some(why));
             }

@@ -3,8 +3,9 @@
 //!
 //! | command | done | failed |
 //! |---|---|---|
-//! | reload | the reload that was started after it, or a later one, has finished | abandoned |
-//! | upgrade | the reload of the new image has finished | the upgrade or its reload was abandoned |
+//! | reload | the reload that it started, or a later one, has left no older worker | abandoned |
+//! | upgrade | so for the reload of the new image | the upgrade or its reload was abandoned |
+//! | upgrade, a trial | the canary has served and exited | abandoned for another reason |
 //! | scale | each slot has one worker, which serves, and there are as many as asked for | - |
 //! | recycle | the slot is served by another process | - |
 //! | stop | the server has ended | - |
@@ -20,6 +21,9 @@ use crate::hooks::Notice;
 use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, Stop, WorkerState};
 use crate::status::{SlotStatus, Status};
+
+/// Why an upgrade is abandoned that was to be tried only, and could be made.
+pub(crate) const DRY_RUN: &str = "a dry run: the new binary serves";
 
 /// How many operations are kept.
 const KEPT: usize = 64;
@@ -69,8 +73,14 @@ enum Until {
     ReloadStarts,
     /// The reload to this generation, or to a later one, ends.
     ReloadEnds(Generation),
+    /// No worker of an older generation runs.
+    NoneBefore(Generation),
     /// The upgrade ends.
     UpgradeEnds,
+    /// The trial of an upgrade ends.
+    TrialEnds,
+    /// Each slot has one worker, which serves.
+    Settled,
     /// The server has ended.
     Ended,
 }
@@ -83,6 +93,9 @@ record!(enum Until {
     4 = ReloadEnds(generation),
     5 = UpgradeEnds,
     6 = Ended,
+    7 = TrialEnds,
+    8 = NoneBefore(generation),
+    9 = Settled,
 });
 
 impl Operations {
@@ -91,6 +104,7 @@ impl Operations {
         let until = match command {
             Command::Reload => Until::ReloadStarts,
             Command::Upgrade => Until::UpgradeEnds,
+            Command::TryUpgrade => Until::TrialEnds,
             Command::Resize(workers) => Until::Slots(workers.get()),
             Command::Stop(_) => Until::Ended,
             Command::ReopenLogs => Until::Nothing,
@@ -134,6 +148,8 @@ impl Operations {
         for operation in self.running() {
             let is_done = match operation.until {
                 Until::Slots(workers) => has_slots(status, workers),
+                Until::Settled => has_slots(status, status.workers),
+                Until::NoneBefore(generation) => has_none_before(status, generation),
                 Until::Replaced { slot, pid } => {
                     serving(status, slot).is_some_and(|now| now != pid)
                 }
@@ -166,7 +182,7 @@ impl Operation {
             (Until::ReloadEnds(ours), Notice::ReloadFinished { generation })
                 if *generation >= ours =>
             {
-                self.state = State::Done;
+                self.until = Until::NoneBefore(ours);
             }
             (Until::ReloadEnds(ours), Notice::ReloadAbandoned { generation, why })
                 if *generation >= ours =>
@@ -175,7 +191,15 @@ impl Operation {
             }
             (Until::UpgradeEnds, Notice::UpgradeStarted) => {}
             (Until::UpgradeEnds, Notice::UpgradeFinished) => self.until = Until::ReloadStarts,
-            (Until::UpgradeEnds, Notice::UpgradeAbandoned { why }) => self.state = failed(why),
+            (Until::TrialEnds, Notice::UpgradeStarted) => {}
+            // An upgrade that was asked for meanwhile.
+            (Until::TrialEnds, Notice::UpgradeFinished) => self.state = State::Done,
+            (Until::TrialEnds, Notice::UpgradeAbandoned { why }) if why.ends_with(DRY_RUN) => {
+                self.until = Until::Settled;
+            }
+            (Until::UpgradeEnds | Until::TrialEnds, Notice::UpgradeAbandoned { why }) => {
+                self.state = failed(why);
+            }
             (Until::Slots(ours), Notice::Resized { workers }) => return *workers == ours,
             (Until::Ended, Notice::Finished { .. }) => self.state = State::Done,
             (Until::Ended, Notice::Stopping | Notice::Draining) => {}
@@ -190,7 +214,7 @@ impl Operation {
     pub(crate) fn to_json(&self) -> Value {
         let name = match self.command {
             Command::Reload => "reload",
-            Command::Upgrade => "upgrade",
+            Command::Upgrade | Command::TryUpgrade => "upgrade",
             Command::Resize(_) => "scale",
             Command::Stop(Stop::Drain | Stop::Now) => "stop",
             Command::ReopenLogs => "reopen_logs",
@@ -217,6 +241,11 @@ fn has_slots(status: &Status, workers: u16) -> bool {
         && status.slots.iter().all(serves)
 }
 
+fn has_none_before(status: &Status, generation: Generation) -> bool {
+    let mut workers = status.slots.iter().flat_map(|slot| &slot.workers);
+    workers.all(|worker| worker.worker.generation >= generation)
+}
+
 /// The process that serves the slot alone.
 pub(crate) fn serving(status: &Status, slot: Slot) -> Option<u32> {
     let slot = status.slots.iter().find(|it| it.slot == slot)?;
@@ -238,10 +267,15 @@ mod tests {
 
     /// A server with one worker of these pids in each slot.
     fn status(pids: &[u32]) -> Status {
+        status_of(pids, 1)
+    }
+
+    fn status_of(pids: &[u32], generation: u32) -> Status {
+        let generation = Generation(generation);
         let slots = (0..).map(Slot).zip(pids).map(|(slot, &pid)| SlotStatus {
             slot,
             workers: vec![WorkerStatus {
-                worker: WorkerInfo::new(slot, Generation::FIRST, pid),
+                worker: WorkerInfo::new(slot, generation, pid),
                 state: WorkerState::Serving,
                 connections: 0,
                 requests: 0,
@@ -293,6 +327,9 @@ mod tests {
         }
         assert_eq!(state(&operations), &State::Running);
         operations.on_notice(&finished(4));
+        operations.on_status(&status_of(&[10, 11], 2));
+        assert_eq!(state(&operations), &State::Running, "an old worker drains");
+        operations.on_status(&status_of(&[12, 13], 3));
         assert_eq!(state(&operations), &State::Done);
         let mut operations = begun(Command::Reload);
         operations.on_notice(&started(2));
@@ -310,6 +347,14 @@ mod tests {
         }
         assert_eq!(state(&operations), &State::Running);
         operations.on_notice(&finished(2));
+        operations.on_status(&status_of(&[12, 13], 2));
+        assert_eq!(state(&operations), &State::Done);
+        let mut operations = begun(Command::TryUpgrade);
+        operations.on_notice(&Notice::UpgradeStarted);
+        let why = format!("/bin/server: {DRY_RUN}");
+        operations.on_notice(&Notice::UpgradeAbandoned { why });
+        assert_eq!(state(&operations), &State::Running, "the canary drains");
+        operations.on_status(&status(&[10, 11]));
         assert_eq!(state(&operations), &State::Done);
         let mut operations = begun(Command::Upgrade);
         let why = "exit 1".to_owned();

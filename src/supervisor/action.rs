@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::drain::Idle;
 use crate::id::{Generation, Slot, WorkerId};
 use crate::policy::Outcome;
+use crate::status::DRY_RUN;
 
 /// One thing for the master to do. The master does them in the order in which they come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,6 +113,8 @@ pub(crate) enum Abandoned {
     Incompatible,
     /// The master could not become the new image.
     ExecFailed,
+    /// The upgrade was to be tried only, and the canary serves.
+    DryRun,
     /// The server ends.
     Stopping,
 }
@@ -126,6 +129,7 @@ impl fmt::Display for Abandoned {
             Self::NotReadyInTime => "a new worker was not ready in time",
             Self::Incompatible => "the new image cannot take over from this one",
             Self::ExecFailed => "the new image could not be executed",
+            Self::DryRun => DRY_RUN,
             Self::Stopping => "the server is ending",
         })
     }

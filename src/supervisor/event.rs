@@ -50,6 +50,8 @@ pub(crate) enum Event {
     CanaryIncompatible,
     /// `ExecInPlace` has failed. This image still runs.
     UpgradeFailed,
+    /// The canary serves, and the master was asked to try the binary only.
+    UpgradeTried,
 }
 
 /// A change of the number of slots by one.

@@ -169,6 +169,7 @@ impl Supervisor {
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
             Event::CanaryIncompatible => self.give_up_canary(Abandoned::Incompatible),
             Event::UpgradeFailed => self.give_up_canary(Abandoned::ExecFailed),
+            Event::UpgradeTried => self.give_up_canary(Abandoned::DryRun),
         }
         self.settle();
         #[cfg(any(test, debug_assertions))]

@@ -28,6 +28,11 @@ impl Supervisor {
         }
     }
 
+    /// Whether an upgrade runs, or was asked for and will.
+    pub(crate) fn awaits_upgrade(&self) -> bool {
+        self.phase == Phase::Upgrading || self.pending.contains(&PendingCommand::Upgrade)
+    }
+
     pub(super) fn remember(&mut self, command: PendingCommand) {
         if !self.pending.contains(&command) {
             self.pending.push(command);

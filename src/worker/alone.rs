@@ -150,7 +150,7 @@ fn start(controls: Controls) -> io::Result<Stopped> {
                 Command::Stop(Stop::Drain) => switch.start(Idle::Close),
                 Command::Stop(Stop::Now) => stop.asked.notify_one(),
                 Command::ReopenLogs => call(|| reopen.borrow_mut().reopen_logs()),
-                Command::Reload | Command::Upgrade | Command::Resize(_) | Command::Recycle(_) => {
+                command => {
                     tracing::warn!(?command, "needs a master; this server runs in process");
                 }
             }

@@ -80,12 +80,12 @@ impl Worker {
     ///
     /// ```
     /// use http::StatusCode;
-    /// use prefork_server::{Response, Worker, reply};
+    /// use prefork_server::Worker;
     ///
-    /// fn health(worker: &Worker) -> Response {
+    /// fn health(worker: &Worker) -> StatusCode {
     ///     match worker.is_stopping() {
-    ///         true => reply(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-    ///         false => reply(StatusCode::OK, "ok\n"),
+    ///         true => StatusCode::SERVICE_UNAVAILABLE,
+    ///         false => StatusCode::OK,
     ///     }
     /// }
     /// ```

@@ -1,8 +1,10 @@
 //! The verbs: commands to a server that runs.
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 
 use nix::sys::signal::Signal;
+use prefork_server::control::{Command, Control, Progress};
 use serde_json::Value;
 
 use crate::client::{Client, get};
@@ -11,6 +13,8 @@ use crate::upgrade::Installed;
 
 tests! {
     each_verb_is_done_when_it_returns,
+    an_upgrade_that_is_asked_for_during_a_trial_is_made,
+    a_watch_shows_the_server_until_its_reader_leaves,
     an_operation_that_fails_says_why,
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
     servers_are_found_by_the_runtime_directory_or_the_pid_file,
@@ -84,17 +88,19 @@ fn each_verb_is_done_when_it_returns() {
     let mut operated = Operated::start(&["--workers", "2", "--respond", "hi"]);
     let address = operated.server.address();
     assert_eq!(operated.told(&["reload", "--wait"]), done());
-    // Without a wait for anything: no old worker serves, though one may still drain.
-    assert!(
-        operated.generations().contains(&2),
-        "{:?}",
-        operated.generations()
-    );
+    // Without a wait for anything: no old worker runs.
+    assert_eq!(operated.generations(), [2, 2]);
+    let master = operated.status()["pid"].clone();
+    let upgrades = operated.status()["history"]["upgrades"].clone();
+    assert_eq!(operated.told(&["upgrade", "--dry-run", "--wait"]), done());
+    assert_eq!(operated.generations(), [2, 2]);
+    assert_eq!(operated.status()["history"]["upgrades"], upgrades);
     assert_eq!(operated.told(&["upgrade", "--wait"]), done());
+    assert_eq!(operated.status()["pid"], master);
     assert_eq!(operated.told(&["scale", "3", "--wait"]), done());
-    assert_eq!(operated.generations(), [3, 3, 3]);
+    assert_eq!(operated.generations(), [4, 4, 4]);
     assert_eq!(operated.told(&["scale", "-1", "--wait"]), done());
-    assert_eq!(operated.generations(), [3, 3]);
+    assert_eq!(operated.generations(), [4, 4]);
     let before = pid_of(&operated.status()["slots"][1]["workers"][0]);
     assert_eq!(operated.told(&["recycle", "1", "--wait"]), done());
     assert_ne!(pid_of(&operated.status()["slots"][1]["workers"][0]), before);
@@ -108,6 +114,33 @@ fn each_verb_is_done_when_it_returns() {
     assert_eq!(server.end().code, Some(0));
 }
 
+fn an_upgrade_that_is_asked_for_during_a_trial_is_made() {
+    let mut operated = Operated::start(&["--workers", "1"]);
+    operated.server.address();
+    let server = Control::at(operated.admin.parse().expect("an address"));
+    for command in [Command::TryUpgrade, Command::Upgrade] {
+        let progress = server.run(command, None).expect("it is begun");
+        assert_ne!(progress, Progress::Failed(String::new()));
+    }
+    operated.server.wait("upgrade_finished");
+    operated.server.wait("reload_finished");
+}
+
+fn a_watch_shows_the_server_until_its_reader_leaves() {
+    let mut operated = Operated::start(&["--workers", "1"]);
+    operated.server.address();
+    let mut command = binary();
+    command.args(["status", "--watch=10ms", "--admin", &operated.admin]);
+    let mut watch = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    let output = watch.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.ends_with("requests/s")));
+    assert!(lines.any(|line| line.ends_with("requests/s")));
+    drop(lines);
+    // It cannot write any more.
+    assert_eq!(watch.wait().expect("it ends").code(), Some(1));
+}
+
 fn an_operation_that_fails_says_why() {
     let mut operated = Operated::start(&["--workers", "1"]);
     operated.server.address();
@@ -115,6 +148,9 @@ fn an_operation_that_fails_says_why() {
         .installed
         .replace_by_script("/bin/sh", "echo 'no disk' >&2; exit 9");
     let (code, _, why) = operated.told(&["upgrade", "--wait"]);
+    assert_eq!(code, Some(1), "{why}");
+    assert!(why.contains("exit 9"), "{why}");
+    let (code, _, why) = operated.told(&["upgrade", "--dry-run", "--wait"]);
     assert_eq!(code, Some(1), "{why}");
     assert!(why.contains("exit 9"), "{why}");
     let (code, _, why) = operated.told(&["recycle", "7", "--wait"]);
@@ -213,19 +249,14 @@ fn events_follow_the_server_to_its_end() {
     operated.server.address();
     let mut command = binary();
     command.args(["events", "--json", "--admin", &operated.admin]);
-    let events = command
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("it runs");
+    let mut events = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(events.stdout.take().expect("a pipe")).lines();
+    // Then it is connected.
+    lines.next().expect("there were some").expect("a line");
     assert_eq!(operated.told(&["stop", "--wait"]), done());
-    let output = events.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(0));
-    let (_, text, _) = told(&output);
-    let notices: Vec<Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    let last = notices.last().expect("there were some");
-    assert_eq!(last["notice"], "finished", "{text}");
-    assert!(last["at"].as_f64().is_some_and(|at| at > 1.6e9), "{text}");
+    let last = lines.last().expect("there were more").expect("a line");
+    assert_eq!(events.wait().expect("it ends").code(), Some(0));
+    let last: Value = serde_json::from_str(&last).expect("JSON");
+    assert_eq!(last["notice"], "finished", "{last}");
+    assert!(last["at"].as_f64().is_some_and(|at| at > 1.6e9), "{last}");
 }

@@ -125,8 +125,8 @@ pub(crate) struct Serving {
     #[arg(value_parser = value::address)]
     pub(crate) listen: Vec<Address>,
 
-    /// Respond to this path with 200, or with 503 while the server is about to end or ends, for load
-    /// balancers. Such requests are not in the access log
+    /// Path that load balancers ask for: the response is 200, and 503 as soon as the server is
+    /// asked to end. Such requests are not in the access log
     #[arg(long, value_name = "PATH", env = "PREFORK_HEALTH_PATH")]
     #[arg(value_parser = value::path)]
     pub(crate) health_path: Option<String>,

@@ -1,21 +1,22 @@
 //! The verbs: commands to a server that runs, by its admin address.
 
-mod client;
 mod find;
 mod generate;
+mod watch;
 
+use std::fmt;
 use std::io::{self, Write};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use prefork_server::Address;
+use prefork_server::control::{Command, Control, ControlError, Progress};
+use prefork_server::{Address, MAX_WORKERS, Slot, Stop};
 use serde_json::Value;
 
-use self::client::{Failure, Method};
 use crate::cli::value;
 
 const CODES: &str = "\
@@ -38,13 +39,24 @@ enum Verb {
         /// As JSON
         #[arg(long)]
         json: bool,
+        /// Show it again after each DURATION, with the requests per second
+        #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true)]
+        #[arg(default_missing_value = "1s", conflicts_with = "json")]
+        #[arg(value_parser = value::positive_duration)]
+        watch: Option<Duration>,
         #[command(flatten)]
         server: Server,
     },
     /// Replace every worker, slot by slot
     Reload(Operation),
     /// Become the binary that is now on disk
-    Upgrade(Operation),
+    Upgrade {
+        /// Only start a worker of the new binary, and end it when it serves
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        operation: Operation,
+    },
     /// Change the number of slots
     Scale {
         /// The new number: N, or +N or -N for so many more or fewer
@@ -133,6 +145,50 @@ struct Operation {
     wait: Option<Duration>,
 }
 
+/// Why a verb is not done.
+#[derive(Debug)]
+enum Failure {
+    /// The operation was abandoned.
+    Failed(String),
+    /// The server does not begin it.
+    Refused(String),
+    NotInTime(Duration),
+    NoServer(String),
+    Control(ControlError),
+    Output(io::Error),
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
+    }
+}
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) | Self::Output(_) => 1,
+            Self::Refused(_) | Self::Control(ControlError::Refused(_)) => 3,
+            Self::NotInTime(_) => 4,
+            Self::NoServer(_) | Self::Control(ControlError::Unreachable(..)) => 5,
+            Self::Control(ControlError::NotAllowed(_)) => 6,
+            Self::Control(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::NoServer(why) => f.write_str(why),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::NotInTime(wait) => write!(f, "not done within {wait:?}; it goes on"),
+            Self::Control(error) => error.fmt(f),
+            Self::Output(error) => write!(f, "cannot write: {error}"),
+        }
+    }
+}
+
 /// A number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
@@ -151,9 +207,6 @@ impl std::str::FromStr for Scale {
         }
     }
 }
-
-/// How long one request waits for an operation.
-const HELD_MAX: Duration = Duration::from_secs(5);
 
 /// The names of the verbs. A directory with such a name is served as `./NAME`.
 pub(crate) fn is_verb(argument: &str) -> bool {
@@ -174,32 +227,32 @@ pub(crate) fn run() -> ExitCode {
 
 fn carry_out(verb: Verb) -> Result<(), Failure> {
     match verb {
-        Verb::Status { json, server } => {
-            let text = server.find()?.get("/status")?;
-            if json {
-                return print(&text);
-            }
-            let status = serde_json::from_str(&text).map_err(Failure::unexpected)?;
-            print(&summary(&status))
-        }
-        Verb::Events { json, server } => server.find()?.follow("/events", |event| match json {
+        Verb::Status {
+            watch: Some(pause),
+            server,
+            ..
+        } => watch::watch(&server, pause),
+        Verb::Status {
+            json: true, server, ..
+        } => print(&server.find()?.get("/status")?),
+        Verb::Status { server, .. } => print(&summary(&server.status()?)),
+        Verb::Events { json, server } => server.find()?.follow(|event| match json {
             true => print(&format!("{event}\n")),
             false => print(&plain(event)),
         }),
-        Verb::Reload(operation) => operation.give("/v1/reload"),
-        Verb::Upgrade(operation) => operation.give("/v1/upgrade"),
-        Verb::Stop {
-            now: false,
-            operation,
-        } => operation.give("/v1/stop"),
-        Verb::Stop {
-            now: true,
-            operation,
-        } => operation.give("/v1/stop?now"),
-        Verb::Recycle { slot, operation } => operation.give(&format!("/v1/slots/{slot}/recycle")),
+        Verb::Reload(operation) => operation.give(Command::Reload),
+        Verb::Upgrade { dry_run, operation } => operation.give(match dry_run {
+            true => Command::TryUpgrade,
+            false => Command::Upgrade,
+        }),
+        Verb::Stop { now, operation } => operation.give(Command::Stop(match now {
+            true => Stop::Now,
+            false => Stop::Drain,
+        })),
+        Verb::Recycle { slot, operation } => operation.give(Command::Recycle(Slot(slot))),
         Verb::Logs {
             verb: LogVerb::Reopen(operation),
-        } => operation.give("/v1/logs/reopen"),
+        } => operation.give(Command::ReopenLogs),
         Verb::Generate {
             what: Generate::Completions { shell },
         } => print(&generate::completions(shell)),
@@ -209,63 +262,60 @@ fn carry_out(verb: Verb) -> Result<(), Failure> {
         Verb::Scale { workers, operation } => {
             let workers = match workers {
                 Scale::To(workers) => workers.get().into(),
-                Scale::By(more) => operation.server.find()?.workers()? + i64::from(more),
+                Scale::By(more) => {
+                    let now = operation.server.status()?["workers"].as_i64();
+                    now.unwrap_or_default() + i64::from(more)
+                }
             };
-            operation.give(&format!("/v1/workers/{workers}"))
+            let workers = u16::try_from(workers).ok().and_then(NonZeroU16::new);
+            let why = || Failure::Refused(format!("a server has 1 to {MAX_WORKERS} slots"));
+            operation.give(Command::Resize(workers.ok_or_else(why)?))
         }
     }
 }
 
 impl Server {
-    fn find(&self) -> Result<client::Admin, Failure> {
+    fn find(&self) -> Result<Control, Failure> {
         match (&self.admin, &self.pid_file) {
-            (Some(address), _) => Ok(client::Admin::at(address.clone())),
+            (Some(address), _) => Ok(Control::at(address.clone())),
             (None, Some(file)) => find::by_pid_file(file),
             (None, None) => find::only_one(),
         }
+    }
+
+    fn status(&self) -> Result<Value, Failure> {
+        let text = self.find()?.get("/status")?;
+        serde_json::from_str(&text).map_err(|_| ControlError::Unexpected(text).into())
     }
 }
 
 impl Operation {
     /// Gives the command, and waits for it if that was asked for.
-    fn give(&self, path: &str) -> Result<(), Failure> {
-        let admin = self.server.find()?;
-        let deadline = self.wait.map(|wait| Instant::now() + wait);
-        let mut held = self.wait.unwrap_or_default();
-        if !path.starts_with("/v1/stop") {
-            // An admin process that is replaced holds a request for some seconds, then the next one
-            // is asked. The one that ends the server is not replaced.
-            held = held.min(HELD_MAX);
-        }
-        let mut operation = admin.operation(Method::Post, path, held)?;
-        while let (Some(deadline), "running") = (deadline, state(&operation)) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Failure::NotInTime(self.wait.unwrap_or_default()));
-            }
-            let path = format!("/v1/operations/{}", operation["id"]);
-            operation = admin.operation(Method::Get, &path, left.min(HELD_MAX))?;
-        }
-        match state(&operation) {
-            "failed" => Err(Failure::Failed(
-                operation["why"].as_str().unwrap_or("no reason").to_owned(),
-            )),
-            "done" => print("done\n"),
-            _ => print("asked for; --wait waits until it is done\n"),
+    fn give(&self, command: Command) -> Result<(), Failure> {
+        match (self.server.find()?.run(command, self.wait)?, self.wait) {
+            (Progress::Done, _) => print("done\n"),
+            (Progress::Failed(why), _) => Err(Failure::Failed(why)),
+            (Progress::Running, Some(wait)) => Err(Failure::NotInTime(wait)),
+            (Progress::Running, None) => print("asked for; --wait waits until it is done\n"),
         }
     }
 }
 
-fn state(operation: &Value) -> &str {
-    operation["state"].as_str().unwrap_or_default()
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The workers of all slots.
+fn workers(status: &Value) -> impl Iterator<Item = &Value> {
+    let slots = status["slots"].as_array().into_iter().flatten();
+    slots.flat_map(|slot| slot["workers"].as_array().into_iter().flatten())
 }
 
 /// A few lines for a person.
 fn summary(status: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
     let addresses = status["addresses"].as_array().into_iter().flatten();
     let addresses: Vec<_> = addresses.map(text).collect();
     let totals = &status["totals"];
@@ -284,8 +334,7 @@ fn summary(status: &Value) -> String {
         totals["latency_p99"].as_f64().unwrap_or_default() * 1000.0,
     );
     lines.push_str("  slot  generation      pid  state     connections  requests\n");
-    let slots = status["slots"].as_array().into_iter().flatten();
-    for worker in slots.flat_map(|slot| slot["workers"].as_array().into_iter().flatten()) {
+    for worker in workers(status) {
         lines.push_str(&format!(
             "  {:>4}  {:>10}  {:>7}  {:<8}  {:>11}  {:>8}\n",
             text(&worker["slot"]),

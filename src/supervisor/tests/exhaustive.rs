@@ -180,6 +180,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
         Event::HookRefused,
         Event::CanaryIncompatible,
         Event::UpgradeFailed,
+        Event::UpgradeTried,
         Event::Exited(WorkerId(99), Exit::Crash),
     ];
     if let Some(canary) = world.watch.canary() {

@@ -93,7 +93,7 @@ fn spelled_duration(text: &str) -> Result<Duration, jiff::Error> {
         .try_into()
 }
 
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than zero, such as 250ms or 30s".into()),
         duration => Ok(duration),

@@ -5,26 +5,27 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use prefork_server::Address;
+use prefork_server::control::{Control, ControlError};
 
-use super::client::{Admin, Failure};
+use super::Failure;
 use crate::cli::{is_running, runtime_directory, sockets};
 
 /// The server whose process id is in this file.
-pub(super) fn by_pid_file(file: &Path) -> Result<Admin, Failure> {
+pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     let none = |why: &str| Failure::NoServer(format!("{}: {why}", file.display()));
     let pid = fs::read_to_string(file).map_err(|error| none(&error.to_string()))?;
     let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
     let path = directory()?.join(format!("{pid}.sock"));
-    Ok(Admin::at(Address::Unix(path)))
+    Ok(Control::at(Address::Unix(path)))
 }
 
 /// The server with a socket in the runtime directory, if there is one.
-pub(super) fn only_one() -> Result<Admin, Failure> {
+pub(super) fn only_one() -> Result<Control, Failure> {
     let directory = directory()?;
     if let Err(error) = fs::read_dir(&directory)
         && error.kind() == ErrorKind::PermissionDenied
     {
-        return Err(Failure::NotAllowed(directory));
+        return Err(ControlError::NotAllowed(directory).into());
     }
     let mut running: Vec<_> = sockets(&directory)
         .filter(|path| is_running(path))
@@ -32,7 +33,7 @@ pub(super) fn only_one() -> Result<Admin, Failure> {
     running.sort();
     match &running[..] {
         [] => Err(no_server(&directory)),
-        [path] => Ok(Admin::at(Address::Unix(path.clone()))),
+        [path] => Ok(Control::at(Address::Unix(path.clone()))),
         [..] => {
             let names: Vec<_> = running
                 .iter()

@@ -70,6 +70,7 @@ fn a_canary_that_is_late_is_killed_and_the_next_waits_until_it_is_gone() {
 fn an_upgrade_that_cannot_be_executed_drains_its_canary() {
     for (event, why) in [
         (Event::UpgradeFailed, Abandoned::ExecFailed),
+        (Event::UpgradeTried, Abandoned::DryRun),
         (Event::CanaryIncompatible, Abandoned::Incompatible),
     ] {
         let mut world = World::serving(1);

@@ -1,0 +1,269 @@
+//! A client of the admin address of a server: for programs that reload, upgrade, resize or stop a
+//! server and wait until it is done.
+//!
+//! It blocks, needs no runtime, and opens a connection for each request. The page
+//! [`guide::verbs`](crate::guide::verbs) has the HTTP that it speaks, for other languages.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::address::Address;
+pub use crate::handle::Command;
+
+/// How long the server may take to respond, beyond the wait that the request asks for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A longer response is not of an admin address.
+const LENGTH_MAX: u64 = 16 << 20;
+
+/// How long one request waits for an operation. An admin process that is replaced responds to it,
+/// and the next one is asked then.
+const HELD_MAX: Duration = Duration::from_secs(5);
+
+/// The admin address of a server that runs; see [`Prefork::admin`](crate::Prefork::admin).
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use prefork_server::control::{Command, Control, Progress};
+///
+/// let server = Control::at("unix:/run/app/admin".parse()?);
+/// // After a deployment: new workers, at most a minute.
+/// match server.run(Command::Reload, Some(Duration::from_secs(60)))? {
+///     Progress::Done => println!("every worker is new"),
+///     Progress::Failed(why) => eprintln!("the old workers go on: {why}"),
+///     Progress::Running => eprintln!("it is not done yet, and goes on"),
+/// }
+/// # Ok::<(), prefork_server::BoxError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Control {
+    address: Address,
+}
+
+/// What has become of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It is not done.
+    Running,
+    /// It is done: [`Command`] says when.
+    Done,
+    /// It has failed, and this is why. The server goes on as before.
+    Failed(String),
+}
+
+/// Why a request has no result.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The server refuses it, and this is why: it drains, or the address is read-only.
+    Refused(String),
+    /// This user may not connect to the socket.
+    NotAllowed(PathBuf),
+    /// Nothing responds at the address.
+    Unreachable(Address, io::Error),
+    /// The response is not one of an admin address.
+    Unexpected(String),
+}
+
+#[derive(Clone, Copy)]
+enum Method {
+    Get,
+    Post,
+}
+
+impl Control {
+    /// The server with this admin address. It connects when it is asked for something.
+    #[must_use]
+    pub fn at(address: Address) -> Self {
+        Self { address }
+    }
+
+    /// The body of the response to a GET: of `/status` (JSON), `/metrics`, `/readyz` or `/livez`.
+    ///
+    /// ```no_run
+    /// # use prefork_server::control::{Control, ControlError};
+    /// fn is_ready(server: &Control) -> bool {
+    ///     server.get("/readyz").is_ok()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with the body if the status is not 200.
+    pub fn get(&self, path: &str) -> Result<String, ControlError> {
+        let (status, body) = self.request(Method::Get, path, Duration::ZERO)?;
+        match status {
+            200 => Ok(body),
+            _ => Err(ControlError::Refused(body.trim_end().to_owned())),
+        }
+    }
+
+    /// Gives a command and waits for it, at most for so long. `None`: it returns as soon as the
+    /// server has the command.
+    ///
+    /// # Errors
+    /// The command was not given, or the server does not respond any more.
+    pub fn run(&self, command: Command, wait: Option<Duration>) -> Result<Progress, ControlError> {
+        let wait = wait.unwrap_or_default();
+        let deadline = Instant::now().checked_add(wait);
+        // The admin process that ends the server is not replaced.
+        let held = match command {
+            Command::Stop(_) => wait,
+            _ => wait.min(HELD_MAX),
+        };
+        let (mut id, mut progress) = self.operation(Method::Post, &command.path(), held)?;
+        while progress == Progress::Running {
+            let left = deadline.map_or(HELD_MAX, |it| it.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
+            }
+            let path = format!("/v1/operations/{id}");
+            (id, progress) = self.operation(Method::Get, &path, left.min(HELD_MAX))?;
+        }
+        Ok(progress)
+    }
+
+    /// Passes each notice to `each`: those that are kept, then each new one, as JSON, until the
+    /// stream ends: the server has ended, or the admin process was replaced.
+    ///
+    /// # Errors
+    /// The address does not respond, or `each` returns an error.
+    pub fn follow<E: From<ControlError>>(
+        &self,
+        mut each: impl FnMut(&str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let stream = self.connect(None)?;
+        let mut lines = BufReader::new(self.send(stream, Method::Get, "/events")?).lines();
+        while let Some(line) = lines.next().transpose().map_err(|error| self.lost(error))? {
+            if let Some(event) = line.strip_prefix("data: ") {
+                each(event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The operation that the response describes, when it has ended or after `wait`.
+    fn operation(
+        &self,
+        method: Method,
+        path: &str,
+        wait: Duration,
+    ) -> Result<(u64, Progress), ControlError> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        // Rounded up, so that the server does not respond before the time is over.
+        let seconds = wait.as_millis().div_ceil(1000);
+        let path = format!("{path}{joint}wait={seconds}");
+        let (status, body) = self.request(method, &path, wait)?;
+        if !matches!(status, 200 | 202) {
+            return Err(ControlError::Refused(body.trim_end().to_owned()));
+        }
+        let object: Option<Value> = serde_json::from_str(&body).ok();
+        let parsed = object.and_then(|object| {
+            let progress = match object["state"].as_str()? {
+                "running" => Progress::Running,
+                "done" => Progress::Done,
+                _ => Progress::Failed(object["why"].as_str()?.to_owned()),
+            };
+            Some((object["id"].as_u64()?, progress))
+        });
+        parsed.ok_or(ControlError::Unexpected(body))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        wait: Duration,
+    ) -> Result<(u16, String), ControlError> {
+        let stream = self.connect(Some(wait.saturating_add(PATIENCE)))?;
+        let mut stream = self.send(stream, method, path)?.take(LENGTH_MAX);
+        let mut response = String::new();
+        stream
+            .read_to_string(&mut response)
+            .map_err(|error| self.lost(error))?;
+        let parts = response.split_once("\r\n\r\n").and_then(|(head, body)| {
+            let status = head.split(' ').nth(1)?.parse().ok()?;
+            Some((status, body.to_owned()))
+        });
+        parts.ok_or_else(|| self.lost(ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// In HTTP/1.0, so that the response ends with the connection and has no chunks.
+    fn send(
+        &self,
+        mut stream: Box<dyn Stream>,
+        method: Method,
+        path: &str,
+    ) -> Result<Box<dyn Stream>, ControlError> {
+        let method = match method {
+            Method::Get => "GET",
+            Method::Post => "POST",
+        };
+        write!(
+            stream,
+            "{method} {path} HTTP/1.0\r\ncontent-length: 0\r\n\r\n"
+        )
+        .map_err(|error| self.lost(error))?;
+        Ok(stream)
+    }
+
+    fn connect(&self, timeout: Option<Duration>) -> Result<Box<dyn Stream>, ControlError> {
+        let connected = || -> io::Result<Box<dyn Stream>> {
+            Ok(match &self.address {
+                Address::Tcp(address) => {
+                    let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                    stream.set_read_timeout(timeout)?;
+                    Box::new(stream)
+                }
+                Address::Unix(path) => {
+                    let stream = UnixStream::connect(path)?;
+                    stream.set_read_timeout(timeout)?;
+                    Box::new(stream)
+                }
+            })
+        };
+        connected().map_err(|error| self.lost(error))
+    }
+
+    fn lost(&self, error: io::Error) -> ControlError {
+        match (&self.address, error.kind()) {
+            (Address::Unix(path), ErrorKind::PermissionDenied) => {
+                ControlError::NotAllowed(path.clone())
+            }
+            _ => ControlError::Unreachable(self.address.clone(), error),
+        }
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::NotAllowed(path) => {
+                let path = path.display();
+                write!(f, "only the user of the server and root can use {path}")
+            }
+            Self::Unreachable(address, error) => write!(f, "{address} does not respond: {error}"),
+            Self::Unexpected(body) => write!(f, "not a response of an admin address: {body}"),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreachable(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
