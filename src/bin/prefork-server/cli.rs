@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, ValueEnum,
+    Args, Command, CommandFactory, FromArgMatches, Parser, ValueEnum,
     builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
@@ -344,7 +344,7 @@ impl Options {
         port: Option<OsString>,
     ) -> Result<Self, clap::Error> {
         // The variable of each flag is told once, below the examples; at each it would be noise.
-        let command = Self::command().mut_args(|arg| arg.hide_env(true));
+        let command = with_short_help(Self::command()).mut_args(|arg| arg.hide_env(true));
         let mut command = variables::without_empty(command);
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
@@ -411,6 +411,20 @@ impl Options {
         }
         Scheme::Http
     }
+}
+
+/// `-h` prints the first sentence about each option, and `--help` all of them.
+fn with_short_help(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get_help().map(ToString::to_string) {
+        Some(help) => {
+            let first = help.split(". ").next().unwrap_or_default().to_owned();
+            arg.long_help(help).help(first)
+        }
+        None => arg,
+    });
+    command
+        .after_long_help(EXAMPLES)
+        .after_help("--help says more, and names the verbs for a server that runs.")
 }
 
 impl Serving {

@@ -303,6 +303,15 @@ fn each_flag_has_its_variable_and_the_help_its_headings() {
             Some(&variable[..])
         );
     }
+    let short = parse(&["-h"]).unwrap_err().to_string();
+    assert!(
+        short.contains("--hang-timeout") && short.contains("--help says more"),
+        "{short}"
+    );
+    assert!(
+        short.lines().count() < 150 && !short.contains("Examples:"),
+        "{short}"
+    );
     let help = parse(&["--help"]).unwrap_err();
     assert_eq!(help.exit_code(), 0);
     let help = help.to_string();
