@@ -144,6 +144,7 @@ async fn hear(
     loop {
         match channel.hear()? {
             Received::Message((Fact::Leave, _)) => handle.stop(Stop::Drain)?,
+            Received::Message((Fact::Ping, _)) => channel.send(FromAdmin::Alive)?,
             Received::Message((fact, fd)) => {
                 let is_view = fact == Fact::View;
                 view.borrow_mut().apply(fact, fd)?;

@@ -108,7 +108,7 @@ impl View {
                 self.views += 1;
             }
             Fact::Notice { millis, line } => self.on_notice(millis, &line),
-            Fact::Leave => {}
+            Fact::Leave | Fact::Ping => {}
         }
         self.changed.notify_waiters();
         Ok(())

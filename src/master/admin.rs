@@ -25,7 +25,7 @@ use crate::error::Error;
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::master::Master;
-use crate::master::admin::process::{AdminProcess, Stage};
+use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command};
 use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin};
@@ -38,6 +38,10 @@ use crate::sys::discard::discard;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 use crate::sys::spawn::{Inherit, spawn};
+
+/// How often a process is asked if it responds. A process that hangs is replaced after this time, or
+/// twice this time.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The shortest time between two views: in a reload of many slots the state changes often.
 const VIEW_INTERVAL: Duration = Duration::from_millis(20);
@@ -63,6 +67,8 @@ pub(in crate::master) struct Admin {
     /// When to tell the view next, on the monotonic clock; `None` if it has not changed.
     view_due: Option<Duration>,
     view_told: Duration,
+    /// When the processes are pinged next, on the monotonic clock.
+    ping_due: Duration,
 }
 
 /// The listener of the admin address. It crosses into the next image.
@@ -110,6 +116,7 @@ impl Admin {
             processes: BTreeMap::new(),
             view_due: None,
             view_told: Duration::ZERO,
+            ping_due: clock::monotonic().saturating_add(PING_INTERVAL),
         }
     }
 
@@ -155,6 +162,15 @@ impl Admin {
 
     pub(in crate::master) fn next_deadline(&self) -> Option<Time> {
         self.keeper.next_deadline()
+    }
+
+    pub(in crate::master) fn next_ping(&self) -> Duration {
+        self.ping_due
+    }
+
+    pub(in crate::master) fn ping(&mut self, now: Duration) {
+        self.ping_due = now.saturating_add(PING_INTERVAL);
+        self.processes.values_mut().for_each(AdminProcess::ping);
     }
 
     /// When the view is due, on the monotonic clock; `None` if it has not changed.
@@ -226,6 +242,7 @@ impl Admin {
                 Ok(Received::Message(FromAdmin::Ready)) => {
                     self.keeper.handle(AdminEvent::Ready(id), now);
                 }
+                Ok(Received::Message(FromAdmin::Alive)) => process.ping = Ping::Closed,
                 Ok(Received::Message(FromAdmin::Look)) => looked = true,
                 Ok(Received::Message(FromAdmin::Asked { number, command })) => {
                     commands.push((number, command));
@@ -328,6 +345,12 @@ impl Master {
             self.observers.operations.begin(number, command, &status);
             self.publish_status();
             self.apply_command(command);
+        }
+    }
+
+    pub(super) fn ping_admin(&mut self, now: Duration) {
+        if let Some(admin) = &mut self.observers.admin {
+            admin.ping(now);
         }
     }
 

@@ -22,6 +22,8 @@ enum Task {
     TicketKeys,
     /// Tells the admin process the state of the server.
     AdminView,
+    /// Asks the admin process if it responds.
+    AdminPing,
     /// Acts on the deadlines of admin processes.
     AdminDeadlines,
     /// Begins the drain after the pause before it.
@@ -32,7 +34,7 @@ enum Task {
 
 impl Master {
     /// When each task is due, in the order in which they are done; `None` if it is not.
-    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 9] {
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 10] {
         let at = |deadline| self.clock.monotonic_at(deadline);
         let admin = self.observers.admin.as_ref();
         [
@@ -42,6 +44,7 @@ impl Master {
             (Task::Balance, self.next_balance()),
             (Task::TicketKeys, self.next_rotation(now)),
             (Task::AdminView, admin.and_then(Admin::next_view)),
+            (Task::AdminPing, admin.map(Admin::next_ping)),
             (
                 Task::AdminDeadlines,
                 admin.and_then(Admin::next_deadline).map(at),
@@ -72,6 +75,7 @@ impl Master {
                 Task::Balance => self.balance(now),
                 Task::TicketKeys => self.rotate_ticket_keys(now),
                 Task::AdminView => self.tell_view(now),
+                Task::AdminPing => self.ping_admin(now),
                 Task::AdminDeadlines => self.on_admin_deadline(),
                 Task::PreStop => self.on_pre_stop_deadline(),
                 Task::Deadlines => self.supervisor.handle_timeout(self.clock.now()),

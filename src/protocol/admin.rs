@@ -68,6 +68,8 @@ pub(crate) enum Fact {
     Notice { millis: u64, line: String },
     /// Finish the open requests and exit.
     Leave,
+    /// Send [`FromAdmin::Alive`].
+    Ping,
 }
 
 record!(enum Fact {
@@ -77,6 +79,7 @@ record!(enum Fact {
     3 = View,
     4 = Notice { millis, line },
     5 = Leave,
+    6 = Ping,
 });
 
 /// What the master knows of the server at one moment.
@@ -123,13 +126,15 @@ record!(ServerView {
 pub(crate) enum FromAdmin {
     /// It has the first view, and accepts connections.
     Ready,
+    /// It has read a [`Fact::Ping`].
+    Alive,
     /// Send a view with what has no notice, such as the length of queues.
     Look,
     /// An operator gives this command.
     Asked { number: u64, command: Command },
 }
 
-record!(enum FromAdmin { b'R' = Ready, b'L' = Look, b'C' = Asked { number, command } });
+record!(enum FromAdmin { b'R' = Ready, b'A' = Alive, b'L' = Look, b'C' = Asked { number, command } });
 
 impl AdminMarker {
     /// The descriptors that the process inherits.

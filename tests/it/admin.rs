@@ -20,6 +20,7 @@ tests! {
     only_the_user_of_the_master_connects_and_unknown_requests_are_refused,
     it_responds_while_every_worker_stands_still,
     it_comes_back_when_it_is_killed_and_no_request_is_lost,
+    it_is_replaced_when_it_stands_still,
     counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes,
     a_reload_and_an_upgrade_replace_it,
     it_is_not_ready_from_the_first_moment_of_a_drain,
@@ -200,6 +201,17 @@ fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
     }
     watched.server.signal(Signal::SIGTERM);
     assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn it_is_replaced_when_it_stands_still() {
+    let mut watched = Watched::start(&[]);
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    let admin = watched.admin();
+    kill(admin, Signal::SIGSTOP).expect("it lives");
+    // The request waits in the queue of the listener for the next process.
+    assert_eq!(watched.get("/livez").body, "live\n");
+    assert_ne!(watched.admin(), admin);
 }
 
 fn counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes() {

@@ -20,6 +20,15 @@ pub(super) struct AdminProcess {
     pub(super) channel: AdminChannel,
     pub(super) waiting: VecDeque<Told>,
     pub(super) stage: Stage,
+    pub(super) ping: Ping,
+}
+
+/// Whether the process responds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ping {
+    Closed,
+    /// Since the last time that processes were pinged.
+    Open,
 }
 
 /// What a process knows.
@@ -43,6 +52,23 @@ impl AdminProcess {
             channel,
             waiting: VecDeque::new(),
             stage: Stage::New,
+            ping: Ping::Closed,
+        }
+    }
+
+    /// Asks the process to respond. Kills it if it has not responded since the last time.
+    pub(super) fn ping(&mut self) {
+        match (self.stage, self.ping) {
+            (Stage::Silent, _) => {}
+            (_, Ping::Closed) => {
+                self.ping = Ping::Open;
+                self.tell(Fact::Ping, None);
+            }
+            (_, Ping::Open) => {
+                tracing::warn!(pid = %self.pid, "the admin process hangs and is killed");
+                self.stage = Stage::Silent;
+                self.kill();
+            }
         }
     }
 
