@@ -39,8 +39,8 @@ use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
 use crate::sys::spawn::{Inherit, spawn};
 
-/// How often a process is asked if it responds. A process that hangs is replaced after this time, or
-/// twice this time.
+/// How often a process is asked if it responds. A process that hangs is replaced after this time,
+/// or twice this time.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The shortest time between two views: in a reload of many slots the state changes often.

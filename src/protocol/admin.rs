@@ -134,7 +134,12 @@ pub(crate) enum FromAdmin {
     Asked { number: u64, command: Command },
 }
 
-record!(enum FromAdmin { b'R' = Ready, b'A' = Alive, b'L' = Look, b'C' = Asked { number, command } });
+record!(enum FromAdmin {
+    b'R' = Ready,
+    b'A' = Alive,
+    b'L' = Look,
+    b'C' = Asked { number, command },
+});
 
 impl AdminMarker {
     /// The descriptors that the process inherits.
