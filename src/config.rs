@@ -1,9 +1,14 @@
 //! The settings of a server, apart from HTTP and TLS.
 
+#[cfg(feature = "metrics")]
+mod metrics;
+
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+pub use self::metrics::Metrics;
 use crate::address::Address;
 use crate::named::named;
 use crate::policy::{Backoff, CrashLimit};
@@ -135,6 +140,9 @@ pub(crate) struct Config {
     pub(crate) announce_fd: Option<i32>,
     /// The address of the admin process. `None`: there is none.
     pub(crate) admin: Option<Address>,
+    /// What the app counts by the facade `metrics`. `None`: workers have no recorder.
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: Option<Metrics>,
 }
 
 impl Default for Config {
@@ -165,6 +173,8 @@ impl Default for Config {
             pid_file: None,
             announce_fd: None,
             admin: None,
+            #[cfg(feature = "metrics")]
+            metrics: None,
         }
     }
 }

@@ -98,6 +98,7 @@
 //! | `tower` | no | tower services in [`Prefork::serve`] |
 //! | `axum` | no | `tower`, and axum's `ConnectInfo`; [`Incoming`] as axum's `Listener` |
 //! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
+//! | `metrics` | no | `Prefork::metrics`: the app's own metrics at [`Prefork::admin`] |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
 //!
 //! Types of `http`, `hyper`, `bytes` and `http-body-util` are not exported again: a program adds
@@ -178,6 +179,7 @@
 //! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
 //! | `WorkerStats` | what one worker counts |
+//! | `Directory`, `Series` | the app's own metrics in a page; one of them with its labels |
 //! | `App`, `MaybeReady` | in the binary: the services; a response that comes now or later |
 //!
 //! What must stay true:
@@ -190,8 +192,9 @@
 //! - The master tells the admin process facts in the order in which they happened, so that no count
 //!   falls or is added twice. The admin process can write nothing that others read, and the master
 //!   never waits for it, but for a second when the server has ended.
-//! - Each word of the scoreboard is written by one process at a time. No reader needs one word to
-//!   know if another word is valid. Totals never fall. A worker can write only its own page. The
+//! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
+//!   metrics one word says how many words are valid. No reader needs one word to know if another
+//!   word is valid in the rest of it. Totals never fall. A worker can write only its own page. The
 //!   master does not read from shared memory what it knows itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`. The canary reports which versions it reads before the master execs.
@@ -279,6 +282,8 @@ mod worker;
 pub use hyper::service::service_fn;
 
 pub use crate::address::{Address, AddressError, Peer};
+#[cfg(feature = "metrics")]
+pub use crate::config::Metrics;
 pub use crate::config::{Balance, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::exit::Exit;

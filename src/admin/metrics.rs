@@ -4,6 +4,7 @@
 //! slot with several workers, the one that was started last. No label has a pid.
 
 mod listeners;
+mod own;
 mod process;
 #[cfg(test)]
 mod tests;
@@ -41,10 +42,11 @@ pub(super) fn page(view: &View, format: Format) -> String {
     connections(&mut text, &sum);
     faults(&mut text, &sum);
     tls(&mut text, &sum);
+    let newest = newest(view);
     if let (Some(status), Some(history)) = (view.status(), view.history()) {
         server(&mut text, &status);
         operations(&mut text, history);
-        slots(&mut text, &status, &newest(view));
+        slots(&mut text, &status, &newest);
         listeners::listeners(&mut text, view);
     }
     text.counter(
@@ -59,6 +61,15 @@ pub(super) fn page(view: &View, format: Format) -> String {
     );
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     text.gauge("prefork_build_info", "Always 1", [(version, 1.0)]);
+    text.counter(
+        "prefork_own_metrics_refused",
+        "Updates of the app's own metrics that went nowhere, and series without room in the sums",
+        [(
+            "",
+            of(&sum, Count::OwnMetricsRefused) + view.own_of_ended().dropped() as f64,
+        )],
+    );
+    own::write(&mut text, &own::sum(view, &newest));
     text.finish()
 }
 

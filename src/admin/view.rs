@@ -19,6 +19,7 @@ use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::policy::{ServerState, WorkerState};
 use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, FromAdmin, ServerView};
+use crate::protocol::own_metrics;
 use crate::protocol::scoreboard::PageView;
 use crate::stats::Sum;
 use crate::status::{History, Operation, Status, serving};
@@ -35,6 +36,8 @@ pub(super) struct View {
     /// By the pid of the worker.
     pages: BTreeMap<u32, Page>,
     ended: Sum,
+    /// The metrics of the app, of the workers that have ended.
+    own_of_ended: own_metrics::Sum,
     notices: VecDeque<(u64, Bytes)>,
     /// How many notices there were.
     noticed: u64,
@@ -75,6 +78,7 @@ impl View {
             views: 0,
             pages: BTreeMap::new(),
             ended: Sum::new(),
+            own_of_ended: own_metrics::Sum::default(),
             notices: VecDeque::new(),
             noticed: 0,
             listeners: Listeners::default(),
@@ -92,7 +96,8 @@ impl View {
             Fact::Ended => {
                 self.pages.clear();
                 self.ended = Sum::new();
-                PageView::open(&fd()?)?.add_to(&mut self.ended);
+                self.own_of_ended = own_metrics::Sum::default();
+                self.add_ended(&PageView::open(&fd()?)?);
             }
             Fact::Worker(worker) => {
                 let counts = PageView::open(&fd()?)?;
@@ -100,7 +105,7 @@ impl View {
             }
             Fact::Gone(pid) => {
                 if let Some(page) = self.pages.remove(&pid) {
-                    page.counts.add_to(&mut self.ended);
+                    self.add_ended(&page.counts);
                 }
             }
             Fact::View => {
@@ -112,6 +117,11 @@ impl View {
         }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    fn add_ended(&mut self, page: &PageView) {
+        page.add_to(&mut self.ended);
+        self.own_of_ended.add_ended(page.own());
     }
 
     fn on_notice(&mut self, millis: u64, line: &str) {
@@ -188,6 +198,11 @@ impl View {
             page.counts.add_to(&mut sum);
         }
         sum
+    }
+
+    /// The metrics of the app, of the workers that have ended.
+    pub(super) fn own_of_ended(&self) -> &own_metrics::Sum {
+        &self.own_of_ended
     }
 
     /// The state of the server, with the counts of this moment.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::{Prefork, Processes};
 use crate::address::{Address, AddressError};
+#[cfg(feature = "metrics")]
+use crate::config::Metrics;
 use crate::config::{Balance, Listeners, WorkerRequests};
 use crate::hooks::{Hooks, Timed};
 use crate::http::Http;
@@ -364,6 +366,40 @@ impl Prefork {
             Ok(address) => self.config.admin = Some(address),
             Err(error) => self.refuse(error),
         }
+        self
+    }
+
+    /// Counts the app's own metrics, by the macros of the crate `metrics`. `/metrics` of the [admin
+    /// address](Self::admin) has the sums over all workers. The
+    /// [guide](crate::guide::metrics#your-own-metrics) has the rules. Needs the feature `metrics`.
+    ///
+    /// ```no_run
+    /// use metrics::{counter, describe_counter};
+    /// use prefork_server::{Exit, Metrics, Prefork, Response, handler};
+    ///
+    /// fn main() -> Exit {
+    ///     Prefork::bind("127.0.0.1:8080")
+    ///         .admin("127.0.0.1:9180")
+    ///         .metrics(Metrics::new())
+    ///         .serve(async |_worker| {
+    ///             describe_counter!("orders_total", "Orders that were placed");
+    ///             Ok(handler(async |_request| {
+    ///                 counter!("orders_total", "kind" => "tea").increment(1);
+    ///                 Ok(Response::new("ordered".into()))
+    ///             }))
+    ///         })
+    ///         .into()
+    /// }
+    /// ```
+    ///
+    /// Default: the server sets no recorder, and the macros do what another recorder makes of them.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        if let Some(why) = metrics.refused() {
+            self.refused.get_or_insert_with(|| why.to_owned());
+        }
+        self.config.metrics = Some(metrics);
         self
     }
 

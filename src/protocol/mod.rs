@@ -7,6 +7,7 @@ pub(crate) mod channel;
 mod fuzz;
 pub(crate) mod inbox;
 pub(crate) mod inheritance;
+pub(crate) mod own_metrics;
 pub(crate) mod scoreboard;
 pub(crate) mod state;
 pub(crate) mod ticket_keys;

@@ -9,23 +9,36 @@
 //! worker, not to a slot. When the master has reaped a process, it adds the page to a page that no
 //! worker has. The totals are that page and all pages, so they never fall.
 //!
+//! A page has a second part, with the metrics of the app: [`own_metrics`]. It uses no memory if the
+//! app has none. The pages of an image before may be without it.
+//!
 //! An upgrade passes the descriptor of every page to the next image.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::codec::{Malformed, Reader, Record, Writer};
-use crate::stats::{GAUGES, Gauge, State, StatsView, Sum, Totals, WORDS, Words, WorkerStats};
+use crate::protocol::own_metrics::{self, ALL_WORDS, Directory, WORKER_WORDS};
+use crate::stats::{
+    Count, GAUGES, Gauge, State, StatsView, Sum, Totals, WORDS, Words, WorkerStats,
+};
 use crate::sys::memory::{self, Mapping, View};
 
 /// The first words of a page. Raise the version if the meaning of any word changes.
 const LAYOUT: [u64; 3] = [u64::from_le_bytes(*b"prefork\0"), 2, WORDS as u64];
 
-const _: () = assert!(LAYOUT.len() <= GAUGES);
+/// The word that says how long the metrics of the app are. It is zero in a page of an image that
+/// has no such part.
+const OWN_USED: usize = LAYOUT.len();
+
+const _: () = assert!(OWN_USED < GAUGES);
 
 /// The most connections or requests of a worker: the kernel's limit on the descriptors of a process
 /// is far lower (proc(5), `fs.nr_open`). Sums over all workers do not overflow.
@@ -67,9 +80,14 @@ pub(crate) struct Standing {
 }
 
 impl Page {
-    /// A page with all counts at zero.
+    /// A page of a worker, with all counts at zero.
     pub(crate) fn new() -> io::Result<Self> {
-        let page = Self::map(memory::create(c"prefork-stats", WORDS)?)?;
+        Self::with_part(WORKER_WORDS)
+    }
+
+    /// A page whose second part has so many words.
+    fn with_part(words: usize) -> io::Result<Self> {
+        let page = Self::map(memory::create(c"prefork-stats", WORDS + words)?)?;
         for (word, value) in page.map.iter().zip(LAYOUT) {
             word.store(value, Relaxed);
         }
@@ -77,7 +95,11 @@ impl Page {
     }
 
     fn map(fd: OwnedFd) -> io::Result<Self> {
-        let map = Mapping::new(&fd, 0, WORDS)?;
+        let words = memory::words(&fd)?;
+        if words < WORDS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let map = Mapping::new(&fd, 0, words)?;
         Ok(Self { fd, map })
     }
 
@@ -140,6 +162,16 @@ impl Page {
     fn stats(&self) -> StatsView<'_> {
         StatsView(as_stats(&self.map))
     }
+
+    fn own(&self) -> Directory<'_> {
+        as_own(&self.map)
+    }
+}
+
+impl AsFd for Page {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 /// A page crosses by its descriptor. The size of its file cannot change.
@@ -165,14 +197,21 @@ impl Record for Arc<Page> {
 
 impl Scoreboard {
     pub(crate) fn new() -> io::Result<Self> {
-        Page::new().map(Self::of)
+        Page::with_part(ALL_WORDS).map(Self::of)
     }
 
     /// Takes over the scoreboard of the image before. Fails if that image had another layout. Then
     /// the pages of its workers have another layout too.
     pub(crate) fn inherit(fd: OwnedFd) -> io::Result<Self> {
         check(&fd)?;
-        Page::map(fd).map(Self::of)
+        let page = Page::map(fd)?;
+        if page.map.len() >= WORDS + ALL_WORDS {
+            return Ok(Self::of(page));
+        }
+        // That image knew no metrics of the app, or had less room for them.
+        let larger = Self::new()?;
+        larger.keep(&page);
+        Ok(larger)
     }
 
     fn of(ended: Page) -> Self {
@@ -188,14 +227,24 @@ impl Scoreboard {
 
     /// A page with the counts of the workers that have ended so far.
     pub(crate) fn copy(&self) -> io::Result<Page> {
-        let copy = Page::new()?;
+        let copy = Page::with_part(ALL_WORDS)?;
         copy.stats().absorb(self.ended.stats());
+        self.ended.own().copy(copy.own());
         Ok(copy)
     }
 
     /// Adds the counts of a worker whose process was reaped.
     pub(crate) fn keep(&self, ended: &Page) {
         self.ended.stats().absorb(ended.stats());
+        if ended.own().is_empty() {
+            return;
+        }
+        let mut sum = own_metrics::Sum::default();
+        sum.add_ended(self.ended.own());
+        sum.add_ended(ended.own());
+        let refused = Count::OwnMetricsRefused;
+        self.ended.stats().add(refused, sum.dropped());
+        self.ended.own().replace(&sum);
     }
 
     /// All counts: of the workers that have ended, and of those with these pages.
@@ -237,21 +286,35 @@ impl PageView {
         u32::try_from(self.stats().gauge(gauge)).unwrap_or(u32::MAX)
     }
 
+    /// The metrics of the app.
+    pub(crate) fn own(&self) -> Directory<'_> {
+        as_own(self.0.words())
+    }
+
     fn stats(&self) -> StatsView<'_> {
         StatsView(as_stats(self.0.words()))
     }
 }
 
 /// The worker's side: maps its page and closes the descriptor.
-pub(crate) fn join(fd: OwnedFd) -> io::Result<WorkerStats> {
+pub(crate) fn join(fd: impl AsFd) -> io::Result<WorkerStats> {
     check(&fd)?;
     let stats = Mapping::new(&fd, 0, WORDS)?;
     Ok(WorkerStats::shared(as_stats(stats.leak())))
 }
 
-/// Fails unless the page has the layout of this image.
-fn check(fd: &OwnedFd) -> io::Result<()> {
-    let same = memory::words(fd)? == WORDS && {
+/// The part of a page for the metrics of the app, for the worker to write to. It stays mapped until
+/// the process ends.
+#[cfg(any(test, feature = "metrics"))]
+pub(crate) fn join_own(fd: impl AsFd) -> io::Result<Directory<'static>> {
+    check(&fd)?;
+    let words = memory::words(&fd)?;
+    Mapping::new(fd, 0, words).map(|map| as_own(map.leak()))
+}
+
+/// Fails unless the page has the layout of this image. Only the second part may have another size.
+fn check(fd: &impl AsFd) -> io::Result<()> {
+    let same = memory::words(fd)? >= WORDS && {
         let view = View::new(fd)?;
         (0..LAYOUT.len()).map(|word| view.load(word)).eq(LAYOUT)
     };
@@ -265,151 +328,11 @@ fn check(fd: &OwnedFd) -> io::Result<()> {
 }
 
 fn as_stats(words: &[AtomicU64]) -> &Words {
-    words.try_into().expect("a page has WORDS words")
+    let (stats, _own) = words.split_at(WORDS);
+    stats.try_into().expect("it was split there")
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::Count;
-
-    const NOW: Duration = Duration::from_secs(100);
-
-    fn page() -> Page {
-        Page::new().expect("memory")
-    }
-
-    fn joined(page: &Page) -> WorkerStats {
-        join(page.share()).expect("the same layout")
-    }
-
-    #[test]
-    fn the_master_reads_what_a_worker_writes() {
-        let (scoreboard, page) = (Scoreboard::new().expect("memory"), page());
-        let stats = joined(&page);
-        stats.connection_begins(Count::Connections);
-        stats.request_begins();
-        stats.add(Count::BytesOut, 100);
-        stats.set(Gauge::HeartbeatMillis, 1500);
-        stats.note_latency(Duration::from_millis(1), 16);
-        let vitals = Vitals {
-            heartbeat: Duration::from_millis(1500),
-            requests: 1,
-        };
-        assert_eq!(page.vitals(NOW), vitals);
-        assert_eq!(page.connections(), 1);
-        assert_eq!(page.standing(NOW), None, "it has not begun");
-        stats.set_state(State::Serving);
-        stats.set(Gauge::ConnectionsMax, 9);
-        stats.set(Gauge::Served, 1);
-        let standing = Standing {
-            heartbeat: vitals.heartbeat,
-            connections: 1,
-            connections_max: 9,
-            served: 1,
-        };
-        assert_eq!(page.standing(NOW), Some(standing));
-        let totals = scoreboard.totals([&page].into_iter());
-        assert_eq!((totals.requests, totals.bytes_out), (1, 100));
-        assert!(totals.latency_p99.abs_diff(Duration::from_millis(1)) < Duration::from_micros(63));
-    }
-
-    /// The sum does not fall when a worker ends, though two workers of a slot run at once.
-    #[test]
-    fn totals_outlive_workers() {
-        let scoreboard = Scoreboard::new().expect("memory");
-        let (old, new) = (page(), page());
-        let (old_row, new_row) = (joined(&old), joined(&new));
-        let mut before = 0;
-        for round in 0..10 {
-            old_row.add(Count::Requests, 2);
-            new_row.add(Count::Requests, 3);
-            let now = scoreboard.totals([&old, &new].into_iter()).requests;
-            assert_eq!(now, before + 5, "round {round}");
-            before = now;
-        }
-        old_row.set(Gauge::LongestStallMillis, 70);
-        scoreboard.keep(&old);
-        let living = scoreboard.totals([&new].into_iter());
-        assert_eq!(living.requests, before);
-        new_row.add(Count::Requests, 1);
-        scoreboard.keep(&new);
-        let totals = scoreboard.totals([].into_iter());
-        assert_eq!(totals.requests, before + 1);
-        assert_eq!(totals.longest_stall, Duration::from_millis(70));
-    }
-
-    #[test]
-    fn the_next_image_goes_on_with_the_same_counts() {
-        let (scoreboard, gone, living) = (Scoreboard::new().expect("memory"), page(), page());
-        joined(&gone).add(Count::Requests, 5);
-        scoreboard.keep(&gone);
-        let stats = joined(&living);
-        stats.add(Count::Requests, 2);
-        let left = scoreboard.share().expect("a descriptor");
-        let mut writer = Writer::default();
-        living.put(&mut writer);
-        // As after an exec: the descriptor stays open, and the mapping is gone.
-        let (bytes, kept) = writer.finish();
-        let Page { fd, map } = living;
-        drop((scoreboard, map));
-        assert_eq!(kept, [fd.as_raw_fd()]);
-        std::mem::forget(fd);
-        let scoreboard = Scoreboard::inherit(left).expect("the same layout");
-        let living = Page::take(&mut Reader::new(&bytes)).expect("it is open");
-        stats.add(Count::Requests, 1);
-        let totals = scoreboard.totals([&living].into_iter());
-        assert_eq!(totals.requests, 8);
-    }
-
-    #[test]
-    fn another_layout_is_refused_by_both_sides() {
-        let page = page();
-        page.map[1].store(LAYOUT[1] + 1, Relaxed);
-        let fd = || page.fd.try_clone().expect("a descriptor");
-        join(fd()).expect_err("another version");
-        Scoreboard::inherit(fd()).expect_err("another version");
-        let long = memory::create(c"long", 2 * WORDS).expect("memory");
-        join(long).expect_err("another length");
-    }
-
-    /// Whatever a worker writes into its page, the master goes on and adds up the counts of the
-    /// others.
-    #[test]
-    fn a_hostile_worker_reaches_only_its_own_row_and_no_sum_overflows() {
-        let scoreboard = Scoreboard::new().expect("memory");
-        let (honest, hostile) = (page(), page());
-        joined(&honest).add(Count::Requests, 5);
-        for word in [u64::MAX, u64::MAX / 2 + 1, 1 << 32] {
-            assert_eq!(hostile.map.len(), WORDS, "one page");
-            hostile.map.iter().for_each(|at| at.store(word, Relaxed));
-            let vitals = hostile.vitals(NOW);
-            assert!(vitals.heartbeat <= NOW && vitals.requests <= GAUGE_MAX);
-            assert!(hostile.connections() > 0);
-            hostile.map[GAUGES + Gauge::State as usize].store(State::Serving as u64, Relaxed);
-            let standing = hostile.standing(NOW).expect("it says that it serves");
-            let Standing {
-                heartbeat,
-                connections,
-                connections_max,
-                served,
-            } = standing;
-            assert!(heartbeat <= NOW);
-            assert!(
-                [connections, connections_max, served]
-                    .iter()
-                    .all(|&it| it <= GAUGE_MAX)
-            );
-            let totals = scoreboard.totals([&honest, &hostile].into_iter());
-            assert!(totals.requests > 5 && totals.bytes_in > 0 && totals.timeouts > 0);
-        }
-        assert_eq!(honest.vitals(NOW).requests, 0);
-        for _ in 0..2 {
-            scoreboard.keep(&hostile);
-        }
-        let totals = scoreboard.totals([&honest].into_iter());
-        assert!(totals.requests > 5);
-        let alone = Scoreboard::new().expect("memory");
-        assert_eq!(alone.totals([&honest].into_iter()).requests, 5);
-    }
+fn as_own(words: &[AtomicU64]) -> Directory<'_> {
+    let (stats, own) = words.split_at(WORDS);
+    Directory::new(&stats[OWN_USED], own)
 }

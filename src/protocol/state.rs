@@ -11,8 +11,13 @@ use nix::unistd::Pid;
 
 use crate::codec::{Malformed, Reader, Record, Writer, record};
 
-/// The version in which this image writes its state. Raise it with every change of a record.
-pub(crate) const VERSION: u16 = 5;
+/// The version in which this image writes its state. Raise it with every change of a record, and
+/// with a change of the scoreboard that an image before cannot take over.
+pub(crate) const VERSION: u16 = 6;
+
+/// The oldest version that this image reads. From version 6 on the pages of the scoreboard are
+/// longer. The records of version 5 are the same.
+const OLDEST: u16 = 5;
 
 /// The first bytes of an envelope.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");
@@ -59,7 +64,7 @@ record!(Head {
 impl Versions {
     /// The versions that this image reads.
     pub(crate) const OURS: Self = Self {
-        oldest: VERSION,
+        oldest: OLDEST,
         newest: VERSION,
     };
 
@@ -189,9 +194,10 @@ mod tests {
         assert_eq!(error, Unreadable::Version(7));
         assert_eq!(
             error.to_string(),
-            format!("it is of version 7, this image reads version {VERSION}")
+            format!("it is of version 7, this image reads {}", Versions::OURS)
         );
         assert!(!Versions::OURS.include(7) && Versions::OURS.include(VERSION));
+        assert!(!Versions::OURS.include(OLDEST - 1) && Versions::OURS.include(OLDEST));
         assert!(!Versions::NONE.include(VERSION));
     }
 

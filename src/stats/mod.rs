@@ -97,6 +97,9 @@ pub(crate) enum Count {
     Spent,
     /// Upgraded connections that a drain has cut after their grace time.
     UpgradesCut,
+    /// Updates of the app's own metrics that went nowhere, and series that the sums had no room
+    /// for.
+    OwnMetricsRefused,
 }
 
 /// A number that rises and falls.
@@ -225,7 +228,7 @@ impl WorkerStats {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -251,6 +254,7 @@ impl Count {
         Self::TakenOver,
         Self::Spent,
         Self::UpgradesCut,
+        Self::OwnMetricsRefused,
     ];
 }
 
@@ -274,6 +278,12 @@ impl StatsView<'_> {
         let stall = &self.0[GAUGES + Gauge::LongestStallMillis as usize];
         let longest = stall.load(Relaxed);
         stall.store(longest.max(ended.gauge(Gauge::LongestStallMillis)), Relaxed);
+    }
+
+    /// Adds to a count of the workers that have ended, which may be that of a hostile worker.
+    pub(crate) fn add(&self, count: Count, more: u64) {
+        let word = &self.0[COUNTS + count as usize];
+        word.store(word.load(Relaxed).saturating_add(more), Relaxed);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::sharing::Shares;
-use crate::worker::{End, Setup, Started, Worker, block_on, queue, runtime, tls};
+use crate::worker::{End, Setup, Started, Worker, block_on, page, queue, runtime, tls};
 
 /// What a server without a master is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ where
         outbound: None,
         shares: Shares::default(),
         drain_timeout: config.drain_timeout,
-        stats: WorkerStats::own(),
+        stats: page::alone(&config),
         tls: tls::Inherited::default(),
         at_exit: AtExit::default(),
     };

@@ -11,6 +11,9 @@ pub(crate) mod drain;
 mod heartbeat;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
+#[cfg(feature = "metrics")]
+mod own_metrics;
+mod page;
 mod proxied;
 pub(crate) mod recycle;
 pub(crate) mod serve;
@@ -45,7 +48,6 @@ use crate::id::{Generation, Slot};
 use crate::protocol::channel::{Channel, ToMaster};
 use crate::protocol::inbox::Sender;
 use crate::protocol::inheritance::{Marker, ProcessRole};
-use crate::protocol::scoreboard;
 use crate::stats::{Gauge, State, WorkerStats};
 use crate::sys::{limits, spawn};
 use crate::worker::at_exit::AtExit;
@@ -326,7 +328,7 @@ where
             return EXIT_NOT_READY;
         }
     };
-    let stats = map_stats(inheritance.stats);
+    let stats = page::join(inheritance.stats, &config);
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
@@ -384,16 +386,6 @@ where
 /// that takes any event of the worker takes the span too.
 fn span(slot: Slot, generation: Generation) -> Span {
     tracing::error_span!("worker", %slot, %generation)
-}
-
-fn map_stats(stats: OwnedFd) -> WorkerStats {
-    let stats = scoreboard::join(stats).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the master will not see what this worker counts");
-        WorkerStats::own()
-    });
-    stats.set(Gauge::Pid, std::process::id().into());
-    stats.set_state(State::Starting);
-    stats
 }
 
 /// Reports to the master how the worker ended, and returns its exit code.

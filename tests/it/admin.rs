@@ -28,10 +28,10 @@ tests! {
     it_has_a_socket_in_the_runtime_directory_by_default,
 }
 
-/// The binary with an admin address.
-struct Watched {
-    server: Server,
-    socket: PathBuf,
+/// A server with an admin address.
+pub(crate) struct Watched {
+    pub(crate) server: Server,
+    pub(crate) socket: PathBuf,
     _dir: TempDir,
 }
 
@@ -43,7 +43,7 @@ impl Watched {
         })
     }
 
-    fn start_with(start: impl FnOnce(&str) -> Server) -> Self {
+    pub(crate) fn start_with(start: impl FnOnce(&str) -> Server) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("admin");
         let server = start(&format!("unix:{}", socket.display()));
@@ -54,7 +54,7 @@ impl Watched {
         }
     }
 
-    fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> Response {
         ask(&self.socket, "GET", path)
     }
 
@@ -62,17 +62,8 @@ impl Watched {
         serde_json::from_str(&self.get("/status").body).expect("JSON")
     }
 
-    /// The sum of the samples of this name.
-    fn metric(&self, name: &str) -> u64 {
-        let page = self.get("/metrics").body;
-        let samples = page.lines().filter(|line| {
-            let end = line.strip_prefix(name).unwrap_or("no");
-            end.starts_with([' ', '{'])
-        });
-        let values = samples.map(|line| line.rsplit(' ').next().expect("a value"));
-        values
-            .map(|value| value.parse::<u64>().expect("a number"))
-            .sum()
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        metric(&self.socket, name)
     }
 
     /// The admin process.
@@ -85,6 +76,19 @@ impl Watched {
         let found = descendants(self.server.pid).into_iter().find(is_admin);
         found.expect("it runs")
     }
+}
+
+/// The sum of the samples of this name.
+pub(crate) fn metric(socket: &Path, name: &str) -> u64 {
+    let page = ask(socket, "GET", "/metrics").body;
+    let samples = page.lines().filter(|line| {
+        let end = line.strip_prefix(name).unwrap_or("no");
+        end.starts_with([' ', '{'])
+    });
+    let values = samples.map(|line| line.rsplit(' ').next().expect("a value"));
+    values
+        .map(|value| value.parse::<u64>().expect("a number"))
+        .sum()
 }
 
 fn ask(socket: &Path, method: &str, path: &str) -> Response {

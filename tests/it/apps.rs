@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, presence, privileges,
-    recycle, resize, status, websocket,
+    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics, presence,
+    privileges, recycle, resize, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -79,6 +79,8 @@ pub(crate) fn run(app: &OsStr) -> Exit {
             Ok(())
         }
         Some("privileges") => privileges::app(),
+        Some("own_metrics") => own_metrics::app(),
+        Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),
         Some("silent") => presence::app(),
         Some("websocket") => websocket::app(CEILING),

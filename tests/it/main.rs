@@ -49,6 +49,7 @@ mod init;
 mod lifecycle;
 mod log;
 mod master_death;
+mod own_metrics;
 mod presence;
 mod privileges;
 mod recycle;
@@ -107,6 +108,7 @@ const MODULES: &[&[Test]] = &[
     lifecycle::TESTS,
     log::TESTS,
     master_death::TESTS,
+    own_metrics::TESTS,
     presence::TESTS,
     privileges::TESTS,
     recycle::TESTS,

@@ -1,6 +1,7 @@
 //! The two formats that Prometheus reads: its own text format, version 0.0.4, and OpenMetrics 1.0.
 //! They differ in the name that a counter is introduced by, and in the last line.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 
 use http::HeaderValue;
@@ -94,13 +95,35 @@ impl Text {
         sum: f64,
     ) {
         self.introduce(name, "histogram", help);
+        self.histogram_samples(name, "", buckets, all, sum);
+    }
+
+    /// The samples of one series of a histogram.
+    pub(super) fn histogram_samples(
+        &mut self,
+        name: &str,
+        labels: &str,
+        buckets: impl IntoIterator<Item = (f64, u64)>,
+        all: u64,
+        sum: f64,
+    ) {
         let bucket = format!("{name}_bucket");
+        let comma = if labels.is_empty() { "" } else { "," };
         for (limit, values) in buckets {
-            self.sample(&bucket, format_args!("le=\"{limit}\""), values as f64);
+            let labels = format_args!("{labels}{comma}le=\"{limit}\"");
+            self.sample(&bucket, labels, values as f64);
         }
-        self.sample(&bucket, "le=\"+Inf\"", all as f64);
-        self.sample(&format!("{name}_sum"), "", sum);
-        self.sample(&format!("{name}_count"), "", all as f64);
+        let labels_of_all = format_args!("{labels}{comma}le=\"+Inf\"");
+        self.sample(&bucket, labels_of_all, all as f64);
+        self.sample(&format!("{name}_sum"), labels, sum);
+        self.sample(&format!("{name}_count"), labels, all as f64);
+    }
+
+    /// The unit of a metric, which is the end of its name. Only OpenMetrics has a line for it.
+    pub(super) fn unit(&mut self, name: &str, unit: &str) {
+        if self.format == Format::OpenMetrics {
+            writeln!(self.page, "# UNIT {name} {unit}").expect("a String takes everything");
+        }
     }
 
     pub(super) fn finish(mut self) -> String {
@@ -110,9 +133,25 @@ impl Text {
         self.page
     }
 
-    fn introduce(&mut self, name: &str, kind: &str, help: &str) {
-        writeln!(self.page, "# HELP {name} {help}.\n# TYPE {name} {kind}")
-            .expect("a String takes everything");
+    /// `help` is without the full stop at its end; the app may have given none.
+    pub(super) fn introduce(&mut self, name: &str, kind: &str, help: &str) {
+        if !help.is_empty() {
+            let help = self.escaped(help);
+            writeln!(self.page, "# HELP {name} {help}.").expect("a String takes everything");
+        }
+        writeln!(self.page, "# TYPE {name} {kind}").expect("a String takes everything");
+    }
+
+    /// The text of an explanation. Only OpenMetrics has an escape for quotes there.
+    fn escaped<'a>(&self, help: &'a str) -> Cow<'a, str> {
+        if !help.contains(['\\', '\n', '"']) {
+            return help.into();
+        }
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        match self.format {
+            Format::Prometheus => help.into(),
+            Format::OpenMetrics => help.replace('"', "\\\"").into(),
+        }
     }
 
     fn sample(&mut self, name: &str, labels: impl Display, value: f64) {
