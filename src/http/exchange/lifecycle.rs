@@ -4,7 +4,7 @@ use std::any::Any;
 use std::error::Error;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::header::{CONNECTION, SERVER};
 use http::response::Parts;
@@ -40,8 +40,14 @@ pub(crate) struct Exchange {
     tunnel: bool,
     /// What the log says of the request if it fails or is slow.
     pub(crate) line: RequestLine,
+    /// `None` without the options that need it: most servers have none of them.
+    noted: Option<Box<Noted>>,
+}
+
+/// What is kept of a request for options that few servers use.
+struct Noted {
     /// `None` if requests have no ids.
-    request_id: Option<HeaderValue>,
+    id: Option<HeaderValue>,
     /// When the request began, until there is a response, if slow requests are logged.
     waits_since: Option<Instant>,
 }
@@ -56,8 +62,7 @@ impl Exchange {
             version: Version::HTTP_11,
             tunnel: false,
             line: RequestLine::default(),
-            request_id: None,
-            waits_since: None,
+            noted: None,
         }
     }
 
@@ -82,40 +87,56 @@ impl Exchange {
     #[inline]
     pub(crate) fn end(&mut self) {
         if let Some(timing) = self.timing.take() {
-            self.note_if_slow(None);
+            if self.noted.is_some() {
+                self.log_if_slow(None);
+            }
             self.state.enter(Stage::Idle);
             self.registry.counters.request_ends(timing);
         }
     }
 
-    /// Prepares for options that few servers use: the id of the request, and the log of slow ones.
-    pub(crate) fn note_request<B>(&mut self, request: &mut Request<B>) {
-        if let Some(ids) = &self.registry.request_ids {
-            self.request_id = Some(ids.of(request.headers_mut()));
-        }
-        if self.registry.http.slow_request.is_some() {
-            self.waits_since = Some(Instant::now());
-            self.line = RequestLine::of(request);
-        }
-    }
-
-    /// There is a response, or the client has left before it.
+    /// Prepares for the options that few servers use.
     #[inline]
-    fn note_if_slow(&mut self, status: Option<StatusCode>) {
-        if let Some(since) = self.waits_since.take() {
-            self.log_if_slow(since.elapsed(), status);
+    pub(crate) fn note_request<B>(&mut self, request: &mut Request<B>) {
+        if self.registry.notes_requests {
+            self.note(request);
         }
     }
 
     #[cold]
-    fn log_if_slow(&self, took: Duration, status: Option<StatusCode>) {
-        let RequestLine { method, target } = &self.line;
-        if self
-            .registry
-            .http
-            .slow_request
-            .is_some_and(|limit| took >= limit)
+    fn note<B>(&mut self, request: &mut Request<B>) {
+        let ids = self.registry.request_ids.as_ref();
+        let is_timed = self.registry.http.slow_request.is_some();
+        self.noted = Some(Box::new(Noted {
+            id: ids.map(|ids| ids.of(request.headers_mut())),
+            waits_since: is_timed.then(Instant::now),
+        }));
+        self.line = RequestLine::of(request);
+    }
+
+    /// There is a response, with this head.
+    #[cold]
+    fn complete_noted(&mut self, head: &mut Parts) {
+        self.log_if_slow(Some(head.status));
+        if let Some(id) = self.request_id_value()
+            && !head.headers.contains_key(REQUEST_ID)
         {
+            head.headers.insert(REQUEST_ID, id.clone());
+        }
+    }
+
+    /// There is a response, or the client has left before it.
+    #[cold]
+    fn log_if_slow(&mut self, status: Option<StatusCode>) {
+        let since = self
+            .noted
+            .as_mut()
+            .and_then(|noted| noted.waits_since.take());
+        let took = since.map(|since| since.elapsed());
+        if let (Some(took), Some(limit)) = (took, self.registry.http.slow_request)
+            && took >= limit
+        {
+            let RequestLine { method, target } = &self.line;
             let (status, request_id) = (status.map(|it| it.as_u16()), self.request_id());
             tracing::warn!(?took, status, %method, uri = %target, request_id, "slow request");
         }
@@ -123,22 +144,19 @@ impl Exchange {
 
     /// The id of the request, for the log.
     fn request_id(&self) -> Option<&str> {
-        self.request_id.as_ref()?.to_str().ok()
+        self.request_id_value()?.to_str().ok()
     }
 
     /// The same, as a header's value.
     pub(crate) fn request_id_value(&self) -> Option<&HeaderValue> {
-        self.request_id.as_ref()
+        self.noted.as_ref()?.id.as_ref()
     }
 
     /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&mut self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
-        self.note_if_slow(Some(head.status));
-        if let Some(id) = &self.request_id
-            && !head.headers.contains_key(REQUEST_ID)
-        {
-            head.headers.insert(REQUEST_ID, id.clone());
+        if self.noted.is_some() {
+            self.complete_noted(head);
         }
         if head.status != StatusCode::OK {
             self.name_failed_body(head, source);

@@ -42,6 +42,8 @@ pub(crate) struct Registry {
     pub(crate) inputs: Inputs,
     /// `None` if requests have no ids.
     pub(crate) request_ids: Option<RequestIds>,
+    /// Whether requests have ids, or slow ones are logged.
+    pub(crate) notes_requests: bool,
     #[cfg(feature = "http2")]
     pub(crate) buffered_for_http2: Cell<usize>,
     pub(crate) first_joined: Notify,
@@ -79,6 +81,7 @@ impl Registry {
             clock: Arc::default(),
             timeouts: Timeouts::new(&http),
             request_ids: http.request_ids.then(RequestIds::new),
+            notes_requests: http.request_ids || http.slow_request.is_some(),
             http,
             mode: Cell::new(Mode::Serving),
             handovers: Handovers::default(),
