@@ -21,6 +21,9 @@ pub mod logs {}
 #[doc = include_str!("guide/metrics.md")]
 pub mod metrics {}
 
+#[doc = include_str!("guide/live_page.md")]
+pub mod live_page {}
+
 #[doc = include_str!("guide/verbs.md")]
 pub mod verbs {}
 

@@ -1,5 +1,6 @@
 //! The event stream: the notices that are kept, then each new one (HTML Standard, "Server-sent
-//! events"). The number of a notice is its id, by which a client that connects again goes on.
+//! events"). The number of a notice is its id, by which a client that connects again goes on, also
+//! in the next admin process.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,10 +14,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 /// How many notices may wait for a client that does not read. Its stream ends at the next one.
 const WAITING_MAX: usize = 512;
 
-/// How many clients may listen at once.
+/// How many clients may listen to a stream at once.
 const LISTENERS_MAX: usize = 16;
 
-/// The clients that listen.
+/// The clients that listen to a stream.
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Vec<Sender<Bytes>>);
 
@@ -49,6 +50,12 @@ impl Listeners {
         }
         self.0.push(sender);
         Some(Page::Events(receiver))
+    }
+
+    /// Whether no client listens any more.
+    pub(super) fn is_empty(&mut self) -> bool {
+        self.0.retain(|listener| !listener.is_closed());
+        self.0.is_empty()
     }
 
     pub(super) fn tell(&mut self, event: &Bytes) {

@@ -5,9 +5,9 @@
 
 mod listeners;
 mod own;
-mod process;
+pub(super) mod process;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod text;
 
 use std::collections::BTreeMap;

@@ -4,17 +4,22 @@
 //!
 //! | path | what it is |
 //! |---|---|
+//! | `/` | a page for browsers that shows the server as it runs |
 //! | `/livez` | 200 as long as the master runs |
 //! | `/readyz` | 200 if the server should get requests, else 503; one line says why |
 //! | `/status` | the state of the server, as JSON |
 //! | `/metrics` | all counts, for Prometheus |
 //! | `/events` | the notices, as they come |
+//! | `/live` | the same, and once a second what has changed; for the page |
 //! | `/v1/...` | commands to the master, on a Unix address |
 //!
-//! `view` has what the process knows, `routes` responds, `metrics` writes the counts as text.
+//! `view` has what the process knows, `routes` responds, `metrics` writes the counts as text,
+//! `live` compares them with those of the second before.
 
 mod events;
+mod live;
 mod metrics;
+mod page;
 mod routes;
 mod view;
 

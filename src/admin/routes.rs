@@ -6,7 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
@@ -14,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::admin::events::Page;
 use crate::admin::metrics::{self, Format};
 use crate::admin::view::{Readiness, View};
+use crate::admin::{live, page};
 use crate::error::BoxError;
 use crate::handle::Command;
 use crate::http::{Request, Response};
@@ -34,11 +38,13 @@ const BEGIN_MAX: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
 const PATHS: &str = "\
+/
 /livez
 /readyz
 /status
 /metrics
 /events
+/live
 /v1/operations/ID?wait=SECONDS
 
 by POST, on a Unix address:
@@ -66,9 +72,13 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result
                 if request.uri().path() == "/metrics" {
                     look(&view).await;
                 }
-                read(&mut view.borrow_mut(), &request)
+                read(&view, &request)
             }
         },
+        // A browser sends it. So no page of another site gives commands through a forwarded port.
+        Method::POST if request.headers().contains_key(ORIGIN) => {
+            text(StatusCode::FORBIDDEN, "a web page may give no commands\n")
+        }
         Method::POST if view.borrow().takes_commands => match command(request.uri()) {
             Some(command) => give(&view, command, wait(request.uri())).await,
             None => no_such_path(),
@@ -98,8 +108,16 @@ async fn look(view: &RefCell<View>) {
     }
 }
 
-fn read(view: &mut View, request: &Request) -> Reply {
+fn read(view: &Rc<RefCell<View>>, request: &Request) -> Reply {
     match request.uri().path() {
+        "/live" => stream(live::join(view, last_notice(request))),
+        "/" => page(),
+        path => read_once(&mut view.borrow_mut(), path, request),
+    }
+}
+
+fn read_once(view: &mut View, path: &str, request: &Request) -> Reply {
+    match path {
         "/livez" => text(StatusCode::OK, "live\n"),
         "/readyz" => ready(view.readiness()),
         "/status" => status(view),
@@ -111,8 +129,7 @@ fn read(view: &mut View, request: &Request) -> Reply {
                 metrics::page(view, format),
             )
         }
-        "/events" => events(view, request),
-        "/" => text(StatusCode::OK, PATHS),
+        "/events" => stream(view.listen(last_notice(request))),
         _ => no_such_path(),
     }
 }
@@ -148,10 +165,33 @@ fn status(view: &View) -> Reply {
     typed(StatusCode::OK, JSON, object.to_string() + "\n")
 }
 
-fn events(view: &mut View, request: &Request) -> Reply {
-    let last = request.headers().get("last-event-id");
-    let last = last.and_then(|id| id.to_str().ok()?.parse().ok());
-    let Some(page) = view.listen(last.unwrap_or(0)) else {
+/// The page for browsers. The policy allows it its own style and script, and requests to this
+/// address.
+fn page() -> Reply {
+    let mut response = typed(StatusCode::OK, "text/html; charset=utf-8", page::PAGE);
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, page::POLICY),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The number of the last notice that the client has: the header is that of a browser, which cannot
+/// send it with the first request of a stream, so the page has a parameter.
+fn last_notice(request: &Request) -> u64 {
+    let header = request.headers().get("last-event-id");
+    let header = header.and_then(|id| id.to_str().ok());
+    let mut parameters = parameters(request.uri()).filter_map(|it| it.strip_prefix("after="));
+    let last = header.or_else(|| parameters.next());
+    last.and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+fn stream(page: Option<Page>) -> Reply {
+    let Some(page) = page else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "too many clients listen\n");
     };
     let mut response = Response::new(page);

@@ -14,18 +14,17 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::address::Address;
 use crate::admin::events::{self, Listeners, event};
+use crate::admin::live::Live;
 use crate::handle::Command;
-
 use crate::hooks::WorkerInfo;
 use crate::policy::{ServerState, WorkerState};
-use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, FromAdmin, ServerView};
+use crate::protocol::admin::{
+    AcceptQueue, AdminChannel, Fact, FromAdmin, NOTICES_MAX, NumberedNotice, ServerView,
+};
 use crate::protocol::own_metrics;
 use crate::protocol::scoreboard::PageView;
 use crate::stats::Sum;
 use crate::status::{History, Operation, Status, serving};
-
-/// How many notices are kept.
-const NOTICES_MAX: usize = 200;
 
 pub(super) struct View {
     pub(super) master: Pid,
@@ -38,10 +37,10 @@ pub(super) struct View {
     ended: Sum,
     /// The metrics of the app, of the workers that have ended.
     own_of_ended: own_metrics::Sum,
+    /// The latest notices as events, by their numbers.
     notices: VecDeque<(u64, Bytes)>,
-    /// How many notices there were.
-    noticed: u64,
     listeners: Listeners,
+    pub(super) live: Live,
     /// The number of the last command that this process has given.
     last: u64,
     /// Wakes those who wait for an operation.
@@ -80,8 +79,8 @@ impl View {
             ended: Sum::new(),
             own_of_ended: own_metrics::Sum::default(),
             notices: VecDeque::new(),
-            noticed: 0,
             listeners: Listeners::default(),
+            live: Live::default(),
             // No other admin process of this server has these numbers.
             last: u64::from(std::process::id()) << 20,
             changed: Arc::default(),
@@ -112,7 +111,7 @@ impl View {
                 self.server = Some(ServerView::from_memory(fd()?)?);
                 self.views += 1;
             }
-            Fact::Notice { millis, line } => self.on_notice(millis, &line),
+            Fact::Notice(notice) => self.on_notice(&notice),
             Fact::Leave | Fact::Ping => {}
         }
         self.changed.notify_waiters();
@@ -124,21 +123,31 @@ impl View {
         self.own_of_ended.add_ended(page.own());
     }
 
-    fn on_notice(&mut self, millis: u64, line: &str) {
-        self.noticed += 1;
-        let event = event(self.noticed, millis, line);
+    fn on_notice(&mut self, notice: &NumberedNotice) {
+        let number = notice.number;
+        // The master may have begun anew.
+        if self.notices.back().is_some_and(|(last, _)| *last >= number) {
+            return;
+        }
+        let event = event(number, notice.millis, &notice.line);
         self.listeners.tell(&event);
+        self.live.tell(&event);
         if self.notices.len() == NOTICES_MAX {
             self.notices.pop_front();
         }
-        self.notices.push_back((self.noticed, event));
+        self.notices.push_back((number, event));
     }
 
     /// The events after the one with this number. `None` if too many clients listen.
     pub(super) fn listen(&mut self, after: u64) -> Option<events::Page> {
-        let kept = self.notices.iter();
-        let later = kept.filter(|(number, _)| *number > after);
-        self.listeners.join(later.map(|(_, event)| event.clone()))
+        let later = self.notices_after(after);
+        self.listeners.join(later.into_iter())
+    }
+
+    /// The notices after the one with this number, as events.
+    pub(super) fn notices_after(&self, after: u64) -> Vec<Bytes> {
+        let later = self.notices.iter().filter(|(number, _)| *number > after);
+        later.map(|(_, event)| event.clone()).collect()
     }
 
     /// Gives a command to the master. Returns the number of the operation, or why there is none.
@@ -224,6 +233,11 @@ impl View {
 
     pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
         self.pages.values()
+    }
+
+    /// The page of the worker with this pid.
+    pub(super) fn page(&self, pid: u32) -> Option<&Page> {
+        self.pages.get(&pid)
     }
 
     /// The CPU time of the server: what was measured now, or the largest figure before.

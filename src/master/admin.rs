@@ -8,7 +8,7 @@
 mod process;
 mod tell;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -28,7 +28,9 @@ use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command};
-use crate::protocol::admin::{AdminChannel, AdminMarker, Fact, FromAdmin};
+use crate::protocol::admin::{
+    AdminChannel, AdminMarker, Fact, FromAdmin, NOTICES_MAX, NumberedNotice,
+};
 use crate::protocol::channel::Received;
 use crate::protocol::inheritance::MARKER;
 use crate::protocol::scoreboard::Page;
@@ -64,6 +66,8 @@ pub(in crate::master) struct Admin {
     keeper: AdminKeeper,
     listener: AdminListener,
     processes: BTreeMap<AdminId, AdminProcess>,
+    /// The latest notices, the oldest first.
+    notices: VecDeque<NumberedNotice>,
     /// When to tell the view next, on the monotonic clock; `None` if it has not changed.
     view_due: Option<Duration>,
     view_told: Duration,
@@ -114,6 +118,7 @@ impl Admin {
             keeper,
             listener,
             processes: BTreeMap::new(),
+            notices: VecDeque::new(),
             view_due: None,
             view_told: Duration::ZERO,
             ping_due: clock::monotonic().saturating_add(PING_INTERVAL),
@@ -185,8 +190,13 @@ impl Admin {
     }
 
     pub(in crate::master) fn on_notice(&mut self, notice: &Value, millis: u64) {
-        let line = notice.to_string();
-        self.tell(&Fact::Notice { millis, line }, None);
+        let last = self.notices.back().map(|notice| notice.number);
+        let notice = NumberedNotice::after(last, millis, notice.to_string());
+        if self.notices.len() == NOTICES_MAX {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice.clone());
+        self.tell(&Fact::Notice(notice), None);
         self.view_changed();
     }
 

@@ -332,6 +332,7 @@ impl Prefork {
     ///
     /// | path | what it is |
     /// |---|---|
+    /// | `/` | the [live page](crate::guide::live_page), for browsers |
     /// | `/livez` | 200 as long as the master runs |
     /// | `/readyz` | 200 if the server should get requests, else 503; one line says why |
     /// | `/status` | [`Status`](crate::Status) as JSON, and the last exits and operations |

@@ -28,6 +28,10 @@ const VERSION: u32 = 1;
 /// The longest message. Longer notices are not sent.
 const LEN_MAX: usize = 32 << 10;
 
+/// How many notices the master keeps for admin processes that start later, and an admin process for
+/// its clients.
+pub(crate) const NOTICES_MAX: usize = 200;
+
 /// The content of [`MARKER`](crate::protocol::inheritance::MARKER) for an admin process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdminMarker {
@@ -63,9 +67,8 @@ pub(crate) enum Fact {
     Gone(u32),
     /// The descriptor has a [`ServerView`], which replaces the one before.
     View,
-    /// Something has happened, at so many milliseconds after 1970. The notice is as the announce
-    /// stream writes it.
-    Notice { millis: u64, line: String },
+    /// Something has happened.
+    Notice(NumberedNotice),
     /// Finish the open requests and exit.
     Leave,
     /// Send [`FromAdmin::Alive`].
@@ -77,10 +80,40 @@ record!(enum Fact {
     1 = Worker(info),
     2 = Gone(pid),
     3 = View,
-    4 = Notice { millis, line },
+    4 = Notice(notice),
     5 = Leave,
     6 = Ping,
 });
+
+/// A notice as the announce stream writes it, without its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NumberedNotice {
+    /// Each number is larger than the one before, in all admin processes of a master, so a client
+    /// goes on after the last one it has. After an upgrade too, unless the clock was set back.
+    pub(crate) number: u64,
+    /// When it was reported, in milliseconds after 1970.
+    pub(crate) millis: u64,
+    pub(crate) line: String,
+}
+
+record!(NumberedNotice {
+    number,
+    millis,
+    line
+});
+
+impl NumberedNotice {
+    /// `last` is the number of the notice before.
+    pub(crate) fn after(last: Option<u64>, millis: u64, line: String) -> Self {
+        // The clock of the machine may be set back, and two notices may have the same time.
+        let number = last.map_or(millis, |last| millis.max(last + 1));
+        Self {
+            number,
+            millis,
+            line,
+        }
+    }
+}
 
 /// What the master knows of the server at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,6 +314,18 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_notices_grow_even_if_the_time_does_not() {
+        let mut last = None;
+        let numbers = [5, 5, 5, 3, 9].map(|millis| {
+            let notice = NumberedNotice::after(last, millis, String::new());
+            last = Some(notice.number);
+            assert_eq!(notice.millis, millis);
+            notice.number
+        });
+        assert_eq!(numbers, [5, 6, 7, 8, 9]);
+    }
+
+    #[test]
     fn facts_arrive_in_order_with_their_descriptors() {
         let (master, admin) = AdminChannel::pair().expect("a pair");
         let (file, _) = fds::seqpacket_pair().expect("two descriptors");
@@ -290,7 +335,7 @@ mod tests {
             Fact::Ended,
             Fact::Worker(worker),
             Fact::Gone(3),
-            Fact::Notice { millis: 1, line },
+            Fact::Notice(NumberedNotice::after(None, 1, line)),
             Fact::Leave,
         ];
         for fact in &facts {

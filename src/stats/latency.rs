@@ -52,6 +52,16 @@ impl Latencies {
         self.0[bucket] = self.0[bucket].saturating_add(hits);
     }
 
+    /// The requests that came after those of `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let pairs = self.0.iter().zip(&earlier.0);
+        let mut later = Self::new();
+        for (hits, (all, before)) in later.0.iter_mut().zip(pairs) {
+            *hits = all.saturating_sub(*before);
+        }
+        later
+    }
+
     /// How many requests took less than this time, which is the end of a bucket.
     pub(crate) fn below(&self, micros: u64) -> u64 {
         let end = bucket(Duration::from_micros(micros));
@@ -126,6 +136,18 @@ mod tests {
             assert!(error <= 0.063, "{took:?} is told as {told} s");
             micros *= 1.003;
         }
+    }
+
+    #[test]
+    fn the_requests_of_an_interval_are_those_between_two_moments() {
+        let mut earlier = Latencies::new();
+        earlier.add(bucket(Duration::from_secs(1)), 98);
+        let mut now = earlier.clone();
+        assert_eq!(now.since(&earlier), Latencies::new());
+        now.add(bucket(Duration::from_millis(1)), 2);
+        let since = now.since(&earlier);
+        assert_eq!(since.all(), 2);
+        assert!(since.quantile(99) < Duration::from_millis(2));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_with(|socket| {
             let admin = ["--admin", socket];
             Server::start(&[&admin, arguments].concat())
@@ -58,7 +58,7 @@ impl Watched {
         ask(&self.socket, "GET", path)
     }
 
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         serde_json::from_str(&self.get("/status").body).expect("JSON")
     }
 
@@ -67,7 +67,7 @@ impl Watched {
     }
 
     /// The admin process.
-    fn admin(&self) -> Pid {
+    pub(crate) fn admin(&self) -> Pid {
         let is_admin = |pid: &Pid| {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             arguments.starts_with(b"prefork-server: admin")
@@ -91,7 +91,7 @@ pub(crate) fn metric(socket: &Path, name: &str) -> u64 {
         .sum()
 }
 
-fn ask(socket: &Path, method: &str, path: &str) -> Response {
+pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Response {
     let mut stream = UnixStream::connect(socket).expect("it listens");
     write!(
         stream,

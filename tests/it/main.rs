@@ -19,6 +19,7 @@ macro_rules! tests {
 
 mod access_log;
 mod admin;
+mod admin_page;
 mod adoption;
 mod api;
 mod apps;
@@ -77,6 +78,7 @@ use prefork_server::Exit;
 const MODULES: &[&[Test]] = &[
     access_log::TESTS,
     admin::TESTS,
+    admin_page::TESTS,
     adoption::TESTS,
     api::TESTS,
     at_exit::TESTS,

@@ -5,31 +5,43 @@ use std::fs;
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// A process at one moment.
-pub(super) struct Process {
-    pub(super) cpu_seconds: f64,
-    pub(super) resident_bytes: f64,
-    pub(super) open_fds: f64,
+pub(in crate::admin) struct Process {
+    pub(in crate::admin) cpu_seconds: f64,
+    pub(in crate::admin) resident_bytes: f64,
+    pub(in crate::admin) open_fds: f64,
+    /// When it was started, in seconds after the boot of the machine.
+    pub(in crate::admin) started: f64,
 }
 
 impl Process {
     /// `None` if the process has ended.
-    pub(super) fn of(pid: u32) -> Option<Self> {
+    pub(in crate::admin) fn of(pid: u32) -> Option<Self> {
         let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
         let pages: f64 = statm.split(' ').nth(1)?.parse().ok()?;
         // Since Linux 6.2 the size of this directory is the number of open descriptors.
         let fds = fs::metadata(format!("/proc/{pid}/fd"));
+        let ticks = Ticks::of(pid)?;
         Some(Self {
-            cpu_seconds: Ticks::of(pid)?.own,
+            cpu_seconds: ticks.own,
             resident_bytes: pages * per_system(SysconfVar::PAGE_SIZE, 4096.0),
             open_fds: fds.map_or(0.0, |fds| fds.len() as f64),
+            started: ticks.started,
         })
     }
 }
 
-/// The CPU time of a process in seconds, and of its children that were reaped.
+/// Seconds since the boot of the machine.
+pub(in crate::admin) fn since_boot() -> f64 {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = text.split(' ').next().and_then(|it| it.parse().ok());
+    seconds.unwrap_or_default()
+}
+
+/// The CPU time of a process in seconds, and of its children that were reaped; and its start.
 struct Ticks {
     own: f64,
     children: f64,
+    started: f64,
 }
 
 impl Ticks {
@@ -37,21 +49,23 @@ impl Ticks {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name of the program, in parentheses, may hold anything.
         let (_, fields) = stat.rsplit_once(')')?;
-        let mut times = fields.split_ascii_whitespace().skip(11);
-        let mut seconds = || -> Option<f64> {
-            let ticks: f64 = times.next()?.parse().ok()?;
+        let fields: Vec<_> = fields.split_ascii_whitespace().collect();
+        // Numbered as in proc(5), where the state of the process is the third.
+        let seconds = |number: usize| -> Option<f64> {
+            let ticks: f64 = fields.get(number - 3)?.parse().ok()?;
             Some(ticks / per_system(SysconfVar::CLK_TCK, 100.0))
         };
         Some(Self {
-            own: seconds()? + seconds()?,
-            children: seconds()? + seconds()?,
+            own: seconds(14)? + seconds(15)?,
+            children: seconds(16)? + seconds(17)?,
+            started: seconds(22)?,
         })
     }
 }
 
 /// The CPU time of the master, of its workers that run, and of those that were reaped. A worker
 /// that is reaped meanwhile is missing, and none is counted twice.
-pub(super) fn cpu_of_server(master: Pid, workers: impl Iterator<Item = u32>) -> f64 {
+pub(in crate::admin) fn cpu_of_server(master: Pid, workers: impl Iterator<Item = u32>) -> f64 {
     let master = Ticks::of(master.as_raw().unsigned_abs());
     let running = workers.filter_map(Ticks::of).map(|ticks| ticks.own);
     running.sum::<f64>() + master.map_or(0.0, |ticks| ticks.own + ticks.children)

@@ -12,7 +12,7 @@ use crate::stats::WorkerStats;
 use crate::status::{SlotStatus, WorkerStatus};
 
 /// A server with two slots, one of them without a worker, and the counts of the worker.
-fn view() -> (View, WorkerStats) {
+pub(in crate::admin) fn view() -> (View, WorkerStats) {
     let (channel, _) = AdminChannel::pair().expect("a pair");
     let address = "127.0.0.1:9180".parse().expect("an address");
     let mut view = View::new(Pid::this(), channel, &address);

@@ -16,7 +16,7 @@ use hyper::service::Service;
 use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
-use crate::cli::{LogFormat, LogTarget, Options, Serve, Serving};
+use crate::cli::{Admin, LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, plain, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
@@ -28,6 +28,7 @@ pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 #[derive(Debug)]
 pub(crate) struct Setup {
     serving: Serving,
+    admin: Admin,
     target: Option<LogTarget>,
     format: LogFormat,
     log: SharedLog,
@@ -50,6 +51,7 @@ impl Setup {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             serving: options.serving.clone(),
+            admin: options.processes.admin.clone(),
             target: options.logs.access_log.clone(),
             format: options.logs.log_format,
             log: SharedLog::default(),
@@ -76,7 +78,9 @@ impl Setup {
             self.log.set(log).expect("a worker is started once");
         }
         let content: Content = match self.serving.serve() {
-            Serve::Welcome => Immediate::Welcome(Welcome::new(&info, parent_id())).into(),
+            Serve::Welcome => {
+                Immediate::Welcome(Welcome::new(&info, parent_id(), self.admin.browsable())).into()
+            }
             // Never freed, so that no response counts references to it.
             Serve::Respond(text) => {
                 Immediate::Respond(Bytes::from_static(Vec::leak(text.into()))).into()

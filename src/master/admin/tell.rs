@@ -39,6 +39,10 @@ impl Master {
             let page = process.stats.read_only()?;
             facts.push((Fact::Worker(process.info()), Some(Arc::new(page))));
         }
+        // Before the view, which completes what a process has to know before it responds.
+        let admin = self.observers.admin.iter();
+        let notices = admin.flat_map(|admin| admin.notices.iter().cloned());
+        facts.extend(notices.map(|notice| (Fact::Notice(notice), None)));
         let view = self.view().to_memory()?;
         facts.push((Fact::View, Some(Arc::new(view))));
         Ok(facts)

@@ -3,6 +3,7 @@
 
 use std::fs::DirBuilder;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,17 @@ pub(super) fn admin(text: &str) -> Result<Admin, String> {
 }
 
 impl Admin {
+    /// The address, if a browser can open it. For port 0 the kernel chooses a port, which only the
+    /// master knows.
+    pub(crate) fn browsable(&self) -> Option<SocketAddr> {
+        match self {
+            Self::At(Address::Tcp(address)) => {
+                Some(*address).filter(|it| it.port() != 0 && !it.ip().is_unspecified())
+            }
+            _ => None,
+        }
+    }
+
     /// The address for this master; `None` without one.
     pub(crate) fn address(&self) -> Option<Address> {
         match self {

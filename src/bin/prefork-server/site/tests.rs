@@ -5,6 +5,7 @@ use http_body_util::BodyExt;
 use prefork_server::{ConnectionId, Generation, Slot, WorkerInfo};
 
 use super::*;
+use crate::cli::Admin;
 
 const ANY: ConnectionId = ConnectionId(0);
 
@@ -46,7 +47,7 @@ pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeade
 
 fn welcome() -> Site {
     let worker = WorkerInfo::new(Slot(3), Generation(7), 4242);
-    Site::new(Immediate::Welcome(Welcome::new(&worker, 4001)))
+    Site::new(Immediate::Welcome(Welcome::new(&worker, 4001, None)))
 }
 
 fn hello() -> Site {
@@ -67,11 +68,37 @@ async fn the_welcome_page_says_who_answered() {
         "<dt>worker pid</dt><dd>4242</dd>",
         "<dt>master pid</dt><dd>4001</dd>",
         "kill -HUP 4001",
+        "--admin 127.0.0.1:9090",
     ] {
         assert!(page.contains(told), "{told}");
     }
-    for placeholder in ["{slot}", "{generation}", "{pid}", "{master}"] {
+    for placeholder in ["{slot}", "{generation}", "{pid}", "{master}", "{live}"] {
         assert!(!page.contains(placeholder), "{placeholder}");
+    }
+}
+
+#[tokio::test]
+async fn the_welcome_page_links_to_an_admin_address_that_a_browser_can_open() {
+    let worker = WorkerInfo::new(Slot(3), Generation(7), 4242);
+    for (admin, link) in [
+        (
+            "127.0.0.1:9180",
+            Some("<a href=\"http://127.0.0.1:9180/\">"),
+        ),
+        ("[::1]:9180", Some("<a href=\"http://[::1]:9180/\">")),
+        ("127.0.0.1:0", None),
+        ("0.0.0.0:9180", None),
+        ("unix:/run/admin", None),
+    ] {
+        let admin = Admin::At(admin.parse().unwrap()).browsable();
+        let site = Site::new(Immediate::Welcome(Welcome::new(&worker, 4001, admin)));
+        let response = ask(&site, Method::GET, "/").await;
+        let page = std::str::from_utf8(response.body()).unwrap();
+        let found = page.find("<a href=").map(|at| &page[at..]);
+        match link {
+            Some(link) => assert!(found.unwrap().starts_with(link), "{page}"),
+            None => assert_eq!(found, None, "{admin:?}"),
+        }
     }
 }
 
