@@ -129,23 +129,39 @@ impl Control {
         Ok(progress)
     }
 
-    /// Passes each notice to `each`: those that are kept, then each new one, as JSON, until the
-    /// stream ends: the server has ended, or the admin process was replaced.
+    /// Passes each notice to `each`, as JSON: those that are kept, then each new one, until the
+    /// server has ended. It connects again when the admin process is replaced, and misses nothing
+    /// of the last 200 notices.
     ///
     /// # Errors
-    /// The address does not respond, or `each` returns an error.
+    /// The address does not respond at first, too many clients listen, or `each` returns an error.
     pub fn follow<E: From<ControlError>>(
         &self,
         mut each: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let stream = self.connect(None)?;
-        let mut lines = BufReader::new(self.send(stream, Method::Get, "/events")?).lines();
-        while let Some(line) = lines.next().transpose().map_err(|error| self.lost(error))? {
-            if let Some(event) = line.strip_prefix("data: ") {
-                each(event)?;
+        let mut last = 0;
+        let mut stream = self.connect(None)?;
+        loop {
+            let path = format!("/events?after={last}");
+            let mut lines = BufReader::new(self.send(stream, Method::Get, &path)?).lines();
+            let status = lines.next().and_then(Result::ok).unwrap_or_default();
+            if !status.is_empty() && status.split(' ').nth(1) != Some("200") {
+                return Err(ControlError::Refused(status).into());
+            }
+            // A stream that breaks off has ended too.
+            for line in lines.map_while(Result::ok) {
+                if let Some(id) = line.strip_prefix("id: ") {
+                    last = id.parse().unwrap_or(last);
+                } else if let Some(event) = line.strip_prefix("data: ") {
+                    each(event)?;
+                }
+            }
+            // The listener stays as long as the server runs.
+            match self.connect(None) {
+                Ok(next) => stream = next,
+                Err(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// The operation that the response describes, when it has ended or after `wait`.

@@ -253,6 +253,15 @@ fn events_follow_the_server_to_its_end() {
     let mut lines = BufReader::new(events.stdout.take().expect("a pipe")).lines();
     // Then it is connected.
     lines.next().expect("there were some").expect("a line");
+    // It goes on when the admin process is replaced.
+    assert_eq!(operated.told(&["reload", "--wait"]), done());
+    let is_new = |line: &str| line.contains("reload_finished");
+    assert!(
+        lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| is_new(&line))
+    );
     assert_eq!(operated.told(&["stop", "--wait"]), done());
     let last = lines.last().expect("there were more").expect("a line");
     assert_eq!(events.wait().expect("it ends").code(), Some(0));

@@ -251,7 +251,7 @@ pub(crate) struct Processes {
     pub(crate) pid_file: Option<PathBuf>,
 
     /// Address at which operators see what the server does: unix:/PATH, HOST:PORT, off, or auto for
-    /// a socket in the runtime directory. It has /metrics, /status, /readyz and /livez
+    /// a socket in the runtime directory. It has a page for browsers, /metrics, /status and /readyz
     #[arg(
         long,
         value_name = "ADDR",
