@@ -58,6 +58,19 @@ pub enum Progress {
     Failed(String),
 }
 
+/// A command that the server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Begun {
+    /// For [`Control::wait`].
+    pub id: u64,
+    /// What has become of it so far.
+    pub progress: Progress,
+    /// What it has to do with a command that runs already: it follows that one, or is done with
+    /// it. A sentence for people.
+    pub note: Option<String>,
+}
+
 /// Why a request has no result.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -111,22 +124,55 @@ impl Control {
     /// The command was not given, or the server does not respond any more.
     pub fn run(&self, command: Command, wait: Option<Duration>) -> Result<Progress, ControlError> {
         let wait = wait.unwrap_or_default();
-        let deadline = Instant::now().checked_add(wait);
-        // The admin process that ends the server is not replaced.
-        let held = match command {
-            Command::Stop(_) => wait,
-            _ => wait.min(HELD_MAX),
-        };
-        let (mut id, mut progress) = self.operation(Method::Post, &command.path(), held)?;
-        while progress == Progress::Running {
-            let left = deadline.map_or(HELD_MAX, |it| it.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                break;
-            }
-            let path = format!("/v1/operations/{id}");
-            (id, progress) = self.operation(Method::Get, &path, left.min(HELD_MAX))?;
+        if let Command::Stop(_) = command {
+            // The admin process that ends the server responds to no later request.
+            return Ok(self
+                .operation(Method::Post, &command.path(), wait)?
+                .progress);
         }
-        Ok(progress)
+        let begun = self.begin(command)?;
+        match begun.progress {
+            Progress::Running => self.wait(begun.id, wait),
+            ended => Ok(ended),
+        }
+    }
+
+    /// Gives a command, and returns what the server has made of it.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use prefork_server::control::{Command, Control};
+    ///
+    /// let server = Control::at("unix:/run/app/admin".parse()?);
+    /// let begun = server.begin(Command::Upgrade)?;
+    /// if let Some(note) = &begun.note {
+    ///     println!("{note}");
+    /// }
+    /// println!("{:?}", server.wait(begun.id, Duration::from_secs(60))?);
+    /// # Ok::<(), prefork_server::BoxError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The command was not given.
+    pub fn begin(&self, command: Command) -> Result<Begun, ControlError> {
+        self.operation(Method::Post, &command.path(), Duration::ZERO)
+    }
+
+    /// Waits for a command that was begun, at most for so long.
+    ///
+    /// # Errors
+    /// The server does not know the command any more, or does not respond.
+    pub fn wait(&self, id: u64, wait: Duration) -> Result<Progress, ControlError> {
+        let deadline = Instant::now().checked_add(wait);
+        let path = format!("/v1/operations/{id}");
+        loop {
+            let left = deadline.map_or(HELD_MAX, |it| it.saturating_duration_since(Instant::now()));
+            let begun = self.operation(Method::Get, &path, left.min(HELD_MAX))?;
+            if begun.progress != Progress::Running || left.is_zero() {
+                return Ok(begun.progress);
+            }
+        }
     }
 
     /// Passes each notice to `each`, as JSON: those that are kept, then each new one, until the
@@ -165,12 +211,7 @@ impl Control {
     }
 
     /// The operation that the response describes, when it has ended or after `wait`.
-    fn operation(
-        &self,
-        method: Method,
-        path: &str,
-        wait: Duration,
-    ) -> Result<(u64, Progress), ControlError> {
+    fn operation(&self, method: Method, path: &str, wait: Duration) -> Result<Begun, ControlError> {
         let joint = if path.contains('?') { '&' } else { '?' };
         // Rounded up, so that the server does not respond before the time is over.
         let seconds = wait.as_millis().div_ceil(1000);
@@ -186,7 +227,11 @@ impl Control {
                 "done" => Progress::Done,
                 _ => Progress::Failed(object["why"].as_str()?.to_owned()),
             };
-            Some((object["id"].as_u64()?, progress))
+            Some(Begun {
+                id: object["id"].as_u64()?,
+                progress,
+                note: object["note"].as_str().map(str::to_owned),
+            })
         });
         parsed.ok_or(ControlError::Unexpected(body))
     }

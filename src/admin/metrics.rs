@@ -129,10 +129,17 @@ fn connections(text: &mut Text, sum: &Sum) {
         "Connections that were accepted",
         [("", of(sum, Count::Connections))],
     );
+    let balanced = of(sum, Count::Balanced);
     text.counter(
         "prefork_connections_handed_over",
         "Connections that went from one worker to another",
-        [("", of(sum, Count::HandedOver))],
+        [
+            ("reason=\"balance\"", balanced),
+            (
+                "reason=\"drain\"",
+                (of(sum, Count::HandedOver) - balanced).max(0.0),
+            ),
+        ],
     );
     let cut = [
         ("reason=\"drain\"", Count::Cut),

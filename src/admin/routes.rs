@@ -65,7 +65,7 @@ pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result
     Ok(match *request.method() {
         Method::GET | Method::HEAD => match path.strip_prefix("/v1/operations/") {
             Some(number) => match number.parse() {
-                Ok(number) => operation(&view, number, wait(request.uri())).await,
+                Ok(number) => operation(&view, number, wait(request.uri()), None).await,
                 Err(_) => no_such_path(),
             },
             None => {
@@ -230,16 +230,17 @@ fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
 }
 
 async fn give(view: &RefCell<View>, command: Command, wait: Duration) -> Reply {
+    let note = view.borrow().note_on(command);
     let begun = view.borrow_mut().give(command);
     match begun {
-        Ok(number) => operation(view, number, wait).await,
+        Ok(number) => operation(view, number, wait, note).await,
         Err(why) => text(StatusCode::CONFLICT, why + "\n"),
     }
 }
 
 /// The state of an operation, when it has ended or the wait is over. The master may take a moment
 /// until it begins one.
-async fn operation(view: &RefCell<View>, number: u64, wait: Duration) -> Reply {
+async fn operation(view: &RefCell<View>, number: u64, wait: Duration, note: Option<&str>) -> Reply {
     let begin = Instant::now() + BEGIN_MAX;
     let deadline = Instant::now() + wait;
     loop {
@@ -249,10 +250,10 @@ async fn operation(view: &RefCell<View>, number: u64, wait: Duration) -> Reply {
             let now = Instant::now();
             match operation {
                 Some(operation) if operation.has_ended() => {
-                    return described(StatusCode::OK, number, operation);
+                    return described(StatusCode::OK, number, operation, note);
                 }
                 Some(operation) if now >= deadline => {
-                    return described(StatusCode::ACCEPTED, number, operation);
+                    return described(StatusCode::ACCEPTED, number, operation, note);
                 }
                 None if now >= begin => {
                     return text(StatusCode::NOT_FOUND, "no such operation is known\n");
@@ -266,8 +267,10 @@ async fn operation(view: &RefCell<View>, number: u64, wait: Duration) -> Reply {
     }
 }
 
-fn described(status: StatusCode, number: u64, operation: &Operation) -> Reply {
-    let mut response = typed(status, JSON, operation.to_json().to_string() + "\n");
+fn described(status: StatusCode, number: u64, operation: &Operation, note: Option<&str>) -> Reply {
+    let mut object = operation.to_json();
+    object["note"] = note.into();
+    let mut response = typed(status, JSON, object.to_string() + "\n");
     let location = format!("/v1/operations/{number}").try_into();
     let location = location.expect("letters and digits");
     response.headers_mut().insert(LOCATION, location);

@@ -150,6 +150,26 @@ impl View {
         later.map(|(_, event)| event.clone()).collect()
     }
 
+    /// What a command has to do with the one that runs.
+    pub(super) fn note_on(&self, command: Command) -> Option<&'static str> {
+        let state = self.server.as_ref()?.status.state;
+        match (command, state) {
+            (Command::Reload, ServerState::Reloading) => {
+                Some("a reload runs: it begins again, and both are done together")
+            }
+            (Command::Reload, ServerState::Upgrading) => {
+                Some("an upgrade runs: the reload follows it")
+            }
+            (Command::Upgrade | Command::TryUpgrade, ServerState::Upgrading) => {
+                Some("an upgrade runs: it is the same one")
+            }
+            (Command::Upgrade | Command::TryUpgrade, ServerState::Reloading) => {
+                Some("a reload runs: the upgrade follows it")
+            }
+            _ => None,
+        }
+    }
+
     /// Gives a command to the master. Returns the number of the operation, or why there is none.
     pub(super) fn give(&mut self, command: Command) -> Result<u64, String> {
         let Some(ServerView { status, .. }) = &self.server else {

@@ -100,6 +100,8 @@ pub(crate) enum Count {
     /// Updates of the app's own metrics that went nowhere, and series that the sums had no room
     /// for.
     OwnMetricsRefused,
+    /// Connections that were handed over to a worker that served fewer, without a drain.
+    Balanced,
 }
 
 /// A number that rises and falls.
@@ -228,7 +230,7 @@ impl WorkerStats {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -255,6 +257,7 @@ impl Count {
         Self::Spent,
         Self::UpgradesCut,
         Self::OwnMetricsRefused,
+        Self::Balanced,
     ];
 }
 

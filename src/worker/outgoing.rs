@@ -152,6 +152,9 @@ impl HandoverTarget<Connection> for Outgoing {
             match self.send(&connection, &note).await {
                 Ok(()) => {
                     self.stats.add(Count::HandedOver, 1);
+                    if !self.drain.is_asked() {
+                        self.stats.add(Count::Balanced, 1);
+                    }
                     Ok(())
                 }
                 Err(error) => {

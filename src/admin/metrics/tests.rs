@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use nix::unistd::Pid;
 
 use super::*;
+use crate::handle::Command;
 use crate::hooks::WorkerInfo;
 use crate::id::Generation;
 use crate::policy::WorkerState;
@@ -13,6 +14,10 @@ use crate::status::{SlotStatus, WorkerStatus};
 
 /// A server with two slots, one of them without a worker, and the counts of the worker.
 pub(in crate::admin) fn view() -> (View, WorkerStats) {
+    view_in(ServerState::Serving)
+}
+
+fn view_in(state: ServerState) -> (View, WorkerStats) {
     let (channel, _) = AdminChannel::pair().expect("a pair");
     let address = "127.0.0.1:9180".parse().expect("an address");
     let mut view = View::new(Pid::this(), channel, &address);
@@ -40,7 +45,7 @@ pub(in crate::admin) fn view() -> (View, WorkerStats) {
         requests: 0,
     };
     let status = Status {
-        state: ServerState::Serving,
+        state,
         addresses: Vec::new(),
         workers: 2,
         generation: Generation(7),
@@ -141,4 +146,22 @@ fn queues_and_certificates_are_on_the_page() {
         assert!(page.contains(line), "{line}: {page}");
     }
     assert!(page.contains(" 1798761600\n"), "{page}");
+}
+
+#[test]
+fn a_command_is_noted_to_join_or_to_follow_the_one_that_runs() {
+    let (reload, upgrade) = (Command::Reload, Command::Upgrade);
+    for (state, command, begin) in [
+        (ServerState::Serving, reload, None),
+        (ServerState::Reloading, reload, Some("a reload runs")),
+        (ServerState::Upgrading, reload, Some("an upgrade runs")),
+        (ServerState::Reloading, upgrade, Some("a reload runs")),
+        (ServerState::Upgrading, upgrade, Some("an upgrade runs")),
+        (ServerState::Reloading, Command::ReopenLogs, None),
+    ] {
+        let (view, _stats) = view_in(state);
+        let note = view.note_on(command);
+        let noted = note.and_then(|note| note.split(':').next());
+        assert_eq!(noted, begin, "{command:?} while {state:?}");
+    }
 }

@@ -292,7 +292,19 @@ impl Server {
 impl Operation {
     /// Gives the command, and waits for it if that was asked for.
     fn give(&self, command: Command) -> Result<(), Failure> {
-        match (self.server.find()?.run(command, self.wait)?, self.wait) {
+        let server = self.server.find()?;
+        let progress = match (command, self.wait) {
+            (Command::Stop(_), _) => server.run(command, self.wait)?,
+            (_, wait) => {
+                let begun = server.begin(command)?;
+                begun.note.map_or(Ok(()), |note| print(&(note + "\n")))?;
+                match wait {
+                    Some(wait) => server.wait(begun.id, wait)?,
+                    None => begun.progress,
+                }
+            }
+        };
+        match (progress, self.wait) {
             (Progress::Done, _) => print("done\n"),
             (Progress::Failed(why), _) => Err(Failure::Failed(why)),
             (Progress::Running, Some(wait)) => Err(Failure::NotInTime(wait)),
