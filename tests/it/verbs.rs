@@ -148,11 +148,17 @@ fn an_operation_that_fails_says_why() {
         .installed
         .replace_by_script("/bin/sh", "echo 'no disk' >&2; exit 9");
     let (code, _, why) = operated.told(&["upgrade", "--wait"]);
-    assert_eq!(code, Some(1), "{why}");
-    assert!(why.contains("exit 9"), "{why}");
+    assert_eq!(code, Some(3), "{why}");
+    assert!(
+        why.contains(": abandoned: ") && why.contains("exit 9"),
+        "{why}"
+    );
     let (code, _, why) = operated.told(&["upgrade", "--dry-run", "--wait"]);
-    assert_eq!(code, Some(1), "{why}");
-    assert!(why.contains("exit 9"), "{why}");
+    assert_eq!(code, Some(3), "{why}");
+    assert!(
+        why.contains(": abandoned: ") && why.contains("exit 9"),
+        "{why}"
+    );
     let (code, _, why) = operated.told(&["recycle", "7", "--wait"]);
     assert_eq!(
         (code, &*why),

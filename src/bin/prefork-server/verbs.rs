@@ -20,8 +20,8 @@ use serde_json::Value;
 use crate::cli::value;
 
 const CODES: &str = "\
-Exit codes: 0 done, 1 failed (the reason is printed), 2 wrong usage, 3 refused, 4 not done in time
-(it goes on), 5 no server found, or it does not respond, 6 not allowed to connect.";
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused or abandoned (the reason is printed), 4 not
+done in time (it goes on), 5 no server found, or it does not respond, 6 not allowed to connect.";
 
 /// Tell a server that runs what to do, or ask what it does.
 #[derive(Clone, Debug, Parser)]
@@ -148,8 +148,8 @@ struct Operation {
 /// Why a verb is not done.
 #[derive(Debug)]
 enum Failure {
-    /// The operation was abandoned.
-    Failed(String),
+    /// The server has begun it and given it up.
+    Abandoned(String),
     /// The server does not begin it.
     Refused(String),
     NotInTime(Duration),
@@ -167,8 +167,8 @@ impl From<ControlError> for Failure {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Self::Failed(_) | Self::Output(_) => 1,
-            Self::Refused(_) | Self::Control(ControlError::Refused(_)) => 3,
+            Self::Output(_) => 1,
+            Self::Abandoned(_) | Self::Refused(_) | Self::Control(ControlError::Refused(_)) => 3,
             Self::NotInTime(_) => 4,
             Self::NoServer(_) | Self::Control(ControlError::Unreachable(..)) => 5,
             Self::Control(ControlError::NotAllowed(_)) => 6,
@@ -180,7 +180,8 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(why) | Self::NoServer(why) => f.write_str(why),
+            Self::Abandoned(why) => write!(f, "abandoned: {why}"),
+            Self::NoServer(why) => f.write_str(why),
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::NotInTime(wait) => write!(f, "not done within {wait:?}; it goes on"),
             Self::Control(error) => error.fmt(f),
@@ -306,7 +307,7 @@ impl Operation {
         };
         match (progress, self.wait) {
             (Progress::Done, _) => print("done\n"),
-            (Progress::Failed(why), _) => Err(Failure::Failed(why)),
+            (Progress::Failed(why), _) => Err(Failure::Abandoned(why)),
             (Progress::Running, Some(wait)) => Err(Failure::NotInTime(wait)),
             (Progress::Running, None) => print("asked for; --wait waits until it is done\n"),
         }
