@@ -294,6 +294,7 @@ mod tests {
         assert_eq!(rate(150, 100, 2.0), 25.0);
         assert_eq!(rate(100, 150, 2.0), 0.0);
     }
+
     #[test]
     fn rates_and_quantiles_are_those_of_the_time_before() {
         let (view, stats) = view();

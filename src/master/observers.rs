@@ -30,6 +30,9 @@ impl Observers {
         let millis = admin::millis();
         self.history.note(notice, millis);
         let operations = self.operations.on_notice(notice);
+        if self.admin.is_none() && self.announcer.is_none() {
+            return;
+        }
         let mut object = notice.to_json();
         object["version"] = VERSION.into();
         if !operations.is_empty() {

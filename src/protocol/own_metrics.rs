@@ -6,8 +6,8 @@
 //! words the entries have. The worker stores it after the entry, so that a reader that sees it sees
 //! the entry too.
 //!
-//! A hostile worker can write anything. So a reader loads each word of a key once, and what it has
-//! then decides: the first entry that is none ends the list. A reader keeps no more than [`Sum`]
+//! A hostile worker can write anything. So a reader loads each word of a key once, and checks what
+//! it has loaded. The first invalid entry ends the list. A reader keeps no more than [`Sum`]
 //! allows.
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ record!(enum Kind { 0 = Counter, 1 = Gauge, 2 = SlotGauge, 3 = Histogram });
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) name: String,
-    /// As `metrics::Unit` writes it; empty if there is none.
+    /// As `metrics::Unit` writes it. Empty if the app has given no unit.
     pub(crate) unit: String,
     pub(crate) text: String,
 }
@@ -111,7 +111,7 @@ impl<'a> Directory<'a> {
         self.used.load(Relaxed) == 0
     }
 
-    /// The entries, up to the first that is none.
+    /// The entries before the first invalid one.
     pub(crate) fn entries(self) -> impl Iterator<Item = Entry<'a>> {
         let mut left = self.used_words();
         std::iter::from_fn(move || {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::text::Text;
+use super::text::{Text, label};
 use crate::admin::view::{Page, View};
 use crate::id::Slot;
 use crate::protocol::own_metrics::{Description, Kind, Series, Sum, Turn};
@@ -100,10 +100,8 @@ fn total(buckets: &[u64]) -> u64 {
 
 /// The labels as they are written between the braces.
 fn labels(series: &Series) -> String {
-    let labels = series.labels.iter().map(|(name, value)| {
-        let value = value.replace('\\', r"\\").replace('\n', r"\n");
-        format!("{name}=\"{}\"", value.replace('"', "\\\""))
-    });
+    let labels = series.labels.iter();
+    let labels = labels.map(|(name, value)| label(name, value));
     labels.collect::<Vec<_>>().join(",")
 }
 

@@ -115,18 +115,11 @@ pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
     if let Err(error) = server.check() {
         return refuse(&error, error.exit_code());
     }
-    let listen = options.serving.listen.iter();
-    let urls: Vec<_> = listen
-        .map(|address| url(address, options.scheme()))
-        .collect();
-    let count = match options.processes.workers {
-        Workers::Auto => usable_cpus().usable,
-        Workers::Exactly(count) => count.get().into(),
-    };
     print(&format!(
-        "{}\n  serves   {}\n  workers  {count} ({})\nThe options, files and addresses are good.\n",
-        urls.join("  "),
+        "{}\n  serves   {}\n  workers  {} ({})\nThe options, files and addresses are good.\n",
+        urls(&options.serving.listen, options.scheme()),
         what(options),
+        options.processes.workers.count(),
         why_workers(options),
     ))
 }
@@ -163,7 +156,7 @@ pub(crate) struct Console {
     why_workers: String,
     scheme: Scheme,
     log: SharedLog,
-    /// What workers get. `None`: they read the file themselves, or there is none.
+    /// The file as workers get it. `None` if no file was named.
     file: Option<ConfigFile>,
     is_upgrading: bool,
 }
@@ -254,18 +247,14 @@ impl Hooks for Console {
     }
 
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
-        let urls: Vec<_> = addresses
-            .iter()
-            .map(|address| url(address, self.scheme))
-            .collect();
+        let urls = urls(addresses, self.scheme);
         let Self {
             what, why_workers, ..
         } = self;
         let (count, pid) = (workers.len(), std::process::id());
         Stderr.tell(&format!(
-            "{}\n  serves   {what}\n  workers  {count} ({why_workers})\n  master   pid {pid}: \
+            "{urls}\n  serves   {what}\n  workers  {count} ({why_workers})\n  master   pid {pid}: \
              TERM or Ctrl-C drains, HUP reloads",
-            urls.join("  "),
         ));
         Ok(())
     }
@@ -275,6 +264,11 @@ impl Hooks for Console {
             log.reopen();
         }
     }
+}
+
+fn urls(addresses: &[Address], scheme: Scheme) -> String {
+    let urls: Vec<_> = addresses.iter().map(|it| url(it, scheme)).collect();
+    urls.join("  ")
 }
 
 fn url(address: &Address, scheme: Scheme) -> String {

@@ -19,10 +19,10 @@ use std::process::ExitCode;
 
 use nix::sys::prctl::set_thp_disable;
 use nix::unistd::geteuid;
-use prefork_server::{Address, BoxError, Http, Prefork, Role, role, usable_cpus};
+use prefork_server::{Address, BoxError, Http, Prefork, Role, role};
 
 use self::app::{Setup, SharedLog};
-use self::cli::{Options, Workers};
+use self::cli::Options;
 use self::console::Console;
 
 #[global_allocator]
@@ -144,10 +144,7 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
     let mut server = addresses
         .fold(Prefork::bind(first), Prefork::also_bind)
         .http(http)
-        .workers(match processes.workers {
-            Workers::Auto => usable_cpus().usable,
-            Workers::Exactly(count) => count.get().into(),
-        })
+        .workers(processes.workers.count())
         .listeners(processes.listeners)
         .balance(processes.balance)
         .drain_timeout(processes.drain_timeout)

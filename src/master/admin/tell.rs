@@ -69,6 +69,9 @@ impl Master {
 
     /// Tells the admin processes the state of the server, if it has changed.
     pub(in crate::master) fn tell_view(&mut self, now: Duration) {
+        if self.observers.admin.is_none() {
+            return;
+        }
         let view = self.view().to_memory();
         let Some(admin) = &mut self.observers.admin else {
             return;

@@ -25,7 +25,7 @@ pub(crate) const CONTENT: &str = "PREFORK_SERVER_CONFIG";
 const BYTES_MAX: u64 = 64 << 10;
 
 /// These cannot be in the file.
-const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "help", "version"];
+pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "help", "version"];
 
 /// One of these is enough, so the file has no say if the command line or the environment has one.
 const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
@@ -157,11 +157,11 @@ impl ConfigFile {
                 continue;
             }
             for text in texts {
-                let argument = match (option.get_long(), option.get_action()) {
-                    (None, _) if text.starts_with('-') => format!("./{text}").into(),
-                    (None, _) => text.into(),
-                    (Some(long), ArgAction::SetTrue) => format!("--{long}").into(),
-                    (Some(long), _) => format!("--{long}={text}").into(),
+                let argument = match option.get_long() {
+                    None if text.starts_with('-') => format!("./{text}").into(),
+                    None => text.into(),
+                    Some(long) if is_flag(option) => format!("--{long}").into(),
+                    Some(long) => format!("--{long}={text}").into(),
                 };
                 arguments.push((id.to_owned(), argument));
             }
@@ -183,8 +183,10 @@ fn read(path: &Path) -> Result<String, String> {
 
 /// The option with this key.
 fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {
-    let is_it = |option: &&Arg| option.get_long().unwrap_or("dir") == key;
-    match command.get_arguments().find(is_it) {
+    match command
+        .get_arguments()
+        .find(|option| self::key(option) == key)
+    {
         Some(option) if NOT_IN_FILE.contains(&option.get_id().as_str()) => {
             Err("it is for the command line only".into())
         }
@@ -198,7 +200,7 @@ fn option<'a>(command: &'a Command, key: &str) -> Result<&'a Arg, String> {
 
 /// The value as it would be on the command line. An option that may be repeated takes a list too.
 fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
-    let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
+    let is_flag = is_flag(option);
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
@@ -211,6 +213,15 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
         Value::Array(values) if is_repeatable(option) => values.iter().map(text).collect(),
         value => Ok(vec![text(value)?]),
     }
+}
+
+/// The name of the option in the file.
+pub(super) fn key(option: &Arg) -> &str {
+    option.get_long().unwrap_or("dir")
+}
+
+pub(super) fn is_flag(option: &Arg) -> bool {
+    matches!(option.get_action(), ArgAction::SetTrue)
 }
 
 pub(super) fn is_repeatable(option: &Arg) -> bool {

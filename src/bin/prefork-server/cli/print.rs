@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use toml::Value;
 
-use super::config::{PrintFormat, is_repeatable};
+use super::config::{NOT_IN_FILE, PrintFormat, is_flag, is_repeatable, key};
 
 /// An option with its value.
 struct Entry<'a> {
@@ -37,9 +37,7 @@ pub(super) struct Known<'a> {
 
 pub(super) fn page(known: &Known<'_>, format: PrintFormat) -> Result<String, String> {
     let options = known.command.get_arguments();
-    let printed = |option: &&Arg| {
-        !["config", "check", "print_config", "help", "version"].contains(&option.get_id().as_str())
-    };
+    let printed = |option: &&Arg| !NOT_IN_FILE.contains(&option.get_id().as_str());
     let entries = options
         .filter(printed)
         .map(|option| Entry::new(option, known));
@@ -80,14 +78,6 @@ impl<'a> Entry<'a> {
         })
     }
 
-    fn is_flag(&self) -> bool {
-        matches!(self.option.get_action(), ArgAction::SetTrue)
-    }
-
-    fn key(&self) -> &str {
-        self.option.get_long().unwrap_or("dir")
-    }
-
     /// A line of the file. What nobody has chosen is a comment.
     fn toml(&self) -> String {
         let comment = match self.origin {
@@ -97,14 +87,14 @@ impl<'a> Entry<'a> {
         let quoted = |text: &String| Value::String(text.clone()).to_string();
         let value = match &self.values[..] {
             [] => String::new(),
-            [flag] if self.is_flag() => flag.clone(),
+            [flag] if is_flag(self.option) => flag.clone(),
             values if is_repeatable(self.option) => {
                 let values: Vec<_> = values.iter().map(quoted).collect();
                 format!("[{}]", values.join(", "))
             }
             values => quoted(&values[0]),
         };
-        let line = format!("{comment}{} = {value}", self.key());
+        let line = format!("{comment}{} = {value}", key(self.option));
         line.trim_end().to_owned() + "\n"
     }
 
@@ -120,7 +110,7 @@ impl<'a> Entry<'a> {
         match (self.origin, self.option.get_long()) {
             (Origin::Default, _) => Vec::new(),
             (_, None) => values.map(|value| quote(value)).collect(),
-            (_, Some(long)) if self.is_flag() => match self.values[..] == ["true"] {
+            (_, Some(long)) if is_flag(self.option) => match self.values[..] == ["true"] {
                 true => vec![format!("--{long}")],
                 false => Vec::new(),
             },
@@ -143,10 +133,10 @@ fn table(entries: &[Entry<'_>]) -> String {
             Origin::File(file) => file.to_owned(),
         };
         let value = match entry.values.join(", ") {
-            empty if entry.values.is_empty() || empty.is_empty() => "-".to_owned(),
+            empty if empty.is_empty() => "-".to_owned(),
             value => value,
         };
-        [entry.key().to_owned(), value, origin]
+        [key(entry.option).to_owned(), value, origin]
     });
     let rows: Vec<_> = rows.collect();
     let width = |column: usize| {

@@ -16,6 +16,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{Span, SpanRelativeTo};
 use prefork_server::{
     Address, AddressError, BoxError, CrashLimit, HANG_TIMEOUT_MIN, MAX_WORKERS, Role, role,
+    usable_cpus,
 };
 
 /// A longer duration is most likely a wrong unit; and a deadline must fit the clock.
@@ -38,6 +39,16 @@ pub(crate) enum Workers {
     Auto,
     /// This many.
     Exactly(NonZeroU16),
+}
+
+impl Workers {
+    /// How many they are on this machine.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::Auto => usable_cpus().usable,
+            Self::Exactly(count) => count.get().into(),
+        }
+    }
 }
 
 /// For how long an event loop may stand still while work waits; `None` is any time.
