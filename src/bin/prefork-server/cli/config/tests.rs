@@ -120,6 +120,8 @@ fn each_option_has_values_in_the_test() {
         let key = id.replace('_', "-");
         let is_tested = VALUES.iter().any(|(tested, _)| *tested == key);
         assert_eq!(is_tested, !NOT_IN_FILE.contains(&id), "{key}");
+        // They need each other, so a reload changes all of them or none.
+        assert!(OF_MASTER.contains(&id) || !id.starts_with("tls_"), "{key}");
     }
     let command = Options::command();
     let is_option = |id: &str| command.get_arguments().any(|it| it.get_id().as_str() == id);
