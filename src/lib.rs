@@ -98,6 +98,7 @@
 //! | `tower` | no | tower services in [`Prefork::serve`] |
 //! | `axum` | no | `tower`, and axum's `ConnectInfo`; [`Incoming`] as axum's `Listener` |
 //! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
+//! | `files` | with `cli` | `files`: the files of a directory, and parts of files as bodies |
 //! | `metrics` | no | `Prefork::metrics`: the app's own metrics at [`Prefork::admin`] |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
 //!
@@ -143,6 +144,7 @@
 //! floor 6  prefork              the builder: finds out which process this is, starts its part
 //! floor 5  admin                the admin process: tells what the server does
 //! floor 4  master | worker      the loop that supervises | the life of a worker
+//! floor 4  files                the files of a directory as a service
 //! floor 3  http                 HTTP on accepted sockets; `http/mod.rs` draws its own floors
 //! floor 2  protocol             what two processes agree on: control channel, inheritance, inbox
 //! floor 1  control              the client of an admin address
@@ -238,6 +240,8 @@ pub mod control;
 mod drain;
 mod error;
 mod exit;
+#[cfg(feature = "files")]
+pub mod files;
 #[cfg(test)]
 #[path = "../tests/fuzz/target.rs"]
 mod fuzz;

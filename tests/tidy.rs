@@ -36,6 +36,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("supervisor", 1),
     ("protocol", 2),
     ("http", 3),
+    ("files", 4),
     ("master", 4),
     ("worker", 4),
     ("admin", 5),

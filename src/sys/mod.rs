@@ -12,6 +12,8 @@ pub(crate) mod listener;
 pub(crate) mod memory;
 pub(crate) mod random;
 pub(crate) mod reap;
+#[cfg(feature = "files")]
+pub(crate) mod resident;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod spawn;

@@ -7,17 +7,19 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::Service;
+use prefork_server::files::{FileService, Files};
 use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{Admin, LogFormat, LogTarget, Options, Serve, Serving};
-use crate::site::{Content, Files, Immediate, ResponseBody, Site, Welcome, plain, unreadable};
+use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -40,11 +42,20 @@ pub(crate) struct App(Rc<Shared>);
 
 /// What all requests of a worker use.
 struct Shared {
-    site: Site,
+    content: Content,
+    /// How long to wait before each response.
+    delay: Duration,
     worker_header: Option<HeaderValue>,
     /// The path of `--health-path`.
     health: Option<(String, Worker)>,
     log: SharedLog,
+}
+
+/// What is served.
+enum Content {
+    Immediate(Immediate),
+    /// The files of a directory.
+    Files(FileService),
 }
 
 impl Setup {
@@ -65,7 +76,7 @@ impl Setup {
     /// Checks that the content can be served.
     pub(crate) fn check(&self) -> Result<(), BoxError> {
         if let Serve::Files(directory) = self.serving.serve() {
-            Files::open(&directory)?;
+            Files::new(directory).open()?;
         }
         Ok(())
     }
@@ -77,25 +88,27 @@ impl Setup {
             let log = AccessLog::open(target, self.format, info)?;
             self.log.set(log).expect("a worker is started once");
         }
-        let content: Content = match self.serving.serve() {
-            Serve::Welcome => {
-                Immediate::Welcome(Welcome::new(&info, parent_id(), self.admin.browsable())).into()
-            }
+        let content = match self.serving.serve() {
+            Serve::Welcome => Content::Immediate(Immediate::Welcome(Welcome::new(
+                &info,
+                parent_id(),
+                self.admin.browsable(),
+            ))),
             // Never freed, so that no response counts references to it.
-            Serve::Respond(text) => {
-                Immediate::Respond(Bytes::from_static(Vec::leak(text.into()))).into()
-            }
-            Serve::Echo => Immediate::Echo.into(),
-            Serve::Files(directory) => Files::open(&directory)?.into(),
+            Serve::Respond(text) => Content::Immediate(Immediate::Respond(Bytes::from_static(
+                Vec::leak(text.into()),
+            ))),
+            Serve::Echo => Content::Immediate(Immediate::Echo),
+            Serve::Files(directory) => Content::Files(Files::new(directory).open()?),
         };
         let worker_header = self.serving.worker_header.then(|| {
             let (slot, generation, pid) = (info.slot, info.generation, info.pid);
             HeaderValue::try_from(format!("slot={slot} generation={generation} pid={pid}"))
                 .expect("letters and digits make a header value")
         });
-        let site = Site::new(content).delayed_by(self.serving.delay);
         Ok(App(Rc::new(Shared {
-            site,
+            content,
+            delay: self.serving.delay,
             worker_header,
             health: self.serving.health_path.map(|path| (path, worker.clone())),
             log: self.log,
@@ -196,35 +209,71 @@ impl Service<Request> for App {
         }
         let log = shared.log.get();
         let record = log.map(|log| log.begin(request.body().connection(), &request));
-        let is_read = shared.site.echoes() && !request.body().is_end_stream();
-        if let Some(content) = shared.site.immediate().filter(|_| !is_read) {
+        if !shared.delay.is_zero() {
+            return MaybeReady::Later(Rc::clone(shared).respond_after_delay(request, record));
+        }
+        // Not by `respond`, which would move the response once more.
+        if let Content::Immediate(content) = &shared.content
+            && !shared.reads(&request)
+        {
             let response = content.respond(request.map(PeekedBody::unread));
             return MaybeReady::Now(Some(shared.finish(response, record)));
         }
-        MaybeReady::Later(Rc::clone(shared).respond_later(request, record))
+        match shared.respond(request) {
+            MaybeReady::Now(response) => {
+                let response = response.expect("it is new");
+                MaybeReady::Now(Some(shared.finish(response, record)))
+            }
+            MaybeReady::Later(response) => {
+                let shared = Rc::clone(shared);
+                let finished = async move { shared.finish(response.await, record) };
+                MaybeReady::Later(Box::pin(finished))
+            }
+        }
     }
 }
 
 impl Shared {
-    fn respond_later(
+    /// Whether the response begins with the body of the request.
+    fn reads(&self, request: &Request) -> bool {
+        matches!(self.content, Content::Immediate(Immediate::Echo))
+            && !request.body().is_end_stream()
+    }
+
+    fn respond(&self, request: Request) -> MaybeReady<Response<ResponseBody<PeekedBody>>> {
+        match &self.content {
+            Content::Files(files) => {
+                let mut response = files.call(request);
+                match response.now() {
+                    Some(response) => MaybeReady::Now(Some(response.map(ResponseBody::File))),
+                    None => MaybeReady::Later(Box::pin(async move {
+                        let Ok(response) = response.await;
+                        response.map(ResponseBody::File)
+                    })),
+                }
+            }
+            Content::Immediate(_) if self.reads(&request) => {
+                MaybeReady::Later(Box::pin(echo(request)))
+            }
+            Content::Immediate(content) => {
+                MaybeReady::Now(Some(content.respond(request.map(PeekedBody::unread))))
+            }
+        }
+    }
+
+    /// The event loop serves other requests meanwhile, as if there were a backend.
+    fn respond_after_delay(
         self: Rc<Self>,
         request: Request,
         record: Option<Box<Record>>,
     ) -> Pin<Box<dyn Future<Output = AppResponse>>> {
-        let connection = request.body().connection_id();
-        if !self.site.echoes() {
-            let request = Box::new(request.map(PeekedBody::unread));
-            return Box::pin(async move {
-                let response = self.site.respond(request, connection).await;
-                self.finish(response, record)
-            });
-        }
+        // The future has one copy of the request, which is large.
+        let request = Box::new(request);
         Box::pin(async move {
-            let (head, body) = request.into_parts();
-            let body = PeekedBody::read(body).await;
-            let response = match body.map(|body| http::Request::from_parts(head, body)) {
-                Ok(request) => self.site.respond(Box::new(request), connection).await,
-                Err(error) => unreadable(&error),
+            tokio::time::sleep(self.delay).await;
+            let response = match self.respond(*request) {
+                MaybeReady::Now(response) => response.expect("it is new"),
+                MaybeReady::Later(response) => response.await,
             };
             self.finish(response, record)
         })
@@ -240,5 +289,14 @@ impl Shared {
             response.headers_mut().insert(WORKER_HEADER, value.clone());
         }
         LoggedBody::wrap(response, record)
+    }
+}
+
+/// Waits for the first frame of the body, so that a body that is too large still gets a status.
+async fn echo(request: Request) -> Response<ResponseBody<PeekedBody>> {
+    let (head, body) = request.into_parts();
+    match PeekedBody::read(body).await {
+        Ok(body) => Immediate::Echo.respond(http::Request::from_parts(head, body)),
+        Err(error) => unreadable(&error),
     }
 }

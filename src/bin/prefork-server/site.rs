@@ -1,44 +1,23 @@
 //! What the binary serves: a page that says it works, a fixed text, an echo, or files.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
 };
-use http_body::Body;
 use http_body_util::Full;
-use prefork_server::{BodyError, BoxError, ConnectionId};
+use prefork_server::BodyError;
 
-mod beneath;
 mod body;
-mod files;
-mod path;
 mod welcome;
 
-pub(crate) use self::{body::ResponseBody, files::Files, welcome::Welcome};
+pub(crate) use self::{body::ResponseBody, welcome::Welcome};
 
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const READS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 const ALL_BUT_CONNECT: HeaderValue =
     HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, TRACE");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
-
-/// The content that a worker serves, and how long it waits before each response.
-#[derive(Debug)]
-pub(crate) struct Site {
-    content: Content,
-    delay: Duration,
-}
-
-/// What is served.
-#[derive(Debug)]
-pub(crate) enum Content {
-    Immediate(Immediate),
-    /// The files of a directory.
-    Files(Files),
-}
 
 /// Content that needs no wait.
 #[derive(Debug)]
@@ -51,73 +30,9 @@ pub(crate) enum Immediate {
     Echo,
 }
 
-impl From<Immediate> for Content {
-    fn from(content: Immediate) -> Self {
-        Self::Immediate(content)
-    }
-}
-
-impl From<Files> for Content {
-    fn from(content: Files) -> Self {
-        Self::Files(content)
-    }
-}
-
-impl Site {
-    /// A site that answers at once; see [`Site::delayed_by`].
-    pub(crate) fn new(content: impl Into<Content>) -> Self {
-        Self {
-            content: content.into(),
-            delay: Duration::ZERO,
-        }
-    }
-
-    /// Waits this long before each response, as for a backend: the event loop serves other requests
-    /// meanwhile. Default: zero.
-    pub(crate) fn delayed_by(self, delay: Duration) -> Self {
-        Self { delay, ..self }
-    }
-
-    /// The content, if it needs no wait.
-    pub(crate) fn immediate(&self) -> Option<&Immediate> {
-        match &self.content {
-            Content::Immediate(content) if self.delay.is_zero() => Some(content),
-            _ => None,
-        }
-    }
-
-    /// Whether a response has the body of its request.
-    pub(crate) fn echoes(&self) -> bool {
-        matches!(self.content, Content::Immediate(Immediate::Echo))
-    }
-
+impl Immediate {
     /// The response to one request. An error is a response too, with its status; only the body may
     /// fail later, while it is sent.
-    ///
-    /// The request is boxed: a future keeps a copy of each argument for every call that it passes
-    /// it to, and an HTTP/2 client may have 128 requests waiting.
-    pub(crate) async fn respond<B>(
-        &self,
-        request: Box<Request<B>>,
-        connection: ConnectionId,
-    ) -> Response<ResponseBody<B>>
-    where
-        B: Body<Data = Bytes> + Unpin + 'static,
-        B::Error: Into<BoxError>,
-    {
-        if !self.delay.is_zero() {
-            tokio::time::sleep(self.delay).await;
-        }
-        match &self.content {
-            Content::Immediate(content) => content.respond(*request),
-            Content::Files(_) if !is_read(request.method()) => method_not_allowed(READS),
-            Content::Files(files) => files.respond(request.into_parts().0, connection).await,
-        }
-    }
-}
-
-impl Immediate {
-    /// As [`Site::respond`].
     pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
         match self {
             // A status 2xx would open a tunnel (RFC 9110 9.3.6).

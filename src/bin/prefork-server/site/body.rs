@@ -9,8 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use prefork_server::BoxError;
-
-use super::files::FileBody;
+use prefork_server::files::FileBody;
 
 /// The body of a response. `B` is the body of the request, which an echo sends back as it arrives.
 pub(crate) enum ResponseBody<B> {

@@ -1,57 +1,42 @@
-use std::{future::Future, pin::pin, task};
+use std::task;
 
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
+use http_body::Body;
 use http_body_util::BodyExt;
-use prefork_server::{ConnectionId, Generation, Slot, WorkerInfo};
+use prefork_server::{BoxError, Generation, Slot, WorkerInfo};
 
 use super::*;
 use crate::cli::Admin;
 
-const ANY: ConnectionId = ConnectionId(0);
-
 /// One request to a site, and what came back as a whole.
-pub(super) async fn ask(site: &Site, method: Method, path: &str) -> Response<Bytes> {
+async fn ask(site: &Immediate, method: Method, path: &str) -> Response<Bytes> {
     send(site, Request::builder().method(method).uri(path)).await
 }
 
-pub(super) async fn send(site: &Site, request: http::request::Builder) -> Response<Bytes> {
-    collect(
-        site.respond(Box::new(request.body(Full::default()).unwrap()), ANY)
-            .await,
-    )
-    .await
+async fn send(site: &Immediate, request: http::request::Builder) -> Response<Bytes> {
+    collect(site.respond(request.body(Full::default()).unwrap())).await
 }
 
-/// The pieces are copied: a file is read on when the piece before is dropped.
 async fn collect(response: Response<ResponseBody<Full<Bytes>>>) -> Response<Bytes> {
-    try_collect(response).await.unwrap()
+    let (head, body) = response.into_parts();
+    let content = body.collect().await.unwrap();
+    Response::from_parts(head, content.to_bytes())
 }
 
-pub(super) async fn try_collect(
-    response: Response<ResponseBody<Full<Bytes>>>,
-) -> Result<Response<Bytes>, BoxError> {
-    let (head, mut body) = response.into_parts();
-    let mut content = Vec::new();
-    while let Some(frame) = body.frame().await {
-        content.extend_from_slice(&frame?.into_data().unwrap());
-    }
-    Ok(Response::from_parts(head, content.into()))
-}
-
-pub(super) fn header<T>(response: &Response<T>, name: impl http::header::AsHeaderName) -> &str {
+fn header<T>(response: &Response<T>, name: impl http::header::AsHeaderName) -> &str {
     response
         .headers()
         .get(name)
         .map_or("", |value| value.to_str().unwrap())
 }
 
-fn welcome() -> Site {
+fn welcome() -> Immediate {
     let worker = WorkerInfo::new(Slot(3), Generation(7), 4242);
-    Site::new(Immediate::Welcome(Welcome::new(&worker, 4001, None)))
+    Immediate::Welcome(Welcome::new(&worker, 4001, None))
 }
 
-fn hello() -> Site {
-    Site::new(Immediate::Respond(Bytes::from_static(b"hello")))
+fn hello() -> Immediate {
+    Immediate::Respond(Bytes::from_static(b"hello"))
 }
 
 #[tokio::test]
@@ -91,7 +76,7 @@ async fn the_welcome_page_links_to_an_admin_address_that_a_browser_can_open() {
         ("unix:/run/admin", None),
     ] {
         let admin = Admin::At(admin.parse().unwrap()).browsable();
-        let site = Site::new(Immediate::Welcome(Welcome::new(&worker, 4001, admin)));
+        let site = Immediate::Welcome(Welcome::new(&worker, 4001, admin));
         let response = ask(&site, Method::GET, "/").await;
         let page = std::str::from_utf8(response.body()).unwrap();
         let found = page.find("<a href=").map(|at| &page[at..]);
@@ -144,7 +129,7 @@ async fn every_request_gets_the_text() {
 
 #[tokio::test]
 async fn no_site_is_a_tunnel() {
-    for site in [welcome(), hello(), Site::new(Immediate::Echo)] {
+    for site in [welcome(), hello(), Immediate::Echo] {
         let response = ask(&site, Method::CONNECT, "host.example:443").await;
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
         assert!(header(&response, ALLOW).starts_with("GET, HEAD"));
@@ -171,8 +156,8 @@ fn post(body: &'static str) -> Request<Full<Bytes>> {
 
 #[tokio::test]
 async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
-    let site = Site::new(Immediate::Echo);
-    let response = collect(site.respond(Box::new(post("to and fro")), ANY).await).await;
+    let site = Immediate::Echo;
+    let response = collect(site.respond(post("to and fro"))).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, CONTENT_TYPE), "image/x-own");
     assert_eq!(header(&response, X_CONTENT_TYPE_OPTIONS), "nosniff");
@@ -182,9 +167,7 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let response = Site::new(Immediate::Echo)
-        .respond(Box::new(post("12345")), ANY)
-        .await;
+    let response = Immediate::Echo.respond(post("12345"));
     assert_eq!(response.body().size_hint().exact(), Some(5));
 }
 
@@ -207,9 +190,7 @@ impl Body for Endless {
 
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
-    let response = Site::new(Immediate::Echo)
-        .respond(Box::new(Request::post("/").body(Endless).unwrap()), ANY)
-        .await;
+    let response = Immediate::Echo.respond(Request::post("/").body(Endless).unwrap());
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "more");
@@ -219,33 +200,7 @@ async fn an_echo_does_not_wait_for_the_end() {
 async fn an_echo_to_head_is_empty() {
     let mut request = post("to and fro");
     *request.method_mut() = Method::HEAD;
-    let response = collect(
-        Site::new(Immediate::Echo)
-            .respond(Box::new(request), ANY)
-            .await,
-    )
-    .await;
+    let response = collect(Immediate::Echo.respond(request)).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert!(response.body().is_empty());
-}
-
-#[tokio::test]
-async fn a_delay_is_waited_for_and_no_delay_is_not() {
-    let mut cx = task::Context::from_waker(task::Waker::noop());
-    let request = || Request::get("/").body(Full::<Bytes>::default()).unwrap();
-
-    let prompt = hello();
-    assert!(
-        pin!(prompt.respond(Box::new(request()), ANY))
-            .poll(&mut cx)
-            .is_ready()
-    );
-
-    let delay = Duration::from_millis(30);
-    let slow = hello().delayed_by(delay);
-    let asked = tokio::time::Instant::now();
-    let mut response = pin!(slow.respond(Box::new(request()), ANY));
-    assert!(response.as_mut().poll(&mut cx).is_pending());
-    assert_eq!(collect(response.await).await.body(), "hello");
-    assert!(asked.elapsed() >= delay);
 }

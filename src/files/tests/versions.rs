@@ -5,14 +5,13 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use http::header::{CONTENT_LENGTH, IF_UNMODIFIED_SINCE};
-use http_body_util::Full;
 
 use super::*;
 
 #[tokio::test]
 async fn several_lines_of_tags_are_one_list() {
     let world = World::new(&[("a", b"0123456789")]);
-    let first = world.get("/a").await;
+    let first = world.settled("/a").await;
     let etag = header(&first, ETAG);
     for (name, lines, status) in [
         (IF_NONE_MATCH, ["\"x\", \"y\"", etag], 304),
@@ -37,7 +36,7 @@ async fn several_lines_of_tags_are_one_list() {
 #[tokio::test]
 async fn a_date_is_no_condition_beside_a_list_of_tags() {
     let world = World::new(&[("a", b"0123456789")]);
-    let first = world.get("/a").await;
+    let first = world.settled("/a").await;
     let (etag, modified) = (header(&first, ETAG), header(&first, LAST_MODIFIED));
     let old = "Thu, 01 Jan 1970 00:00:00 GMT";
     for (fields, status) in [
@@ -116,7 +115,7 @@ async fn a_file_and_its_compressed_sibling_are_two_versions() {
         let file = File::options().write(true).open(world.path(name)).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     }
-    let plain = world.get("/a").await;
+    let plain = world.settled("/a").await;
     let zipped = |request: Builder| world.send(request.header(ACCEPT_ENCODING, "gzip"));
     let stale = Request::get("/a").header(IF_NONE_MATCH, header(&plain, ETAG));
     let response = zipped(stale).await;
@@ -131,11 +130,7 @@ async fn a_file_and_its_compressed_sibling_are_two_versions() {
 async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
     let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
     let world = World::new(&[("log", &content)]);
-    let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
-    let response = world
-        .site
-        .respond(Box::new(request.unwrap()), ConnectionId(0))
-        .await;
+    let response = begin(&world.site, Request::get("/log")).await;
     assert_eq!(header(&response, CONTENT_LENGTH), content.len().to_string());
     let mut file = File::options()
         .append(true)
@@ -150,11 +145,7 @@ async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
 async fn a_file_that_shrinks_while_it_is_sent_breaks_the_response_off() {
     let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
     let world = World::new(&[("log", &content)]);
-    let request = Request::get("/log").body(Full::<bytes::Bytes>::default());
-    let response = world
-        .site
-        .respond(Box::new(request.unwrap()), ConnectionId(0))
-        .await;
+    let response = begin(&world.site, Request::get("/log")).await;
     let file = File::options().write(true).open(world.path("log")).unwrap();
     file.set_len(budget::PIECE_MAX as u64 + 1).unwrap();
     assert!(try_collect(response).await.is_err());

@@ -1,6 +1,7 @@
 //! The part of a file that a request asks for (RFC 9110 14).
 
-use http::{HeaderMap, header::RANGE};
+use http::HeaderMap;
+use http::header::RANGE;
 
 /// The part of a file to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,13 @@
 //! response reads its file in pieces of 64 KiB; one with many responses reads smaller pieces of
 //! each file, and the requests beyond [`RESPONSES_MAX`] wait.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use prefork_server::ConnectionId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::id::ConnectionId;
 
 /// The largest piece. It is so large that the cost of the blocking pool is small beside the read.
 pub(super) const PIECE_MAX: usize = 64 * 1024;
@@ -35,8 +35,11 @@ const RESPONSES_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     worker: Arc<AtomicUsize>,
-    connections: RefCell<HashMap<ConnectionId, Weak<Share>>>,
+    connections: Mutex<HashMap<ConnectionId, Weak<Share>>>,
 }
+
+/// Of the bodies that handlers make themselves.
+static HANDLERS: LazyLock<Budget> = LazyLock::new(Budget::default);
 
 /// The share of one connection.
 #[derive(Debug)]
@@ -62,36 +65,60 @@ pub(super) struct Memory {
 }
 
 impl Budget {
-    /// Waits while the connection has [`RESPONSES_MAX`] responses.
-    pub(super) async fn permit(&self, connection: ConnectionId) -> Permit {
+    /// Waits while the connection has [`RESPONSES_MAX`] responses. A response whose connection is
+    /// not known never waits.
+    pub(super) async fn permit(&self, connection: Option<ConnectionId>) -> Permit {
         let share = self.share(connection);
         let response = Arc::clone(&share.responses).acquire_owned().await;
-        let response = response.expect("nothing closes the semaphore");
         Permit {
             share,
-            _response: Arc::new(response),
+            _response: Arc::new(response.expect("nothing closes the semaphore")),
         }
     }
 
-    fn share(&self, connection: ConnectionId) -> Arc<Share> {
-        let mut connections = self.connections.borrow_mut();
+    /// `None` if the connection has [`RESPONSES_MAX`] responses.
+    pub(super) fn try_permit(&self, connection: Option<ConnectionId>) -> Option<Permit> {
+        let share = self.share(connection);
+        let response = Arc::clone(&share.responses).try_acquire_owned().ok()?;
+        Some(Permit {
+            share,
+            _response: Arc::new(response),
+        })
+    }
+
+    fn share(&self, connection: Option<ConnectionId>) -> Arc<Share> {
+        let share = || {
+            Arc::new(Share {
+                responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
+                held: AtomicUsize::new(0),
+                worker: Arc::clone(&self.worker),
+            })
+        };
+        let Some(connection) = connection else {
+            return share();
+        };
+        let connections = self.connections.lock();
+        // Nothing panics while it holds the lock.
+        let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = connections.get(&connection).and_then(Weak::upgrade) {
             return share;
         }
         if connections.len() == connections.capacity() {
             connections.retain(|_, share| share.strong_count() > 0);
         }
-        let share = Arc::new(Share {
-            responses: Arc::new(Semaphore::new(RESPONSES_MAX)),
-            held: AtomicUsize::new(0),
-            worker: Arc::clone(&self.worker),
-        });
+        let share = share();
         connections.insert(connection, Arc::downgrade(&share));
         share
     }
 }
 
 impl Permit {
+    /// For a body that a handler makes itself. Its connection is not known.
+    pub(super) fn of_handler() -> Self {
+        let permit = HANDLERS.try_permit(None);
+        permit.expect("its share is new")
+    }
+
     /// Memory for the next piece, if `left` bytes are left: at most half of what the connection may
     /// still hold, so that its other responses get memory too.
     pub(super) fn memory(&self, left: u64) -> Memory {
@@ -135,22 +162,13 @@ impl Drop for Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
-
     use super::*;
 
     const ONE: ConnectionId = ConnectionId(1);
     const OTHER: ConnectionId = ConnectionId(2);
 
-    /// `None` if the caller would have to wait.
     fn try_permit(budget: &Budget, connection: ConnectionId) -> Option<Permit> {
-        let mut cx = Context::from_waker(Waker::noop());
-        match pin!(budget.permit(connection)).poll(&mut cx) {
-            Poll::Ready(permit) => Some(permit),
-            Poll::Pending => None,
-        }
+        budget.try_permit(Some(connection))
     }
 
     #[test]

@@ -10,17 +10,26 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use httpdate::{fmt_http_date, parse_http_date};
 
-use super::encoding::Encoding;
-
 /// The first second that an HTTP date cannot express: the year 10000.
 const DATES_END: u64 = 253_402_300_800;
 
-/// The validators of one representation of a file.
+/// The validators of one version of one file.
 #[derive(Debug)]
 pub(super) struct Validators {
+    /// The tag with its quotes, without the mark of a weak one.
+    tag: String,
+    /// What is sent.
     etag: HeaderValue,
-    /// In seconds since 1970. `None` for a time that an HTTP date cannot express.
-    modified: Option<u64>,
+    strength: Strength,
+    /// In seconds since 1970, and as it is sent. `None` for a time that no HTTP date can express.
+    modified: Option<(u64, HeaderValue)>,
+}
+
+/// Whether two bodies with the same tag have the same bytes (RFC 9110 8.8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strength {
+    Strong,
+    Weak,
 }
 
 /// The result of the conditions of a request.
@@ -34,38 +43,49 @@ pub(super) enum Verdict {
 }
 
 impl Validators {
-    pub(super) fn of(metadata: &Metadata, encoding: Option<Encoding>) -> Self {
+    /// `coding` is what tells a compressed file from the plain one: both may have the same time and
+    /// length.
+    pub(super) fn of(metadata: &Metadata, coding: &str, strength: Strength) -> Self {
         let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
         let length = metadata.len();
-        // A file and its compressed sibling may have the same time and length.
-        let suffix = encoding.map_or("", Encoding::suffix);
-        let etag = format!("\"{seconds:x}.{nanos:08x}-{length:x}{suffix}\"");
+        let tag = format!("\"{seconds:x}.{nanos:08x}-{length:x}{coding}\"");
+        let etag = match strength {
+            Strength::Strong => HeaderValue::try_from(&tag),
+            Strength::Weak => HeaderValue::try_from(format!("W/{tag}")),
+        };
         let modified = u64::try_from(seconds).ok();
+        let modified = modified.filter(|&seconds| seconds < DATES_END);
         Self {
-            etag: HeaderValue::try_from(etag).expect("letters, digits and dots"),
-            modified: modified.filter(|&seconds| seconds < DATES_END),
+            tag,
+            etag: etag.expect("letters, digits and dots"),
+            strength,
+            modified: modified.map(|seconds| {
+                let date = fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+                (
+                    seconds,
+                    HeaderValue::try_from(date).expect("a date is ASCII"),
+                )
+            }),
         }
     }
 
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(ETAG, self.etag.clone());
-        if let Some(seconds) = self.modified {
-            let date = fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
-            let date = HeaderValue::try_from(date).expect("a date is ASCII");
-            headers.insert(LAST_MODIFIED, date);
+        if let Some((_, date)) = &self.modified {
+            headers.insert(LAST_MODIFIED, date.clone());
         }
     }
 
     /// Checks the conditions in the order of RFC 9110 13.2.2.
     pub(super) fn judge(&self, headers: &HeaderMap) -> Verdict {
-        let is_unmet = match self.is_listed(headers, IF_MATCH, strong) {
+        let is_unmet = match self.is_listed(headers, IF_MATCH, |tag| self.strong(tag)) {
             Some(listed) => !listed,
             None => self.is_newer(headers, IF_UNMODIFIED_SINCE) == Some(true),
         };
         if is_unmet {
             return Verdict::Failed;
         }
-        let is_known = match self.is_listed(headers, IF_NONE_MATCH, weak) {
+        let is_known = match self.is_listed(headers, IF_NONE_MATCH, |tag| self.weak(tag)) {
             Some(listed) => listed,
             None => self.is_newer(headers, IF_MODIFIED_SINCE) == Some(false),
         };
@@ -80,10 +100,11 @@ impl Validators {
     pub(super) fn allow_range(&self, headers: &HeaderMap) -> bool {
         match headers.get(IF_RANGE) {
             None => true,
+            Some(_) if self.strength == Strength::Weak => false,
             Some(validator) if *validator == self.etag => true,
             Some(validator) => {
                 let date = seconds(validator);
-                date.is_some() && date == self.modified
+                date.is_some() && date == self.modified_at()
             }
         }
     }
@@ -95,13 +116,13 @@ impl Validators {
         &self,
         headers: &HeaderMap,
         name: HeaderName,
-        tag: fn(&[u8]) -> &[u8],
+        is_ours: impl Fn(&[u8]) -> bool,
     ) -> Option<bool> {
         let lines = headers.get_all(name).into_iter();
         let tags = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
         let mut tags = tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty());
         let first = tags.next()?;
-        let is_ours = |found: &[u8]| found == b"*" || tag(found) == self.etag.as_bytes();
+        let is_ours = |found: &[u8]| found == b"*" || is_ours(found);
         Some(is_ours(first) || tags.any(is_ours))
     }
 
@@ -112,17 +133,21 @@ impl Validators {
         let (line, None) = (lines.next()?, lines.next()) else {
             return None;
         };
-        Some(self.modified? > seconds(line)?)
+        Some(self.modified_at()? > seconds(line)?)
     }
-}
 
-/// The tag itself, for the strong comparison, in which no weak tag matches (RFC 9110 8.8.3.2).
-fn strong(tag: &[u8]) -> &[u8] {
-    tag
-}
+    fn modified_at(&self) -> Option<u64> {
+        self.modified.as_ref().map(|(seconds, _)| *seconds)
+    }
 
-fn weak(tag: &[u8]) -> &[u8] {
-    tag.strip_prefix(b"W/").unwrap_or(tag)
+    /// The strong comparison, in which no weak tag matches (RFC 9110 8.8.3.2).
+    fn strong(&self, tag: &[u8]) -> bool {
+        self.strength == Strength::Strong && tag == self.tag.as_bytes()
+    }
+
+    fn weak(&self, tag: &[u8]) -> bool {
+        tag.strip_prefix(b"W/").unwrap_or(tag) == self.tag.as_bytes()
+    }
 }
 
 /// An HTTP date in seconds since 1970.

@@ -1,0 +1,138 @@
+//! Opens files under one directory, and none outside it.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::libc;
+use nix::sys::stat::Mode;
+
+/// How often a lookup is tried that may wait: a rename at the same time can make it fail (`EAGAIN`
+/// of openat2(2)).
+const LOOKUP_ATTEMPTS: u32 = 8;
+
+/// What a call may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// For nothing: the kernel has it in memory, or the error is [`io::ErrorKind::WouldBlock`]. The
+    /// event loop calls with this.
+    Memory,
+    /// For a disk. Only threads that may wait call with this.
+    Disk,
+}
+
+/// Which symbolic links below the directory are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Symlinks {
+    /// Those that lead to a place inside the directory, by a relative path. The default.
+    #[default]
+    Inside,
+    /// None: a path with a symbolic link in it is not found.
+    Never,
+    /// All, also those that lead out of the directory.
+    Anywhere,
+}
+
+/// The files under one directory. While the kernel resolves a path, it refuses `..`, absolute
+/// symbolic links and links that leave the directory, so there is no race between a check and the
+/// use.
+///
+/// A descriptor holds the directory. If the directory is renamed or replaced, the old one is
+/// served.
+#[derive(Debug)]
+pub(super) struct Beneath {
+    root: OwnedFd,
+    resolve: ResolveFlag,
+}
+
+/// What a path names.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// A regular file, open for reading.
+    File(File, Metadata),
+    Directory,
+}
+
+impl Beneath {
+    /// Fails if there is no such directory, if this process may not search it, or if the kernel (or
+    /// a seccomp filter) has no openat2(2).
+    pub(super) fn new(directory: &Path, symlinks: Symlinks) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = open(directory, flags, Mode::empty())?;
+        let resolve = match symlinks {
+            Symlinks::Inside => ResolveFlag::RESOLVE_BENEATH,
+            Symlinks::Never => ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS,
+            Symlinks::Anywhere => ResolveFlag::empty(),
+        };
+        let resolve = resolve | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let beneath = Self { root, resolve };
+        beneath.resolve(Path::new("."), OFlag::O_PATH, Reach::Disk)?;
+        Ok(beneath)
+    }
+
+    /// Opens a path, which is relative to the directory and has no `..`. Other files than regular
+    /// ones and directories are [`io::ErrorKind::NotFound`]. Only a failure of the server (no
+    /// descriptor left, a failing disk) is an error of another kind.
+    ///
+    /// With `O_NONBLOCK`: the open of a FIFO would otherwise wait until a process writes to it.
+    pub(super) fn open(&self, path: &Path, reach: Reach) -> io::Result<Opened> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = match self.resolve(path, flags, reach) {
+            Ok(file) => File::from(file),
+            Err(Errno::EAGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
+            // A directory that may be searched but not read.
+            Err(Errno::EACCES) if self.is_directory(path, reach) => return Ok(Opened::Directory),
+            Err(errno) => return Err(hide(errno)),
+        };
+        let metadata = file.metadata()?;
+        match metadata.file_type() {
+            kind if kind.is_file() => Ok(Opened::File(file, metadata)),
+            kind if kind.is_dir() => Ok(Opened::Directory),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn is_directory(&self, path: &Path, reach: Reach) -> bool {
+        self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY, reach)
+            .is_ok()
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlag, reach: Reach) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC);
+        if reach == Reach::Memory {
+            let cached = ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
+            return match openat2(&self.root, path, how.resolve(self.resolve | cached)) {
+                // Linux 5.10 and 5.11 do not know the flag.
+                Err(Errno::EINVAL | Errno::EINTR) => Err(Errno::EAGAIN),
+                done => done,
+            };
+        }
+        let how = how.resolve(self.resolve);
+        for _ in 1..LOOKUP_ATTEMPTS {
+            match openat2(&self.root, path, how) {
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                done => return done,
+            }
+        }
+        openat2(&self.root, path, how)
+    }
+}
+
+/// A file that may not be served is as one that does not exist.
+fn hide(errno: Errno) -> io::Error {
+    match errno {
+        Errno::EACCES
+        | Errno::EPERM
+        | Errno::ELOOP
+        | Errno::ENAMETOOLONG
+        | Errno::ENODEV
+        | Errno::ENOTDIR
+        | Errno::ENXIO
+        | Errno::EXDEV => io::Error::new(io::ErrorKind::NotFound, errno.desc()),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,259 @@
+//! The body of a response that is a file or a part of one.
+//!
+//! A small file of the cache is one piece of memory. Other files are read, one piece at a time:
+//! HTTP drops a piece when its last byte was written, and then the next piece is read into the same
+//! memory. So a response holds one piece, however much HTTP would buffer for its client. A caller
+//! that collects the pieces must copy them.
+//!
+//! What the kernel has in memory is read by the event loop. For the rest a thread that may wait
+//! reads it.
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::beneath::Reach;
+use super::budget::{Memory, Permit};
+use super::open_files::OpenFile;
+use super::version::read_exact;
+
+/// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
+/// changed meanwhile, the response breaks off.
+///
+/// The body reads the file in pieces of at most 64 KiB. A disk is waited for on a thread of the
+/// runtime's blocking pool.
+///
+/// Default: an empty body.
+///
+/// ```
+/// use std::fs::File;
+///
+/// use prefork_server::files::FileBody;
+/// use prefork_server::{BoxError, Request, Response};
+///
+/// async fn report(_request: Request) -> Result<Response<FileBody>, BoxError> {
+///     // To open a file may wait for a disk.
+///     let file = tokio::task::spawn_blocking(|| File::open("report.pdf")).await??;
+///     let mut response = Response::new(FileBody::new(file)?);
+///     response
+///         .headers_mut()
+///         .insert("content-type", "application/pdf".parse()?);
+///     Ok(response)
+/// }
+/// ```
+#[derive(Debug, Default)]
+pub struct FileBody(Content);
+
+#[derive(Debug)]
+enum Content {
+    Memory(Bytes),
+    File(Box<Reading>),
+}
+
+/// A file that is being sent.
+#[derive(Debug)]
+struct Reading {
+    file: Arc<OpenFile>,
+    /// The position of the next read.
+    at: u64,
+    /// How many bytes HTTP has not got yet.
+    left: u64,
+    permit: Permit,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Before a piece.
+    Ready(Option<Memory>),
+    /// HTTP has a piece, and its memory will come back.
+    Given(oneshot::Receiver<Memory>),
+    Reading(JoinHandle<io::Result<Memory>>),
+    Over,
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self::Memory(Bytes::new())
+    }
+}
+
+impl FileBody {
+    /// The whole file, with the length that it has now. The error is that of fstat(2).
+    pub fn new(file: File) -> io::Result<Self> {
+        let file = OpenFile::alone(file)?;
+        let length = file.identity().length();
+        Ok(Self::part_of(
+            Arc::new(file),
+            0..length,
+            Permit::of_handler(),
+        ))
+    }
+
+    /// A part of the file, from a position to another one, which is not part of it. The error is
+    /// that of fstat(2), or [`io::ErrorKind::InvalidInput`] if the file does not have all of it.
+    pub fn part(file: File, range: Range<u64>) -> io::Result<Self> {
+        let file = OpenFile::alone(file)?;
+        if range.start > range.end || range.end > file.identity().length() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self::part_of(Arc::new(file), range, Permit::of_handler()))
+    }
+
+    /// A part of a file that the worker has open.
+    pub(super) fn part_of(file: Arc<OpenFile>, range: Range<u64>, permit: Permit) -> Self {
+        if range.is_empty() {
+            return Self::default();
+        }
+        Self(Content::File(Box::new(Reading {
+            file,
+            at: range.start,
+            left: range.end - range.start,
+            permit,
+            state: State::Ready(None),
+        })))
+    }
+}
+
+impl From<Bytes> for FileBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(Content::Memory(bytes))
+    }
+}
+
+impl Reading {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            self.state = match &mut self.state {
+                State::Ready(_) if self.left == 0 => State::Over,
+                State::Ready(memory) => {
+                    let memory = memory.take();
+                    match self.read(memory)? {
+                        Ok(memory) => return Poll::Ready(Ok(Some(self.give(memory)))),
+                        Err(reading) => reading,
+                    }
+                }
+                State::Given(memory) => {
+                    let lost = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+                    State::Ready(Some(ready!(Pin::new(memory).poll(cx)).map_err(lost)?))
+                }
+                State::Reading(read) => {
+                    let memory = ready!(Pin::new(read).poll(cx))??;
+                    return Poll::Ready(Ok(Some(self.give(memory))));
+                }
+                State::Over => return Poll::Ready(Ok(None)),
+            }
+        }
+    }
+
+    /// Reads a piece, or has a thread read it.
+    fn read(&self, memory: Option<Memory>) -> io::Result<Result<Memory, State>> {
+        let mut memory = match memory {
+            Some(memory) => memory.renew(self.left),
+            None => self.permit.memory(self.left),
+        };
+        let (file, at) = (Arc::clone(&self.file), self.at);
+        match read_piece(&file, &mut memory, at, Reach::Memory) {
+            Ok(()) => Ok(Ok(memory)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(Err(State::Reading(spawn_blocking(move || {
+                    read_piece(&file, &mut memory, at, Reach::Disk)?;
+                    Ok(memory)
+                }))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn give(&mut self, memory: Memory) -> Bytes {
+        let length = memory.bytes.len() as u64;
+        self.at += length;
+        self.left -= length;
+        let (back, given) = oneshot::channel();
+        self.state = match self.left {
+            0 => State::Over,
+            _ => State::Given(given),
+        };
+        Bytes::from_owner(Lent {
+            memory: Some(memory),
+            back: Some(back),
+        })
+    }
+}
+
+fn read_piece(file: &OpenFile, memory: &mut Memory, at: u64, reach: Reach) -> io::Result<()> {
+    read_exact(file.shared(), &mut memory.bytes, at, reach)?;
+    match file.has_same_bytes() {
+        true => Ok(()),
+        false => Err(changed()),
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("the file was changed while it was sent")
+}
+
+impl Body for FileBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let Self(content) = self.get_mut();
+        let polled = match content {
+            Content::Memory(bytes) if bytes.is_empty() => Ok(None),
+            Content::Memory(bytes) => Ok(Some(mem::take(bytes))),
+            Content::File(reading) => {
+                let polled = ready!(reading.poll(cx));
+                if polled.is_err() {
+                    reading.state = State::Over;
+                }
+                polled
+            }
+        };
+        Poll::Ready(polled.map(|piece| piece.map(Frame::data)).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.size_hint().exact() == Some(0)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match &self.0 {
+            Content::Memory(bytes) => bytes.len() as u64,
+            Content::File(reading) => reading.left,
+        })
+    }
+}
+
+/// A piece that HTTP has. When HTTP drops it, its memory goes back to the body.
+struct Lent {
+    memory: Option<Memory>,
+    back: Option<oneshot::Sender<Memory>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], |memory| &memory.bytes)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let (Some(memory), Some(back)) = (self.memory.take(), self.back.take()) {
+            // There is no body any more after its last piece, or if its response ended earlier.
+            let _ = back.send(memory);
+        }
+    }
+}

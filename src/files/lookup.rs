@@ -1,0 +1,288 @@
+//! Finds the file that a request is for, in the cache or in the file system.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+
+use super::beneath::{Beneath, Opened, Reach};
+use super::encoding::Encoding;
+use super::fallback::asks_for_page;
+use super::names::{Entry, Found, Names};
+use super::open_files::{OpenFile, OpenFiles};
+use super::options::Files;
+use super::path::Target;
+use super::version::{Identity, Version};
+use crate::pool::Buffer;
+
+/// The file that is served for a directory.
+const INDEX: &str = "index.html";
+
+/// The same, for a path without its slash.
+const INDEX_BELOW: &str = "/index.html";
+
+/// What [`Files::clean_urls`] hides.
+const PAGE: &str = ".html";
+
+/// How often a file is looked up, if it is changed between its lookup and its first read.
+const ATTEMPTS: u32 = 4;
+
+/// Finds files, and keeps what it found.
+#[derive(Debug)]
+pub(super) struct Lookup {
+    options: Files,
+    beneath: Beneath,
+    names: Names,
+    open_files: Arc<OpenFiles>,
+}
+
+/// What a request is for.
+#[derive(Debug)]
+pub(super) enum Resolved {
+    File(Chosen),
+    /// The page of a 404.
+    NotFoundPage(Chosen),
+    /// The place where it is.
+    Moved(HeaderValue),
+    NotFound,
+}
+
+/// A file that is sent.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// Of the file that is sent, which may be a compressed one.
+    name: Buffer,
+    pub(super) version: Arc<Version>,
+    pub(super) encoding: Option<Encoding>,
+    /// That of the plain file.
+    pub(super) content_type: HeaderValue,
+}
+
+impl Lookup {
+    pub(super) fn new(options: Files) -> io::Result<Self> {
+        Ok(Self {
+            beneath: Beneath::new(&options.directory, options.symlinks)?,
+            names: Names::new(options.cache_bytes),
+            open_files: Arc::new(OpenFiles::new()),
+            options,
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn cached_bytes(&self) -> u64 {
+        self.names.bytes()
+    }
+
+    /// Repeats what `work` does with the file while the file is changed meanwhile.
+    pub(super) fn retry<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        for _ in 1..ATTEMPTS {
+            match work() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+        work()
+    }
+
+    pub(super) fn resolve(&self, head: &Parts, reach: Reach) -> io::Result<Resolved> {
+        let Some(target) = Target::of(&head.uri) else {
+            return self.missing(head, &[], reach);
+        };
+        let path = target.path();
+        let found = match target.names_directory() {
+            true => self.directory(&target, head, reach)?,
+            false => self.file(&target, head, reach)?,
+        };
+        match found {
+            Some(resolved) => Ok(resolved),
+            None => self.missing(head, path, reach),
+        }
+    }
+
+    /// The path ends with a slash.
+    fn directory(
+        &self,
+        target: &Target<'_>,
+        head: &Parts,
+        reach: Reach,
+    ) -> io::Result<Option<Resolved>> {
+        let path = target.path();
+        if let Some(file) = self.chosen(name(path, INDEX), &head.headers, reach)? {
+            return Ok(Some(Resolved::File(file)));
+        }
+        if self.options.clean_urls
+            && let Some((_slash, page)) = path.split_last()
+            && self.is_file(name(page, PAGE).as_slice(), reach)?
+        {
+            return Ok(target.with_end(1, "").map(Resolved::Moved));
+        }
+        Ok(None)
+    }
+
+    fn file(
+        &self,
+        target: &Target<'_>,
+        head: &Parts,
+        reach: Reach,
+    ) -> io::Result<Option<Resolved>> {
+        let path = target.path();
+        let clean_urls = self.options.clean_urls;
+        let found = self.entry(path, reach)?.found.clone();
+        if let Found::File(version) = found {
+            if clean_urls && let Some(page) = target.page(INDEX, PAGE) {
+                return Ok(Some(Resolved::Moved(page)));
+            }
+            let chosen = self.encoded(name(path, ""), version, &head.headers, reach)?;
+            return Ok(Some(Resolved::File(chosen)));
+        }
+        let is_directory = matches!(found, Found::Directory);
+        if clean_urls
+            && !(is_directory && self.is_file(name(path, INDEX_BELOW).as_slice(), reach)?)
+            && let Some(page) = self.chosen(name(path, PAGE), &head.headers, reach)?
+        {
+            return Ok(Some(Resolved::File(page)));
+        }
+        let moved = is_directory.then(|| target.with_end(0, "/")).flatten();
+        Ok(moved.map(Resolved::Moved))
+    }
+
+    /// There is no such file.
+    fn missing(&self, head: &Parts, path: &[u8], reach: Reach) -> io::Result<Resolved> {
+        if let Some(page) = &self.options.fallback
+            && asks_for_page(&head.headers, path)
+            && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
+        {
+            return Ok(Resolved::File(file));
+        }
+        if let Some(page) = &self.options.not_found
+            && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
+        {
+            return Ok(Resolved::NotFoundPage(file));
+        }
+        Ok(Resolved::NotFound)
+    }
+
+    /// The file with this name, in the encoding that the client likes best.
+    fn chosen(
+        &self,
+        name: Buffer,
+        headers: &HeaderMap,
+        reach: Reach,
+    ) -> io::Result<Option<Chosen>> {
+        let entry = self.entry(name.as_slice(), reach)?;
+        match &entry.found {
+            Found::File(version) => {
+                let version = Arc::clone(version);
+                self.encoded(name, version, headers, reach).map(Some)
+            }
+            Found::Directory | Found::Missing => Ok(None),
+        }
+    }
+
+    fn encoded(
+        &self,
+        name: Buffer,
+        plain: Arc<Version>,
+        headers: &HeaderMap,
+        reach: Reach,
+    ) -> io::Result<Chosen> {
+        let content_type = plain.content_type.clone();
+        for encoding in Encoding::accepted(headers) {
+            let sibling = self::name(name.as_slice(), encoding.suffix());
+            if let Found::File(version) = &self.entry(sibling.as_slice(), reach)?.found {
+                return Ok(Chosen {
+                    name: sibling,
+                    version: Arc::clone(version),
+                    encoding: Some(encoding),
+                    content_type,
+                });
+            }
+        }
+        Ok(Chosen {
+            name,
+            version: plain,
+            encoding: None,
+            content_type,
+        })
+    }
+
+    fn is_file(&self, name: &[u8], reach: Reach) -> io::Result<bool> {
+        Ok(matches!(self.entry(name, reach)?.found, Found::File(_)))
+    }
+
+    /// What the name stands for. If the cache has not looked for a while, it looks again.
+    fn entry(&self, name: &[u8], reach: Reach) -> io::Result<Arc<Entry>> {
+        let known = self.names.get(name);
+        if let Some(entry) = known.as_ref().filter(|entry| entry.is_fresh()) {
+            return Ok(Arc::clone(entry));
+        }
+        let path = Path::new(OsStr::from_bytes(name));
+        let found = match self.beneath.open(path, reach) {
+            Ok(Opened::File(file, metadata)) => {
+                if let Some(entry) = known
+                    && let Found::File(version) = &entry.found
+                    && version.identity == Identity::of(&metadata)
+                {
+                    entry.note_seen();
+                    return Ok(entry);
+                }
+                Found::File(Arc::new(Version::of(&file, &metadata, path, reach)?))
+            }
+            Ok(Opened::Directory) => Found::Directory,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
+            Err(error) => return Err(error),
+        };
+        let is_kept = match &found {
+            Found::File(version) => version.is_settled,
+            Found::Directory | Found::Missing => true,
+        };
+        let entry = Arc::new(Entry::new(found));
+        match is_kept {
+            true => self.names.insert(name, Arc::clone(&entry)),
+            false => self.names.forget(name),
+        }
+        Ok(entry)
+    }
+
+    /// The open file. [`io::ErrorKind::Interrupted`]: it was changed, or another one has its name.
+    pub(super) fn open_file(&self, chosen: &Chosen, reach: Reach) -> io::Result<Arc<OpenFile>> {
+        let Chosen { name, version, .. } = chosen;
+        let file = match self.open_files.get(&version.identity) {
+            Some(file) => file,
+            None => {
+                let path = Path::new(OsStr::from_bytes(name.as_slice()));
+                match self.beneath.open(path, reach) {
+                    Ok(Opened::File(file, now)) if Identity::of(&now) == version.identity => {
+                        self.open_files.share(file)?
+                    }
+                    Ok(_) => return Err(self.changed(name)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return Err(self.changed(name));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match file.has_same_bytes() {
+            true => Ok(file),
+            false => Err(self.changed(name)),
+        }
+    }
+
+    fn changed(&self, name: &Buffer) -> io::Error {
+        self.names.forget(name.as_slice());
+        io::ErrorKind::Interrupted.into()
+    }
+}
+
+/// A name with another end.
+fn name(path: &[u8], end: &str) -> Buffer {
+    let mut name = Buffer::take();
+    name.extend_from_slice(path);
+    name.extend_from_slice(end.as_bytes());
+    name
+}

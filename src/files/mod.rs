@@ -1,0 +1,31 @@
+//! The files of a directory, and parts of files as bodies.
+//!
+//! [`Files`] serves a directory by the rules of RFC 9110. A worker keeps what it knows of a file
+//! for a second, and the bytes of small files. So a request for a file that is asked for often
+//! opens nothing and waits for no thread. The page [`guide::files`](crate::guide::files) says what
+//! is served and how.
+//!
+//! [`FileBody`] is a file or a part of one as the body of any handler's response.
+
+mod beneath;
+mod body;
+mod budget;
+mod encoding;
+mod fallback;
+mod lookup;
+mod names;
+mod open_files;
+mod options;
+mod path;
+mod range;
+mod respond;
+mod service;
+#[cfg(test)]
+mod tests;
+mod validators;
+mod version;
+
+pub use self::beneath::Symlinks;
+pub use self::body::FileBody;
+pub use self::options::{Files, OpenError};
+pub use self::service::{FileService, FilesFuture};

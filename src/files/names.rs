@@ -1,0 +1,106 @@
+//! What is known of the names in the directory: the cache of a worker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use nix::time::ClockId;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::version::Version;
+
+/// For so long an entry is used without a look at the file system. So a change is seen within a
+/// second.
+const FRESH_FOR: Duration = Duration::from_millis(900);
+
+/// What an entry costs beside its name and the contents: a version, its fields, and the cache's own
+/// places.
+const OVERHEAD: usize = 640;
+
+/// The smallest entry, as an estimate for the cache.
+const ENTRY: usize = 1024;
+
+/// What is known of the names in the directory, bounded in bytes.
+#[derive(Debug)]
+pub(super) struct Names(Cache<Box<[u8]>, Arc<Entry>, Weight>);
+
+#[derive(Clone, Copy, Debug)]
+struct Weight;
+
+/// What is known of one name.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) found: Found,
+    /// In milliseconds since the machine started.
+    seen: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    File(Arc<Version>),
+    Directory,
+    Missing,
+}
+
+impl Names {
+    /// An empty cache that holds at most so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Cache::with_weighter(bytes / ENTRY, bytes as u64, Weight))
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.weight()
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<Arc<Entry>> {
+        self.0.get(name)
+    }
+
+    pub(super) fn insert(&self, name: &[u8], entry: Arc<Entry>) {
+        self.0.insert(name.into(), entry);
+    }
+
+    pub(super) fn forget(&self, name: &[u8]) {
+        self.0.remove(name);
+    }
+}
+
+impl Weighter<Box<[u8]>, Arc<Entry>> for Weight {
+    fn weight(&self, name: &Box<[u8]>, entry: &Arc<Entry>) -> u64 {
+        let contents = match &entry.found {
+            Found::File(version) => version.contents.as_ref().map_or(0, |bytes| bytes.len()),
+            Found::Directory | Found::Missing => 0,
+        };
+        (OVERHEAD + name.len() + contents) as u64
+    }
+}
+
+impl Entry {
+    pub(super) fn new(found: Found) -> Self {
+        let entry = Self {
+            found,
+            seen: AtomicU64::new(0),
+        };
+        entry.note_seen();
+        entry
+    }
+
+    /// The file system has shown that the entry is true.
+    pub(super) fn note_seen(&self) {
+        self.seen.store(now(), Relaxed);
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        let age = now().saturating_sub(self.seen.load(Relaxed));
+        u128::from(age) < FRESH_FOR.as_millis()
+    }
+}
+
+/// The time of the kernel's last tick, which costs less to read than the exact time.
+fn now() -> u64 {
+    let now = ClockId::CLOCK_MONOTONIC_COARSE.now();
+    let millis = now.map_or(Duration::ZERO, Duration::from).as_millis();
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,132 @@
+//! The descriptors of files. Responses with the same version of a file share its descriptor, so
+//! that any number of slow clients hold one. Those that were used last stay open.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+
+use nix::sys::resource::{Resource, getrlimit};
+use quick_cache::sync::Cache;
+
+use super::version::Identity;
+
+/// One in so many of the descriptors of a worker is for files. That is half of what the library
+/// keeps free for the app, which is an eighth.
+const SHARE_OF_LIMIT: u64 = 16;
+
+/// The open files of one worker.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    max: usize,
+    files: Mutex<HashMap<Identity, Weak<OpenFile>>>,
+    /// Files that stay open although no response has them: at most half of all.
+    recent: Cache<Identity, Arc<OpenFile>>,
+    warned: Once,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    file: Arc<File>,
+    identity: Identity,
+    all: Weak<OpenFiles>,
+}
+
+impl OpenFiles {
+    pub(super) fn new() -> Self {
+        let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+        let max = usize::try_from(limit / SHARE_OF_LIMIT).map_or(usize::MAX, |max| max.max(2));
+        Self {
+            max,
+            files: Mutex::default(),
+            recent: Cache::new(max / 2),
+            warned: Once::new(),
+        }
+    }
+
+    /// The file with this identity, if it is open.
+    pub(super) fn get(&self, identity: &Identity) -> Option<Arc<OpenFile>> {
+        self.recent.get(identity)
+    }
+
+    /// Keeps the file open, or returns the open file with the same identity. Beyond the limit the
+    /// error is [`io::ErrorKind::QuotaExceeded`].
+    pub(super) fn share(self: &Arc<Self>, file: File) -> io::Result<Arc<OpenFile>> {
+        let identity = Identity::of_file(&file)?;
+        let known = self.lock().get(&identity).and_then(Weak::upgrade);
+        if let Some(open) = known {
+            return Ok(open);
+        }
+        if self.lock().len() >= self.max {
+            self.recent.clear();
+        }
+        let mut files = self.lock();
+        if files.len() >= self.max {
+            let open = files.len();
+            self.warned.call_once(|| {
+                tracing::warn!(
+                    open,
+                    "too many open files: requests for further files get 503; raise RLIMIT_NOFILE"
+                );
+            });
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        let open = Arc::new(OpenFile {
+            file: Arc::new(file),
+            identity,
+            all: Arc::downgrade(self),
+        });
+        files.insert(identity, Arc::downgrade(&open));
+        drop(files);
+        self.recent.insert(identity, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// Nothing that drops a file may be called while the lock is held.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, Weak<OpenFile>>> {
+        // Nothing panics while it holds the lock.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenFile {
+    /// A file that is none of the worker's shared ones.
+    pub(super) fn alone(file: File) -> io::Result<Self> {
+        Ok(Self {
+            identity: Identity::of_file(&file)?,
+            file: Arc::new(file),
+            all: Weak::new(),
+        })
+    }
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// A reference for a part of the response's body.
+    pub(super) fn shared(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Whether the bytes are those of the identity. The file may have been deleted or renamed.
+    pub(super) fn has_same_bytes(&self) -> bool {
+        Identity::of_file(&self.file).is_ok_and(|now| now.still_has_bytes_of(&self.identity))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let Some(all) = self.all.upgrade() else {
+            return;
+        };
+        let mut files = all.lock();
+        // After the last response dropped this file, another may have opened the same version.
+        if files
+            .get(&self.identity)
+            .is_some_and(|open| open.strong_count() == 0)
+        {
+            files.remove(&self.identity);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What the user chose.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::beneath::Symlinks;
+use super::service::FileService;
+
+/// The most memory that a worker uses for what it knows of files, by default.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// The files of a directory, and how they are served. [`Files::open`] makes the service.
+///
+/// ```no_run
+/// use prefork_server::files::Files;
+/// use prefork_server::{Exit, Prefork};
+///
+/// fn main() -> Exit {
+///     Prefork::bind("127.0.0.1:8080")
+///         .serve(async |_worker| Ok(Files::new("./public").open()?))
+///         .into()
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Files {
+    pub(super) directory: PathBuf,
+    pub(super) symlinks: Symlinks,
+    pub(super) clean_urls: bool,
+    pub(super) fallback: Option<Vec<u8>>,
+    pub(super) not_found: Option<Vec<u8>>,
+    pub(super) cache_bytes: usize,
+}
+
+impl Files {
+    /// The files under a directory. Nothing is opened yet.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            symlinks: Symlinks::Inside,
+            clean_urls: false,
+            fallback: None,
+            not_found: None,
+            cache_bytes: CACHE_BYTES,
+        }
+    }
+
+    /// Which symbolic links are followed. Default: [`Symlinks::Inside`].
+    #[must_use]
+    pub fn symlinks(self, symlinks: Symlinks) -> Self {
+        Self { symlinks, ..self }
+    }
+
+    /// Serves `about.html` at `/about`, and redirects `/about.html` and `/about/` there (308).
+    /// Default: no.
+    #[must_use]
+    pub fn clean_urls(self, clean_urls: bool) -> Self {
+        Self { clean_urls, ..self }
+    }
+
+    /// Serves this file, with status 200, to a browser that goes to a page that does not exist: for
+    /// apps that have one page. A path whose last part has a dot is a file and no page, so a
+    /// missing script stays a 404. The path is relative to the directory. Default: none.
+    #[must_use]
+    pub fn fallback(self, file: impl Into<PathBuf>) -> Self {
+        let fallback = Some(file.into().into_os_string().into_encoded_bytes());
+        Self { fallback, ..self }
+    }
+
+    /// The page of a 404. The path is relative to the directory. Default: a line of text.
+    #[must_use]
+    pub fn not_found_page(self, file: impl Into<PathBuf>) -> Self {
+        let not_found = Some(file.into().into_os_string().into_encoded_bytes());
+        Self { not_found, ..self }
+    }
+
+    /// The most memory that a worker uses for what it knows of files: names, times, types, and the
+    /// bytes of files of at most 64 KiB. Default: 32 MiB.
+    #[must_use]
+    pub fn cache_bytes(self, cache_bytes: usize) -> Self {
+        Self {
+            cache_bytes,
+            ..self
+        }
+    }
+
+    /// Opens the directory and keeps it. Each worker opens it again, so after a reload a symbolic
+    /// link that was changed leads to the new directory. Fails if there is no such directory, if
+    /// this process may not search it, or if the kernel (or a seccomp filter) has no openat2(2).
+    pub fn open(self) -> Result<FileService, OpenError> {
+        let directory = self.directory.clone();
+        FileService::new(self).map_err(|source| OpenError {
+            directory: directory.into(),
+            source,
+        })
+    }
+}
+
+/// A directory that cannot be served, and the reason.
+#[derive(Debug)]
+pub struct OpenError {
+    directory: Box<Path>,
+    source: io::Error,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { directory, source } = self;
+        write!(f, "cannot serve {}: {source}", directory.display())
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

@@ -1,0 +1,174 @@
+//! Decides which request paths can name a file, without a look at the file system.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, Uri};
+use percent_encoding::percent_decode_str;
+
+/// The one hidden name that is served (RFC 8615).
+const WELL_KNOWN: &[u8] = b".well-known";
+
+/// The path of a request.
+#[derive(Debug)]
+pub(super) struct Target<'a> {
+    uri: &'a Uri,
+    /// Decoded, without its first slash. It may be any bytes.
+    path: Cow<'a, [u8]>,
+}
+
+impl<'a> Target<'a> {
+    /// `None` if the response is 404 whatever files there are.
+    pub(super) fn of(uri: &'a Uri) -> Option<Self> {
+        let raw = single_slash(uri.path());
+        // A browser takes a backslash for a slash in `Location`.
+        let path = raw.strip_prefix('/').filter(|_| !raw.contains('\\'))?;
+        let path = Cow::from(percent_decode_str(path));
+        let is_servable = !path.starts_with(b"/") && !path.split(|&it| it == b'/').any(is_refused);
+        is_servable.then_some(Self { uri, path })
+    }
+
+    /// The path relative to the served directory. Empty for the directory itself.
+    pub(super) fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    pub(super) fn names_directory(&self) -> bool {
+        self.path.is_empty() || self.path.ends_with(b"/")
+    }
+
+    /// The address without the name of the index or the end of a page, if it has one.
+    pub(super) fn page(&self, index: &str, page: &str) -> Option<HeaderValue> {
+        let raw = self.uri.path();
+        let directory = raw.strip_suffix(index).filter(|it| it.ends_with('/'));
+        match directory.is_some() {
+            true => self.with_end(index.len(), ""),
+            false if raw.ends_with(page) => self.with_end(page.len(), ""),
+            false => None,
+        }
+    }
+
+    /// The address of the same host with another end of the path: `cut` bytes less, and `end`
+    /// instead. The query stays.
+    pub(super) fn with_end(&self, cut: usize, end: &str) -> Option<HeaderValue> {
+        let path = single_slash(self.uri.path());
+        let path = path.get(..path.len().checked_sub(cut)?)?;
+        HeaderValue::try_from(match self.uri.query() {
+            Some(query) => format!("{path}{end}?{query}"),
+            None => format!("{path}{end}"),
+        })
+        .ok()
+    }
+}
+
+/// The path with one slash at its begin. A redirect to a path is built from it, and
+/// `//evil.example/` would lead to another host.
+fn single_slash(path: &str) -> &str {
+    let slashes = path.len() - path.trim_start_matches('/').len();
+    &path[slashes.saturating_sub(1)..]
+}
+
+/// Refused are hidden files, `.` and `..`; and NUL, at which the path ends for the kernel.
+fn is_refused(component: &[u8]) -> bool {
+    (component.starts_with(b".") && component != WELL_KNOWN) || component.contains(&0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    fn path(uri: &str) -> Option<Vec<u8>> {
+        Some(Target::of(&uri.parse().unwrap())?.path().to_owned())
+    }
+
+    #[test]
+    fn paths_are_decoded_once() {
+        for (uri, decoded) in [
+            ("/", &b""[..]),
+            ("/a/b.css?v=1", b"a/b.css"),
+            ("/a%20b", b"a b"),
+            ("/%2541", b"%41"),
+            ("/%ff", b"\xff"),
+            ("/a%5cb", b"a\\b"),
+            ("/a..b", b"a..b"),
+            ("/a./b", b"a./b"),
+            ("/.well-known/x", b".well-known/x"),
+            ("/a//b", b"a//b"),
+            ("http://host.example", b""),
+        ] {
+            assert_eq!(path(uri).as_deref(), Some(decoded), "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_redirect_can_not_be_led_to_another_host() {
+        for (asked, location) in [
+            ("//evil.example/a", "/evil.example/a/"),
+            ("///a?q=//b", "/a/?q=//b"),
+            ("http://evil.example/a?q", "/a/?q"),
+            ("http://evil.example//a", "/a/"),
+            ("/%5cevil.example", "/%5cevil.example/"),
+        ] {
+            let uri = asked.parse().unwrap();
+            let found = Target::of(&uri).and_then(|target| target.with_end(0, "/"));
+            assert_eq!(found.unwrap(), location, "{asked}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_path_is_replaced() {
+        let uri = "/docs/about.html?a=b".parse().unwrap();
+        let target = Target::of(&uri).unwrap();
+        assert_eq!(target.with_end(5, "").unwrap(), "/docs/about?a=b");
+        assert!(target.with_end(50, "").is_none());
+    }
+
+    #[test]
+    fn hidden_and_hostile_paths_are_refused() {
+        let refused = [
+            "*",
+            "/..",
+            "/../a",
+            "/a/../b",
+            "/%2e%2e%2fa",
+            "/%2E%2E/a",
+            "/..%2fa",
+            "/%2fa",
+            "/a/%2e",
+            "/.env",
+            "/%2eenv",
+            "/a/.git/config",
+            "/a%2f.git",
+            "/.well-known/.hidden",
+            "/.well-known-not",
+            "/\\evil.example",
+            "/a%00.txt",
+        ];
+        for uri in refused {
+            assert_eq!(path(uri), None, "{uri}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        fuzz::check("files-paths", |bytes| {
+            let Ok(uri) = Uri::try_from(bytes) else {
+                return;
+            };
+            let Some(target) = Target::of(&uri) else {
+                return;
+            };
+            for name in target.path().split(|&byte| byte == b'/') {
+                let is_hidden = name.starts_with(b".") && name != WELL_KNOWN;
+                assert!(!is_hidden && !name.contains(&0), "{name:?}");
+            }
+            if !target.names_directory()
+                && let Some(location) = target.with_end(0, "/")
+            {
+                let location = location.as_bytes();
+                assert!(location.starts_with(b"/") && !location.starts_with(b"//"));
+                assert!(!location.starts_with(b"/\\"));
+            }
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Files that change while the cache knows them.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+/// Long enough that a change is seen, and that a file has settled before.
+const SEEN_AFTER: Duration = Duration::from_secs(1);
+
+impl World {
+    /// Asks until the response is this one. Fails after a time that no test needs.
+    async fn until(&self, path: &str, status: u16, body: &str) {
+        let begun = Instant::now();
+        loop {
+            let response = self.get(path).await;
+            let is_body = body.is_empty() || response.body() == body;
+            if response.status() == status && is_body {
+                return;
+            }
+            let waited = begun.elapsed();
+            assert!(waited < 20 * SEEN_AFTER, "{path}: {response:?}");
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_seen() {
+    let world = World::new(&[("a", b"one"), ("b", b"gone")]);
+    assert_eq!(world.get("/a").await.body(), "one");
+    assert_eq!(world.status("/new").await, 404);
+    assert_eq!(world.get("/b").await.body(), "gone");
+    // A new file of the same length in the place of the old one, as a deployment does it.
+    fs::write(world.path("a.next"), "two").unwrap();
+    fs::rename(world.path("a.next"), world.path("a")).unwrap();
+    fs::write(world.path("new"), "here").unwrap();
+    fs::remove_file(world.path("b")).unwrap();
+    world.until("/a", 200, "two").await;
+    world.until("/new", 200, "here").await;
+    world.until("/b", 404, "").await;
+    // In its place.
+    fs::write(world.path("a"), "six").unwrap();
+    world.until("/a", 200, "six").await;
+}
+
+/// Two versions of one length. Each has a body of one byte value, and a tag of its own.
+#[test]
+fn a_body_is_never_of_two_versions() {
+    const LENGTHS: [usize; 2] = [40_000, 400_000];
+    let world = World::new(&[]);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (world, stop) = (&world, &stop);
+        let writer = scope.spawn(move || {
+            for turn in (b'a'..=b'z').cycle() {
+                for length in LENGTHS {
+                    let next = world.path("next");
+                    fs::write(&next, vec![turn; length]).unwrap();
+                    fs::rename(next, world.path(&length.to_string())).unwrap();
+                }
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().expect("a runtime");
+        runtime.block_on(async {
+            for length in LENGTHS {
+                let path = format!("/{length}");
+                world.until(&path, 200, "").await;
+                for _ in 0..300 {
+                    let response = world.get(&path).await;
+                    assert_eq!(response.status(), 200);
+                    let body = response.body();
+                    assert_eq!(body.len(), length);
+                    assert!(body.iter().all(|byte| *byte == body[0]), "{length}");
+                }
+            }
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        writer.join().expect("the writer");
+    });
+}
+
+#[tokio::test]
+async fn a_scan_of_many_names_stays_within_the_memory() {
+    let kept = vec![b'k'; 60_000];
+    let world = World::with(&[("kept", &kept)], |files| files.cache_bytes(1 << 20));
+    for at in 0..20_000 {
+        assert_eq!(world.status(&format!("/none-{at}")).await, 404);
+    }
+    assert!(world.get("/kept").await.body() == &kept);
+    assert!(world.site.cached_bytes() <= 1 << 20);
+}

@@ -1,0 +1,110 @@
+//! Clean addresses, the one page of an app, and the page of a 404.
+
+use super::super::beneath::Symlinks;
+use super::*;
+
+const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+
+#[tokio::test]
+async fn a_page_has_one_address() {
+    let files: &[(&str, &[u8])] = &[
+        ("index.html", b"top"),
+        ("about.html", b"about"),
+        ("both.html", b"page"),
+        ("both/index.html", b"directory"),
+        ("only/a", b""),
+        ("only.html", b"only"),
+    ];
+    let world = World::with(files, |files| files.clean_urls(true));
+    for (path, body) in [
+        ("/", "top"),
+        ("/about", "about"),
+        ("/both/", "directory"),
+        ("/only", "only"),
+    ] {
+        let response = world.get(path).await;
+        assert_eq!(response.body(), body, "{path}");
+        assert_eq!(header(&response, CONTENT_TYPE), "text/html; charset=utf-8");
+    }
+    for (path, place) in [
+        ("/about.html?a=b", "/about?a=b"),
+        ("/about/", "/about"),
+        ("/index.html", "/"),
+        ("/both/index.html", "/both/"),
+        ("/both", "/both/"),
+        ("/only/", "/only"),
+    ] {
+        let response = world.get(path).await;
+        assert_eq!(response.status(), 308, "{path}");
+        assert_eq!(header(&response, LOCATION), place, "{path}");
+    }
+    assert_eq!(world.status("/none").await, 404);
+    assert_eq!(world.status("/none/").await, 404);
+}
+
+#[tokio::test]
+async fn a_browser_gets_the_page_of_an_app_and_a_script_gets_404() {
+    let files: &[(&str, &[u8])] = &[("app.html", b"the app"), ("a.js", b"code")];
+    let world = World::with(files, |files| files.fallback("app.html"));
+    let ask = |path: &str, accept: &'static str| {
+        let request = Request::get(path).header(ACCEPT, accept);
+        async { world.send(request).await }
+    };
+    let page = ask("/users/7?tab=1", BROWSER).await;
+    assert_eq!(page.status(), 200);
+    assert_eq!(page.body(), "the app");
+    assert_eq!(header(&page, CONTENT_TYPE), "text/html; charset=utf-8");
+    assert_eq!(ask("/a.js", "*/*").await.body(), "code");
+    assert_eq!(ask("/b.js", BROWSER).await.status(), 404);
+    assert_eq!(ask("/users/7", "application/json").await.status(), 404);
+}
+
+#[tokio::test]
+async fn a_404_has_its_page_whole_and_without_validators() {
+    let files: &[(&str, &[u8])] = &[("404.html", b"no such page")];
+    let world = World::with(files, |files| files.not_found_page("404.html"));
+    let request = Request::get("/none").header(RANGE, "bytes=0-1");
+    let response = world.send(request.header(IF_MATCH, "\"x\"")).await;
+    assert_eq!(response.status(), 404);
+    assert_eq!(response.body(), "no such page");
+    assert_eq!(header(&response, CONTENT_LENGTH), "12");
+    assert_eq!(header(&response, ETAG), "");
+    assert_eq!(header(&response, ACCEPT_RANGES), "");
+    let head = world.send(Request::head("/none")).await;
+    assert_eq!(header(&head, CONTENT_LENGTH), "12");
+    assert!(head.body().is_empty());
+}
+
+#[tokio::test]
+async fn links_are_followed_as_the_policy_says() {
+    for (symlinks, inside, outside) in [
+        (Symlinks::Inside, 200, 404),
+        (Symlinks::Never, 404, 404),
+        (Symlinks::Anywhere, 200, 200),
+    ] {
+        let world = World::with(&[("a", b"a")], |files| files.symlinks(symlinks));
+        world.link("inside", "a");
+        world.link("outside", "../secret.txt");
+        world.link("magic", "/proc/self/root");
+        assert_eq!(world.status("/inside").await, inside, "{symlinks:?}");
+        assert_eq!(world.status("/outside").await, outside, "{symlinks:?}");
+        assert_eq!(world.status("/../secret.txt").await, 404, "{symlinks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_may_be_any_bytes() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::new(&[]);
+    for (name, path) in [
+        (&b"\xff\xfe"[..], "/%ff%fe"),
+        (b"a\\b", "/a%5cb"),
+        (b"new\nline", "/new%0aline"),
+        (b"%41", "/%2541"),
+    ] {
+        let place = world.root.path().join("site").join(OsStr::from_bytes(name));
+        fs::write(place, name).unwrap();
+        assert_eq!(world.get(path).await.body(), name, "{path}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Parts of a file (RFC 9110 14).
+
+use super::*;
+
+#[tokio::test]
+async fn ranges_are_cut_as_asked() {
+    let world = World::new(&[("a", b"0123456789")]);
+    for (range, status, content_range, body) in [
+        ("bytes=2-4", 206, "bytes 2-4/10", "234"),
+        ("bytes=7-", 206, "bytes 7-9/10", "789"),
+        ("bytes=-2", 206, "bytes 8-9/10", "89"),
+        ("bytes=5-99", 206, "bytes 5-9/10", "56789"),
+        ("bytes=10-", 416, "bytes */10", ""),
+        ("bytes=-99", 206, "bytes 0-9/10", "0123456789"),
+        (
+            "bytes=-23456789012345678901234",
+            206,
+            "bytes 0-9/10",
+            "0123456789",
+        ),
+        ("Bytes=2-4", 206, "bytes 2-4/10", "234"),
+        ("bytes=02-0004", 206, "bytes 2-4/10", "234"),
+        ("bytes=,2-4", 206, "bytes 2-4/10", "234"),
+        ("bytes= 2-4 , ,", 206, "bytes 2-4/10", "234"),
+        (
+            "bytes=5-23456789012345678901234",
+            206,
+            "bytes 5-9/10",
+            "56789",
+        ),
+        ("bytes=23456789012345678901234-", 416, "bytes */10", ""),
+        ("bytes=-0", 416, "bytes */10", ""),
+        ("bytes=4-2", 200, "", "0123456789"),
+        ("bytes=2-4x", 200, "", "0123456789"),
+        ("bytes=-", 200, "", "0123456789"),
+        ("bytes=", 200, "", "0123456789"),
+        ("bytes", 200, "", "0123456789"),
+        ("bytes =2-4", 200, "", "0123456789"),
+        ("bytes=+2-4", 200, "", "0123456789"),
+        ("bytes=0-1,4-5", 200, "", "0123456789"),
+        ("lines=1-2", 200, "", "0123456789"),
+    ] {
+        let response = world.send(Request::get("/a").header(RANGE, range)).await;
+        assert_eq!(response.status(), status, "{range}");
+        assert_eq!(header(&response, CONTENT_RANGE), content_range, "{range}");
+        assert_eq!(response.body(), body, "{range}");
+    }
+}
+
+#[tokio::test]
+async fn two_range_fields_are_ignored() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let request = Request::get("/a").header(RANGE, "bytes=0-1");
+    let response = world.send(request.header(RANGE, "bytes=2-3")).await;
+    assert_eq!(response.status(), 200);
+}
+
+#[tokio::test]
+async fn a_resumed_download_gets_the_rest_of_the_same_file_only() {
+    let world = World::new(&[("a", b"0123456789")]);
+    let first = world.settled("/a").await;
+    let resume = |validator: &str| {
+        Request::get("/a")
+            .header(RANGE, "bytes=8-")
+            .header(IF_RANGE, validator.to_owned())
+    };
+    for validator in [header(&first, ETAG), header(&first, LAST_MODIFIED)] {
+        let response = world.send(resume(validator)).await;
+        assert_eq!(
+            (response.status().as_u16(), &response.body()[..]),
+            (206, &b"89"[..])
+        );
+    }
+    for validator in ["\"another\"", "Thu, 01 Jan 1970 00:00:00 GMT"] {
+        let response = world.send(resume(validator)).await;
+        assert_eq!(
+            (response.status().as_u16(), response.body().len()),
+            (200, 10)
+        );
+    }
+    let shrunk = Request::get("/a")
+        .header(RANGE, "bytes=50-")
+        .header(IF_RANGE, "\"longer\"");
+    assert_eq!(world.send(shrunk).await.status(), 200);
+}

@@ -1,0 +1,150 @@
+//! One version of one file: what a response needs to know of it, and the bytes of a small one.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use nix::sys::time::TimeSpec;
+use nix::time::ClockId;
+
+use super::beneath::Reach;
+use super::encoding::Encoding;
+use super::validators::{Strength, Validators};
+use crate::sys::resident;
+
+/// The longest file whose bytes are kept. A longer one is read from the kernel's cache each time,
+/// which costs less than what is done with so many bytes.
+pub(super) const CONTENTS_MAX: u64 = 64 * 1024;
+
+/// A file that was changed a shorter time ago may be changed again without a new time: the kernel
+/// takes the time of a change from a clock that ticks at least a hundred times a second.
+const SETTLED_AFTER: Duration = Duration::from_millis(20);
+
+/// Two descriptors with the same identity have the same bytes: device, inode, length, and the times
+/// of the last change of the contents and of the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identity(u64, u64, u64, [(i64, i64); 2]);
+
+impl Identity {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let written = (metadata.mtime(), metadata.mtime_nsec());
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        let times = [written, changed];
+        Self(metadata.dev(), metadata.ino(), metadata.len(), times)
+    }
+
+    /// Whether the bytes up to the length are still those, as far as the length and the time of the
+    /// last write tell. A longer file has got more at its end, as a log does. A new name or mode of
+    /// the file does not matter.
+    pub(super) fn still_has_bytes_of(&self, earlier: &Self) -> bool {
+        let Self(_, _, length, [written, _]) = self;
+        let Self(_, _, length_then, [written_then, _]) = earlier;
+        length > length_then || (length, written) == (length_then, written_then)
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.2
+    }
+
+    pub(super) fn of_file(file: &File) -> io::Result<Self> {
+        Ok(Self::of(&file.metadata()?))
+    }
+}
+
+/// One version of one file.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) identity: Identity,
+    pub(super) validators: Validators,
+    pub(super) content_type: HeaderValue,
+    /// All bytes, if they are at most [`CONTENTS_MAX`].
+    pub(super) contents: Option<Bytes>,
+    /// Whether a later change would change the identity.
+    pub(super) is_settled: bool,
+}
+
+impl Version {
+    /// Reads what there is to know. [`io::ErrorKind::Interrupted`]: the file was changed meanwhile.
+    pub(super) fn of(
+        file: &File,
+        metadata: &Metadata,
+        path: &Path,
+        reach: Reach,
+    ) -> io::Result<Self> {
+        let is_settled = is_settled(metadata);
+        let strength = match is_settled {
+            true => Strength::Strong,
+            false => Strength::Weak,
+        };
+        let coding = Encoding::of_name(path.as_os_str().as_bytes());
+        let coding = coding.map_or("", Encoding::suffix);
+        let identity = Identity::of(metadata);
+        let length = metadata.len();
+        let contents = match length {
+            0..=CONTENTS_MAX => Some(contents(file, length, &identity, reach)?),
+            _ => None,
+        };
+        Ok(Self {
+            identity,
+            validators: Validators::of(metadata, coding, strength),
+            content_type: content_type(path),
+            contents,
+            is_settled,
+        })
+    }
+}
+
+/// Reads a small file whole.
+fn contents(file: &File, length: u64, identity: &Identity, reach: Reach) -> io::Result<Bytes> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    read_exact(file, &mut bytes, 0, reach).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::ErrorKind::Interrupted.into(),
+        _ => error,
+    })?;
+    match Identity::of_file(file)?.still_has_bytes_of(identity) {
+        true => Ok(bytes.into()),
+        false => Err(io::ErrorKind::Interrupted.into()),
+    }
+}
+
+/// Fills `bytes` from this position of the file.
+pub(super) fn read_exact(file: &File, bytes: &mut [u8], at: u64, reach: Reach) -> io::Result<()> {
+    if reach == Reach::Disk {
+        return file.read_exact_at(bytes, at);
+    }
+    let mut read = 0;
+    while read < bytes.len() {
+        match resident::read(file, &mut bytes[read..], at + read as u64)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => read += more,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the inode was last changed long enough ago. One that was changed in the future has
+/// another machine's clock.
+fn is_settled(metadata: &Metadata) -> bool {
+    let changed = TimeSpec::new(metadata.ctime(), metadata.ctime_nsec());
+    let Ok(now) = ClockId::CLOCK_REALTIME.now() else {
+        return false;
+    };
+    now < changed || Duration::from(now - changed) >= SETTLED_AFTER
+}
+
+/// The content type by the name of the file. Without a charset browsers read a text as
+/// windows-1252.
+fn content_type(path: &Path) -> HeaderValue {
+    let found = mime_guess::from_path(path).first_raw();
+    match found.unwrap_or("application/octet-stream") {
+        text if text.starts_with("text/") && !text.contains(';') => {
+            HeaderValue::try_from(format!("{text}; charset=utf-8")).expect("visible ASCII")
+        }
+        other => HeaderValue::from_static(other),
+    }
+}
