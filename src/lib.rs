@@ -296,8 +296,8 @@ pub use crate::hooks::{Core, Hooks, Limit, Notice, WorkerCommand, WorkerExit, Wo
 #[cfg(feature = "http2")]
 pub use crate::http::Http2;
 pub use crate::http::{
-    Body, BodyError, ConnectionInfo, DateHeader, Http, IntoService, KeepAlive, Refused, Request,
-    Response, handler, reply,
+    Body, BodyError, ConnectionInfo, DateHeader, Http, IntoService, KeepAlive, Piece, Refused,
+    Request, Response, handler, reply,
 };
 #[cfg(feature = "tls")]
 pub use crate::http::{Certificate, ClientAuth, Tls, TlsHandshake, TlsInfo, TlsVersion};

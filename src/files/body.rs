@@ -1,12 +1,13 @@
 //! The body of a response that is a file or a part of one.
 //!
-//! A small file of the cache is one piece of memory. Other files are read, one piece at a time:
-//! HTTP drops a piece when its last byte was written, and then the next piece is read into the same
-//! memory. So a response holds one piece, however much HTTP would buffer for its client. A caller
-//! that collects the pieces must copy them.
+//! A small file of the cache is one piece of memory. Other files go in parts that the server sends
+//! by sendfile(2), where it can. Elsewhere they are read, one piece at a time: HTTP drops a piece
+//! when its last byte was written, and then the next piece is read into the same memory. So a
+//! response holds one piece, however much HTTP would buffer for its client. A caller that collects
+//! the pieces must copy them.
 //!
-//! What the kernel has in memory is read by the event loop. For the rest a thread that may wait
-//! reads it.
+//! What the kernel has in memory is read and sent by the event loop. For the rest a thread that may
+//! wait reads it first.
 
 use std::fs::File;
 use std::io;
@@ -25,12 +26,18 @@ use super::beneath::Reach;
 use super::budget::{Memory, Permit};
 use super::open_files::OpenFile;
 use super::version::read_exact;
+use crate::http::{FilePart, Piece};
+
+/// The longest part that is sent at once. Before each part the server looks if the file is still
+/// the same one.
+const PART_MAX: u64 = 512 * 1024;
 
 /// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
 /// changed meanwhile, the response breaks off.
 ///
-/// The body reads the file in pieces of at most 64 KiB. A disk is waited for on a thread of the
-/// runtime's blocking pool.
+/// Where HTTP/1 without TLS is served by [`serve`](crate::Prefork::serve), the bytes go from the
+/// kernel's cache to the socket by sendfile(2). Elsewhere the body reads the file in pieces of at
+/// most 64 KiB. A disk is waited for on a thread of the runtime's blocking pool.
 ///
 /// Default: an empty body.
 ///
@@ -78,6 +85,8 @@ enum State {
     /// HTTP has a piece, and its memory will come back.
     Given(oneshot::Receiver<Memory>),
     Reading(JoinHandle<io::Result<Memory>>),
+    /// The next part, of this length, is being read from the disk.
+    Fetching(JoinHandle<io::Result<()>>, u64),
     Over,
 }
 
@@ -131,10 +140,20 @@ impl From<Bytes> for FileBody {
 }
 
 impl Reading {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Piece>>> {
         loop {
             self.state = match &mut self.state {
                 State::Ready(_) if self.left == 0 => State::Over,
+                State::Ready(None) if FilePart::are_sent() => {
+                    let length = self.left.min(PART_MAX);
+                    if !self.file.has_same_bytes() {
+                        return Poll::Ready(Err(changed()));
+                    }
+                    match is_resident(self.file.shared(), self.at, length)? {
+                        true => return Poll::Ready(Ok(Some(self.give_part(length)))),
+                        false => self.fetch(length),
+                    }
+                }
                 State::Ready(memory) => {
                     let memory = memory.take();
                     match self.read(memory)? {
@@ -150,9 +169,37 @@ impl Reading {
                     let memory = ready!(Pin::new(read).poll(cx))??;
                     return Poll::Ready(Ok(Some(self.give(memory))));
                 }
+                State::Fetching(fetch, length) => {
+                    let length = *length;
+                    ready!(Pin::new(fetch).poll(cx))??;
+                    return Poll::Ready(Ok(Some(self.give_part(length))));
+                }
                 State::Over => return Poll::Ready(Ok(None)),
             }
         }
+    }
+
+    fn give_part(&mut self, length: u64) -> Piece {
+        let part = FilePart::new(Arc::clone(self.file.shared()), self.at, length);
+        self.at += length;
+        self.left -= length;
+        self.state = State::Ready(None);
+        part.into()
+    }
+
+    /// Makes the kernel read a part of the file.
+    fn fetch(&self, length: u64) -> State {
+        let (file, at) = (Arc::clone(&self.file), self.at);
+        let fetch = move || {
+            let end = at + length;
+            let mut scratch = vec![0; PIECE];
+            for at in (at..end).step_by(PIECE) {
+                let length = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
+                read_exact(file.shared(), &mut scratch[..length], at, Reach::Disk)?;
+            }
+            Ok(())
+        };
+        State::Fetching(spawn_blocking(fetch), length)
     }
 
     /// Reads a piece, or has a thread read it.
@@ -174,7 +221,7 @@ impl Reading {
         }
     }
 
-    fn give(&mut self, memory: Memory) -> Bytes {
+    fn give(&mut self, memory: Memory) -> Piece {
         let length = memory.bytes.len() as u64;
         self.at += length;
         self.left -= length;
@@ -187,8 +234,12 @@ impl Reading {
             memory: Some(memory),
             back: Some(back),
         })
+        .into()
     }
 }
+
+/// How much a thread reads at a time to bring a file into memory.
+const PIECE: usize = 64 * 1024;
 
 fn read_piece(file: &OpenFile, memory: &mut Memory, at: u64, reach: Reach) -> io::Result<()> {
     read_exact(file.shared(), &mut memory.bytes, at, reach)?;
@@ -202,18 +253,31 @@ fn changed() -> io::Error {
     io::Error::other("the file was changed while it was sent")
 }
 
+/// Whether the kernel has the first and the last byte in memory. It reads files ahead, so that it
+/// has then what is between them.
+fn is_resident(file: &File, at: u64, length: u64) -> io::Result<bool> {
+    for at in [at, at + length - 1] {
+        match read_exact(file, &mut [0], at, Reach::Memory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
 impl Body for FileBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    ) -> Poll<Option<io::Result<Frame<Piece>>>> {
         let Self(content) = self.get_mut();
         let polled = match content {
             Content::Memory(bytes) if bytes.is_empty() => Ok(None),
-            Content::Memory(bytes) => Ok(Some(mem::take(bytes))),
+            Content::Memory(bytes) => Ok(Some(mem::take(bytes).into())),
             Content::File(reading) => {
                 let polled = ready!(reading.poll(cx));
                 if polled.is_err() {

@@ -192,7 +192,8 @@ impl Draft {
             }
         }
         let has_length = status != StatusCode::NOT_MODIFIED && status != StatusCode::NO_CONTENT;
-        if has_length && !headers.contains_key(CONTENT_LENGTH) {
+        // In a response to GET the server writes the length of a body that is empty.
+        if method == Method::HEAD && has_length && !headers.contains_key(CONTENT_LENGTH) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
         let mut response = Response::new(body);
@@ -227,7 +228,9 @@ fn write_file(
         return body;
     }
     headers.insert(CONTENT_TYPE, chosen.content_type.clone());
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    if length > 0 {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
     if status != StatusCode::NOT_FOUND {
         headers.insert(ACCEPT_RANGES, BYTES);
     }

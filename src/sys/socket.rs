@@ -1,11 +1,13 @@
 //! Calls on a connected socket that std and the runtime do not have: recv(2) and send(2) with
-//! flags, and what the other end has closed.
+//! flags, sendfile(2), and what the other end has closed.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 
 /// recv(2), which waits if the socket is a blocking one.
@@ -47,9 +49,23 @@ pub(crate) fn send_last(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(sent)
 }
 
-/// The kernel holds the bytes until more bytes or the end of file follow, at most for 200 ms.
-fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+/// As [`send`]. The kernel holds the bytes until more bytes or the end of file follow, at most for
+/// 200 ms.
+pub(crate) fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     send_with(socket, bytes, MsgFlags::from_bits_retain(libc::MSG_MORE))
+}
+
+/// sendfile(2): sends `length` bytes of the file, from the position `at` on, and waits for the disk
+/// if the kernel does not have them in memory. Returns how many were sent; zero is the end of the
+/// file. The process must ignore `SIGPIPE`, as all of Rust do.
+pub(crate) fn send_file(
+    socket: impl AsFd,
+    file: &File,
+    at: u64,
+    length: usize,
+) -> io::Result<usize> {
+    let mut at = at.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    Ok(sendfile64(socket, file, Some(&mut at), length)?)
 }
 
 #[inline]

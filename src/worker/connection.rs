@@ -1,5 +1,6 @@
 //! An accepted connection, before any protocol.
 
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -204,6 +205,28 @@ impl Socket for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.stream.poll_write_unconstrained(cx, bytes)
+    }
+
+    fn sends_files(&self) -> bool {
+        true
+    }
+
+    fn poll_write_before_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_write_before_file(cx, bytes)
+    }
+
+    fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        at: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.stream.poll_send_file(cx, file, at, length)
     }
 
     fn poll_write_last(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

@@ -7,6 +7,7 @@
 //! registered when it needs more.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::mem;
 use std::net;
@@ -194,6 +195,45 @@ impl Stream {
         Pin::new(self).poll_write(cx, bytes)
     }
 
+    /// As `poll_write_unconstrained`, for bytes that a part of a file follows at once.
+    pub(crate) fn poll_write_before_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_call(cx, |socket| socket::send_more(socket, bytes))
+    }
+
+    /// Sends a part of a file by sendfile(2). It uses nothing of the task's budget while the
+    /// kernel's buffer has room. Zero is the end of the file.
+    pub(crate) fn poll_send_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        file: &File,
+        at: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_call(cx, |socket| socket::send_file(socket, file, at, length))
+    }
+
+    /// A call that sends bytes. It is made before the runtime is asked for readiness, because the
+    /// kernel's buffer has room nearly always.
+    fn poll_call(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: impl Fn(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(written) = self.write_new(|socket| call(socket.as_fd())) {
+            return Poll::Ready(written);
+        }
+        let stream = self.registered()?;
+        match call(stream.as_fd()) {
+            Err(error) if is_temporary(&error) => {}
+            outcome => return Poll::Ready(outcome),
+        }
+        stream.poll_when_writable(cx, call)
+    }
+
     /// As `poll_write`, for the last bytes before the end of file. Over TCP one segment carries
     /// both, which saves one segment in each direction.
     pub(crate) fn poll_write_last(
@@ -204,18 +244,9 @@ impl Stream {
         if let Some(written) = self.write_new(|socket| socket::send_last(socket, bytes)) {
             return Poll::Ready(written);
         }
-        let stream = match self.registered()? {
-            Registered::Tcp(stream) => stream,
-            Registered::Unix(stream) => return Pin::new(stream).poll_write(cx, bytes),
-        };
-        loop {
-            ready!(stream.poll_write_ready(cx))?;
-            match stream.try_io(Interest::WRITABLE, || {
-                socket::send_last(stream.as_fd(), bytes)
-            }) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                outcome => return Poll::Ready(outcome),
-            }
+        match self.registered()? {
+            Registered::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            stream => stream.poll_when_writable(cx, |socket| socket::send_last(socket, bytes)),
         }
     }
 
@@ -254,6 +285,41 @@ type Written = Option<io::Result<usize>>;
 enum Registered<'a> {
     Tcp(&'a mut TcpStream),
     Unix(&'a mut UnixStream),
+}
+
+impl Registered<'_> {
+    /// Makes the call each time the socket becomes writable, until the call does not have to wait.
+    fn poll_when_writable(
+        &self,
+        cx: &mut Context<'_>,
+        call: impl Fn(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let called = match self {
+                Self::Tcp(stream) => {
+                    ready!(stream.poll_write_ready(cx))?;
+                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
+                }
+                Self::Unix(stream) => {
+                    ready!(stream.poll_write_ready(cx))?;
+                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
+                }
+            };
+            match called {
+                Err(error) if is_temporary(&error) => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
+    }
+}
+
+impl AsFd for Registered<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
 }
 
 impl New {

@@ -106,13 +106,18 @@ impl Client {
 
     /// The next `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> Vec<u8> {
+        self.wait_for(len);
+        self.rest.drain(..len).collect()
+    }
+
+    /// Waits for the next `len` bytes. They remain to be taken.
+    pub(crate) fn wait_for(&mut self, len: usize) {
         while self.rest.len() < len {
             let mut bytes = [0; 4096];
             let read = self.stream.read(&mut bytes).expect("the server sends");
             assert!(read > 0, "the end, after {:?}", self.rest);
             self.rest.extend_from_slice(&bytes[..read]);
         }
-        self.rest.drain(..len).collect()
     }
 
     /// Waits for the server to close or reset the connection. A byte before that is an error.

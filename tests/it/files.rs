@@ -4,9 +4,11 @@
 pub(crate) mod windowless;
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::client::{Client, get};
@@ -16,6 +18,8 @@ tests! {
     slow_clients_of_one_file_share_one_descriptor,
     a_file_beyond_the_descriptor_limit_gets_503,
     head_of_a_directory_has_the_fields_of_get,
+    a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
+    a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
 
 /// More bytes than the buffers of two sockets hold.
@@ -43,11 +47,11 @@ fn serve(dir: &TempDir, descriptors: usize) -> Server {
     Server::spawn(command.args(["-c", &script, BINARY]).arg(dir.path()))
 }
 
-/// A client that reads the head of the response and no more.
+/// A client that reads the beginning of the response and no more.
 fn slow(address: SocketAddr, path: &str) -> Client {
     let mut client = Client::connect(address);
     client.ask(path);
-    client.take(64);
+    client.wait_for(64);
     client
 }
 
@@ -100,4 +104,38 @@ fn head_of_a_directory_has_the_fields_of_get() {
         let head = client.response_without_body();
         assert_eq!(fields(&head.head), fields(&got.head), "{path}");
     }
+}
+
+fn a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker() {
+    let dir = directory(1, LARGE);
+    let mut server = serve(&dir, 256);
+    let address = server.address();
+    let before = server.workers();
+    let mut client = slow(address, "/0");
+    let file = fs::File::options().write(true).open(dir.path().join("0"));
+    file.and_then(|file| file.set_len(1 << 20))
+        .expect("it is there");
+    let received = client.try_response().expect_err("the file is shorter");
+    assert_ne!(received.kind(), io::ErrorKind::WouldBlock, "it ends");
+    assert_eq!(get(address, "/0").body.len(), 1 << 20);
+    assert_eq!(get(address, "/small").body, "small");
+    assert_eq!(server.workers(), before);
+}
+
+fn a_reload_waits_for_a_file_and_then_moves_its_connection() {
+    let dir = directory(1, LARGE);
+    let mut command = Command::new(BINARY);
+    command.args(["--listen", "127.0.0.1:0", "--workers", "1", "--announce-fd"]);
+    let mut server = Server::spawn(command.args(["1", "--worker-header"]).arg(dir.path()));
+    let mut client = Client::connect(server.address());
+    client.ask("/0");
+    client.wait_for(64);
+    server.signal(Signal::SIGHUP);
+    server.wait("worker_draining");
+    let file = client.response();
+    assert_eq!(file.body.len(), LARGE);
+    assert_eq!(file.header("connection"), None);
+    assert_eq!(file.worker("generation"), 1);
+    server.wait("reload_finished");
+    assert_eq!(client.get("/small").worker("generation"), 2);
 }

@@ -44,7 +44,7 @@ async fn try_collect(response: Response<FileBody>) -> std::io::Result<Response<B
     let (head, mut body) = response.into_parts();
     let mut content = Vec::new();
     while let Some(frame) = body.frame().await {
-        content.extend_from_slice(&frame?.into_data().expect("no trailers"));
+        content.extend_from_slice(&Bytes::from(frame?.into_data().expect("no trailers")));
     }
     Ok(Response::from_parts(head, content.into()))
 }
@@ -151,11 +151,12 @@ async fn an_empty_file_is_a_file() {
     let world = World::new(&[("empty.txt", b"")]);
     let response = world.get("/empty.txt").await;
     assert_eq!(response.status(), 200);
-    assert_eq!(header(&response, CONTENT_LENGTH), "0");
+    assert_eq!(*response.body(), "");
     let part = Request::get("/empty.txt").header(RANGE, "bytes=0-");
     let response = world.send(part).await;
     assert_eq!(response.status(), 200, "there is no part of nothing");
-    assert_eq!(header(&response, CONTENT_LENGTH), "0");
+    let head = world.send(Request::head("/empty.txt")).await;
+    assert_eq!(header(&head, CONTENT_LENGTH), "0");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The interface that connections need of a socket.
 
+use std::fs::File;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -65,6 +66,33 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, bytes)
+    }
+
+    /// Whether the socket sends parts of files by itself ([`Socket::poll_send_file`]).
+    fn sends_files(&self) -> bool {
+        false
+    }
+
+    /// As `poll_write_unconstrained`, for bytes that a part of a file follows at once. The kernel
+    /// may hold them until the part comes, so that both share a segment.
+    fn poll_write_before_file(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_unconstrained(cx, bytes)
+    }
+
+    /// Sends at most `length` bytes of the file, from the position `at` on. It uses nothing of the
+    /// task's budget. Zero: the file ends before. Called only if [`Socket::sends_files`].
+    fn poll_send_file(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _file: &File,
+        _at: u64,
+        _length: usize,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
     /// Writes the last bytes of the connection, and sends the end of file together with them if it

@@ -19,6 +19,7 @@
 //! into the held bytes, and the same code flushes them.
 
 mod for_hyper;
+mod pieces;
 
 use std::cell::Cell;
 use std::io;

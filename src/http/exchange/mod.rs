@@ -8,6 +8,7 @@ pub(crate) mod handler;
 pub(crate) mod into_service;
 pub(crate) mod lifecycle;
 pub(crate) mod message;
+pub(crate) mod piece;
 pub(crate) mod reply;
 pub(crate) mod request_line;
 pub(crate) mod rules;

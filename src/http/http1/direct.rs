@@ -16,7 +16,6 @@ use http_body::Body;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use crate::error::BoxError;
 use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
@@ -29,13 +28,11 @@ use crate::http::http1::head::{self, Found, Head};
 use crate::http::http1::head_cache::HeadCache;
 use crate::http::http1::input::{Input, InputBuffer, SocketInput};
 use crate::http::http1::resumed::Resumed;
+use crate::http::http1::sending::{Failed, Sending, Start};
 use crate::http::http1::shared::Shared;
-use crate::http::http1::write::{self, Plan};
+use crate::http::http1::turn::Turn;
+use crate::http::http1::write::{self, Plan, Wanted};
 use crate::http::options::DateHeader;
-use crate::pool::Buffer;
-
-/// After so many requests in a row a connection yields to other connections.
-const IN_A_ROW: usize = 16;
 
 /// A connection that is served without hyper, one plain request after the other.
 ///
@@ -55,6 +52,7 @@ pub(crate) struct Direct<I, S: Handler> {
     input: Input,
     /// The head of the current request. hyper gets it if the response is not plain.
     head: Head,
+    wanted: Wanted,
     after: After,
     output: Output,
     cache: HeadCache,
@@ -65,21 +63,11 @@ pub(crate) struct Direct<I, S: Handler> {
 pin_project! {
     /// The current step in serving a request.
     #[project = CurrentPinned]
-    enum Current<F, B> {
+    enum Current<F, B: Body> {
         Vacant,
         Handler { #[pin] handler: F },
-        // `None` is the empty body.
-        Body { #[pin] body: Option<B>, left: u64, start: Start },
+        Body { #[pin] sending: Sending<B> },
     }
-}
-
-/// Where the current response begins.
-#[derive(Clone, Copy)]
-enum Start {
-    /// After so many bytes of the stream's buffer. No byte of the response is sent.
-    Held(usize),
-    /// A part of the response may be sent.
-    Sent,
 }
 
 /// The step after the current response.
@@ -136,6 +124,7 @@ where
                 socket,
             },
             head: Head::default(),
+            wanted: Wanted::Content,
             after: After::NextRequest,
             output: Output::Flushed,
             cache: HeadCache::default(),
@@ -156,12 +145,12 @@ where
     }
 
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
-        let mut served = 0;
+        let mut turn = Turn::default();
         loop {
             // One `catch_unwind` for all calls of the user's code: with one for each call, each
             // result would be moved once more. The assertion holds because what a panic has left in
             // an unknown state is dropped and not used again.
-            let steps = AssertUnwindSafe(|| self.poll_steps(cx, &mut served));
+            let steps = AssertUnwindSafe(|| self.poll_steps(cx, &mut turn));
             let step = match catch_unwind(steps) {
                 Ok(Poll::Pending) if self.exchange.is_under_way() => {
                     return self.poll_while_pending(cx);
@@ -175,10 +164,10 @@ where
         }
     }
 
-    fn poll_steps(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Outcome<S::Body>> {
+    fn poll_steps(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<Outcome<S::Body>> {
         loop {
             let step = match self.current.as_mut().project() {
-                CurrentPinned::Vacant => ready!(self.poll_vacant(cx, served)),
+                CurrentPinned::Vacant => ready!(self.poll_vacant(cx, turn)),
                 CurrentPinned::Handler { handler } => match ready!(handler.poll(cx)) {
                     Ok(response) => {
                         let (head, body) = response.into_parts();
@@ -191,9 +180,8 @@ where
                         self.respond(head, body, source)
                     }
                 },
-                CurrentPinned::Body { body, left, .. } => {
-                    let out = self.stream.held();
-                    let outcome = ready!(poll_body(body, left, out, cx));
+                CurrentPinned::Body { sending } => {
+                    let outcome = ready!(sending.poll(&mut self.stream, turn, cx));
                     self.end_body(outcome)
                 }
             };
@@ -224,7 +212,7 @@ where
     }
 
     /// Looks for the next request.
-    fn poll_vacant(&mut self, cx: &mut Context<'_>, served: &mut usize) -> Poll<Step<S::Body>> {
+    fn poll_vacant(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Poll<Step<S::Body>> {
         if self.after == After::Close {
             self.return_empty_input();
             let ended = ready!(self.stream.poll_end(cx)).map_err(Failure::Stream);
@@ -233,7 +221,7 @@ where
         if self.stream.input().len() == self.input.part {
             return self.poll_read(cx);
         }
-        let yields = *served == IN_A_ROW;
+        let yields = turn.has_served_enough() || turn.has_sent_enough();
         if (yields || self.stream.is_full())
             && let Err(error) = ready!(self.poll_flush(cx))
         {
@@ -243,7 +231,7 @@ where
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        *served += 1;
+        turn.count_request();
         let http = &self.guarded.registry.http;
         let mut request = Request::new(self.guarded.empty_body());
         let maps = &self.shared.field_maps;
@@ -263,6 +251,7 @@ where
                 };
                 self.exchange.begin(Version::HTTP_11, false);
                 self.exchange.note_request(&mut request);
+                self.wanted = Wanted::by(request.method());
                 // `poll` catches a panic.
                 let handler = self.guarded.inner.call(request);
                 self.current.set(Current::Handler { handler });
@@ -334,8 +323,11 @@ where
     /// pending: they must not wait for it. A failed write also shows that the client has closed the
     /// connection.
     fn poll_while_pending(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<S::Body>> {
-        if let CurrentPinned::Body { start, .. } = self.current.as_mut().project() {
-            *start = Start::Sent;
+        if let CurrentPinned::Body { sending } = self.current.as_mut().project() {
+            if sending.is_in_a_piece() {
+                return Poll::Pending;
+            }
+            *sending.start() = Start::Sent;
         }
         match self.poll_flush(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(error.into()),
@@ -351,7 +343,7 @@ where
         source: ResponseSource,
     ) -> Step<S::Body> {
         self.exchange.complete_head(&mut head, source);
-        let plan = Plan::of(&head, body.as_ref());
+        let plan = Plan::of(&head, body.as_ref(), self.wanted);
         self.exchange.count_response(head.status);
         let Some(plan) = plan else {
             let response = Box::new(Response::from_parts(head, body));
@@ -363,10 +355,9 @@ where
             DateHeader::Omitted => None,
         };
         // Set before a byte is written: from here on a panic does not make a 500 response.
+        let start = Start::Held(self.stream.held().remaining());
         self.current.set(Current::Body {
-            body,
-            left: plan.length,
-            start: Start::Held(self.stream.held().remaining()),
+            sending: Sending::new(body, plan.sent, start),
         });
         let out = self.stream.held();
         let is_last = self.after == After::Close;
@@ -379,12 +370,17 @@ where
     }
 
     /// The body is written, or has failed, or is shorter than its length.
-    fn end_body(&mut self, outcome: Result<(), Option<BoxError>>) -> Step<S::Body> {
-        if let Err(Some(error)) = &outcome {
-            self.name_request();
-            self.exchange.broke_off(&**error);
-        }
-        self.end_response(outcome.map_err(|_| io::ErrorKind::UnexpectedEof.into()))
+    fn end_body(&mut self, outcome: Result<(), Failed>) -> Step<S::Body> {
+        let outcome = outcome.map_err(|failed| match failed {
+            Failed::Stream(error) => error,
+            Failed::Ended => io::ErrorKind::UnexpectedEof.into(),
+            Failed::Body(error) => {
+                self.name_request();
+                self.exchange.broke_off(&*error);
+                io::ErrorKind::UnexpectedEof.into()
+            }
+        });
+        self.end_response(outcome)
     }
 
     /// Ends the current response: its body is written, or has failed. If it has failed and no byte
@@ -392,12 +388,10 @@ where
     /// send that part if the body is shorter than its length.
     fn end_response(&mut self, outcome: io::Result<()>) -> Step<S::Body> {
         if outcome.is_err()
-            && let CurrentPinned::Body {
-                start: Start::Held(before),
-                ..
-            } = self.current.as_mut().project()
+            && let CurrentPinned::Body { sending } = self.current.as_mut().project()
+            && let Start::Held(before) = *sending.start()
         {
-            self.stream.held().truncate(*before);
+            self.stream.held().truncate(before);
         }
         self.stream.note_held();
         self.output = Output::Unflushed;
@@ -447,33 +441,6 @@ where
         }
         stream
     }
-}
-
-/// Writes the pieces of a body as the body returns them.
-fn poll_body<B>(
-    mut body: Pin<&mut Option<B>>,
-    left: &mut u64,
-    out: &mut Buffer,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), Option<BoxError>>>
-where
-    B: Body,
-    B::Error: Into<BoxError>,
-{
-    while *left > 0
-        && let Some(body) = body.as_mut().as_pin_mut()
-    {
-        match ready!(body.poll_frame(cx)) {
-            Some(Ok(frame)) => {
-                if let Ok(piece) = frame.into_data() {
-                    write::write_piece(out, piece, left);
-                }
-            }
-            Some(Err(error)) => return Poll::Ready(Err(Some(error.into()))),
-            None => return Poll::Ready(Err(None)),
-        }
-    }
-    Poll::Ready(Ok(()))
 }
 
 fn over<B>(error: io::Error) -> Poll<Step<B>> {

@@ -1,5 +1,5 @@
-//! Finds plain requests. A plain request is a GET with a path (RFC 9112 3.2.1) in HTTP/1.1, with
-//! one host, without a body, and without a field that only hyper supports.
+//! Finds plain requests. A plain request is a GET or HEAD with a path (RFC 9112 3.2.1) in HTTP/1.1,
+//! with one host, without a body, and without a field that only hyper supports.
 //!
 //! No request is refused here. Every request that is not certainly plain goes to hyper, valid or
 //! not, so that one place decides whether a request is valid.
@@ -8,7 +8,7 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{Request, Uri};
+use http::{Method, Request, Uri};
 use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
@@ -24,7 +24,8 @@ const FIELDS_MAX: usize = 32;
 /// A longer part of a head goes to hyper. The rest of the head must fit into one read.
 const PART_MAX: usize = READ_AT_ONCE / 2;
 
-const START: &[u8] = b"GET /";
+const GET: &[u8] = b"GET /";
+const HEAD: &[u8] = b"HEAD /";
 
 /// The beginning of the input.
 pub(crate) enum Found {
@@ -73,9 +74,11 @@ pub(crate) fn find<B>(
     maps: &FieldMaps,
     http: &Http,
 ) -> Found {
-    let begun = input.len().min(START.len());
-    if input[..begun] != START[..begun] {
-        return Found::Other(Bytes::new());
+    if !begins_with(input, GET) {
+        return match begins_with(input, HEAD) {
+            true => parse(input, request, cache, maps, http),
+            false => Found::Other(Bytes::new()),
+        };
     }
     if let Some(cached) = cache.cached()
         && let Some((line, uri)) = cached.line_before_same_fields(input)
@@ -83,9 +86,27 @@ pub(crate) fn find<B>(
     {
         return found;
     }
+    parse(input, request, cache, maps, http)
+}
+
+/// Whether the input is the beginning of `start`, or goes on after it.
+#[inline]
+fn begins_with(input: &[u8], start: &[u8]) -> bool {
+    let begun = input.len().min(start.len());
+    input[..begun] == start[..begun]
+}
+
+/// Parses the first head of the input.
+fn parse<B>(
+    input: &mut BytesMut,
+    request: &mut Request<B>,
+    cache: &mut HeadCache,
+    maps: &FieldMaps,
+    http: &Http,
+) -> Found {
     let part_max = http.max_header_size.min(PART_MAX);
     let mut fields = [Field::default(); FIELDS_MAX];
-    let (len, target, count) = {
+    let (len, method, target, count) = {
         let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut parsed = httparse::Request::new(&mut []);
         let len = match parsed.parse_with_uninit_headers(input, &mut headers) {
@@ -93,15 +114,17 @@ pub(crate) fn find<B>(
             Ok(Status::Partial) if input.len() <= part_max => return Found::Part,
             Ok(Status::Partial) | Err(_) => return Found::Other(Bytes::new()),
         };
-        let (Some("GET"), Some(path), Some(1)) = (parsed.method, parsed.path, parsed.version)
-        else {
-            return Found::Other(Bytes::new());
+        let (method, path) = match (parsed.method, parsed.path, parsed.version) {
+            (Some("GET"), Some(path), Some(1)) => (Method::GET, path),
+            (Some("HEAD"), Some(path), Some(1)) => (Method::HEAD, path),
+            _ => return Found::Other(Bytes::new()),
         };
         for (field, header) in fields.iter_mut().zip(parsed.headers.iter()) {
             field.name = Span::of(header.name.as_bytes(), input);
             field.value = Span::of(header.value, input);
         }
-        (len, Span::of(path.as_bytes(), input), parsed.headers.len())
+        let target = Span::of(path.as_bytes(), input);
+        (len, method, target, parsed.headers.len())
     };
     if !fits(len, target, count, http) {
         return Found::Other(Bytes::new());
@@ -112,9 +135,10 @@ pub(crate) fn find<B>(
     match fill(&head, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
             // A head that equals the cached one does not end the connection.
-            if !is_last {
+            if !is_last && method == Method::GET {
                 cache.learn(&head, target, fields, new);
             }
+            *request.method_mut() = method;
             Found::Plain {
                 head: Head::Taken(head),
                 is_last,

@@ -2,11 +2,13 @@
 //!
 //! Nearly every request is a GET without a body, and its response is short and ready at once. For
 //! such a request this module parses the head, calls the handler, and writes the response's head
-//! and body into the stream's buffer. hyper's connection does more, for twice the instructions. So
-//! a request that is certainly plain is served here, by the parser that hyper uses. All others go
-//! to hyper unchanged: other methods and versions, bodies, upgrades, malformed heads, and heads
-//! that come in many pieces. A response that streams or is large goes to hyper together with its
-//! request. A connection that hyper serves stays with hyper until the connection rests.
+//! and body into the stream's buffer. A long piece of a body is sent from where it is, also from a
+//! file ([`sending`]). hyper's connection does more, for twice the instructions, and cannot send
+//! files. So a request that is certainly plain is served here, by the parser that hyper uses. All
+//! others go to hyper unchanged: methods other than GET and HEAD, other versions, bodies, upgrades,
+//! malformed heads, and heads that come in many pieces. A response of unknown length goes to hyper
+//! together with its request. A connection that hyper serves stays with hyper until the connection
+//! rests.
 
 pub(crate) mod date;
 pub(crate) mod direct;
@@ -17,5 +19,7 @@ pub(crate) mod head_cache;
 mod input;
 pub(crate) mod protocol;
 pub(crate) mod resumed;
+mod sending;
 pub(crate) mod shared;
+mod turn;
 pub(crate) mod write;

@@ -1,58 +1,84 @@
-//! Writes plain responses: a head, and a short body with a known length. The bytes are the same as
-//! those that hyper writes.
+//! Writes plain responses: a head, and a short body or the short pieces of one. The bytes are the
+//! same as those that hyper writes.
 
 use bytes::Buf;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::response::Parts;
-use http::{StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body;
 use hyper::ext::ReasonPhrase;
 
 use crate::http::http1::date::Line;
 use crate::pool::Buffer;
 
-/// The longest body of a plain response, in bytes. It is copied behind its head. A longer body goes
-/// to hyper, which sends it without a copy.
-const BODY_MAX: u64 = 16 * 1024;
+/// What the client wants of the response.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Content,
+    /// The head alone, as for GET (RFC 9110 9.3.2).
+    Head,
+}
+
+impl Wanted {
+    #[inline]
+    pub(crate) fn by(method: &Method) -> Self {
+        match *method {
+            Method::HEAD => Self::Head,
+            _ => Self::Content,
+        }
+    }
+}
 
 /// How to write a plain response.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
-    /// Length of the body, in bytes.
-    pub(crate) length: u64,
+    /// How many bytes of the body are sent.
+    pub(crate) sent: u64,
     /// Whether the head has `Connection: close`.
     pub(crate) has_close: bool,
-    /// Whether the head has `Content-Length`.
-    has_length: bool,
+    /// The `Content-Length` that the head lacks.
+    length: Option<u64>,
     /// Whether the head has `Date`.
     has_date: bool,
 }
 
 impl Plan {
     /// `None`: the response is not plain.
-    pub(crate) fn of<B: Body>(head: &Parts, body: Option<&B>) -> Option<Self> {
+    pub(crate) fn of<B: Body>(head: &Parts, body: Option<&B>, wanted: Wanted) -> Option<Self> {
         let length = body.map_or(Some(0), |body| body.size_hint().exact())?;
-        let is_plain = length <= BODY_MAX
-            && body.is_none_or(B::is_end_stream) == (length == 0)
+        let is_plain = body.is_none_or(B::is_end_stream) == (length == 0)
             && head.version == Version::HTTP_11
             && is_plain(head.status)
             && head.extensions.get::<ReasonPhrase>().is_none();
         if !is_plain {
             return None;
         }
+        let has_content = !matches!(
+            head.status,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+        );
+        // In a response to HEAD the handler may name a length without a body.
+        let mut may_have_length = has_content && (length > 0 || wanted == Wanted::Head);
+        let writes_length = has_content && (length > 0 || wanted == Wanted::Content);
         let mut plan = Self {
-            length,
+            sent: match (wanted, has_content) {
+                (Wanted::Content, true) => length,
+                _ => 0,
+            },
             has_close: false,
-            has_length: false,
+            length: writes_length.then_some(length),
             has_date: false,
         };
         for (name, value) in &head.headers {
             match *name {
                 CONNECTION if !plan.has_close && value == "close" => plan.has_close = true,
-                CONTENT_LENGTH if !plan.has_length && length > 0 => {
-                    let written = value.to_str().ok()?;
-                    let is_same = itoa::Buffer::new().format(length) == written;
-                    plan.has_length = is_same.then_some(true)?;
+                CONTENT_LENGTH if may_have_length => {
+                    let is_same = || itoa::Buffer::new().format(length).as_bytes() == value;
+                    if length > 0 && !is_same() {
+                        return None;
+                    }
+                    may_have_length = false;
+                    plan.length = None;
                 }
                 CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER | UPGRADE => return None,
                 DATE => plan.has_date = true,
@@ -64,9 +90,7 @@ impl Plan {
 }
 
 fn is_plain(status: StatusCode) -> bool {
-    let has_body = !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    status == StatusCode::OK
-        || (!status.is_informational() && has_body && status.canonical_reason().is_some())
+    status == StatusCode::OK || (!status.is_informational() && status.canonical_reason().is_some())
 }
 
 /// Writes a head. With `ends` it gets `connection: close`, if it does not have it.
@@ -97,9 +121,9 @@ pub(crate) fn write_head(
     if ends && !plan.has_close {
         out.extend_from_slice(b"connection: close\r\n");
     }
-    if !plan.has_length {
+    if let Some(length) = plan.length {
         out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(plan.length).as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     match date.filter(|_| !plan.has_date) {

@@ -65,14 +65,24 @@ async fn anything(request: Request) -> HandlerResult {
         "shorter" => pieces(Some(9), &["one ", "two"]),
         "fails" => pieces(Some(7), &["one ", "fail"]),
         "nothing" => pieces(Some(0), &[]),
+        "long" => pieces(Some(60_003), &["one", LONG_PIECE, LONG_PIECE, LONG_PIECE]),
+        "long-cut" => pieces(Some(30_000), &[LONG_PIECE, LONG_PIECE]),
+        "untold" => pieces(None, &[]),
         code => status(code.parse().expect("one of the above, or a status")),
     })
 }
 
+/// A piece that is sent without a copy.
+const LONG_PIECE: &str = match str::from_utf8(&[b'x'; LONG]) {
+    Ok(piece) => piece,
+    Err(_) => panic!("it is ASCII"),
+};
+
 const PATHS: &[&str] = &[
     "length", "date", "close", "Close", "keep", "coding", "trailer", "upgrade", "twice", "reason",
     "panic", "error", "large", "streamed", "pieces", "longer", "fails", "nothing", "old", "200",
-    "201", "204", "205", "304", "404", "500", "599", "600", "999", "101",
+    "long", "long-cut", "untold", "201", "204", "205", "304", "404", "500", "599", "600", "999",
+    "101",
 ];
 
 /// Has hyper serve the rest of the connection too, also plain requests.
@@ -90,14 +100,15 @@ async fn responses(http: Http, requests: &str) -> String {
 #[test]
 fn a_plain_response_has_the_same_bytes_as_hypers() {
     run(async {
-        for path in PATHS {
+        let methods = ["GET", "HEAD"];
+        for (path, method) in PATHS.iter().flat_map(|path| methods.map(|it| (path, it))) {
             for field in ["", "connection: close\r\n", "connection: keep-alive\r\n"] {
-                let get = |path| format!("GET /{path} HTTP/1.1\r\nhost: test\r\n{field}\r\n");
-                let requests = [get("201"), get(path), get("404"), get(path)].concat();
+                let ask = |path| format!("{method} /{path} HTTP/1.1\r\nhost: test\r\n{field}\r\n");
+                let requests = [ask("201"), ask(path), ask("404"), ask(path)].concat();
                 let direct = responses(options(), &requests).await;
                 let by_hyper = responses(options(), &format!("{NOT_PLAIN}{requests}")).await;
                 let first = responses(options(), NOT_PLAIN).await;
-                assert_eq!(by_hyper, first + &direct, "{path} {field}");
+                assert_eq!(by_hyper, first + &direct, "{method} {path} {field}");
                 assert!(direct.starts_with("HTTP/1.1 201 Created\r\n"));
             }
         }

@@ -1,6 +1,6 @@
 //! How much a worker buffers for clients that do not read.
 
-use http_body::{Body, Frame as BodyFrame};
+use http_body::{Body, Frame as BodyFrame, SizeHint};
 
 use super::*;
 use crate::stats::Count;
@@ -10,6 +10,7 @@ pub(super) const CHUNK: usize = 64 * 1024;
 /// A body of `left` chunks. Counts the chunks that were asked for.
 struct Chunks {
     left: usize,
+    is_length_known: bool,
     asked: Arc<AtomicUsize>,
 }
 
@@ -28,10 +29,17 @@ impl Body for Chunks {
         self.asked.fetch_add(1, Relaxed);
         Poll::Ready(Some(Ok(BodyFrame::data(vec![b'x'; CHUNK].into()))))
     }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.is_length_known {
+            true => SizeHint::with_exact((self.left * CHUNK) as u64),
+            false => SizeHint::default(),
+        }
+    }
 }
 
-/// Responds with this many chunks, or to `/hello` with one word. Returns the number of chunks that
-/// were made.
+/// Responds with this many chunks; to `/hello` with one word. Their length is known for `/known`.
+/// Returns the number of chunks that were made.
 pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let counted = Arc::clone(&asked);
@@ -41,7 +49,12 @@ pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>)
             if request.uri().path() == "/hello" {
                 return hello(request).await;
             }
-            Ok(Response::new(Chunks { left: count, asked }.boxed_unsync()))
+            let chunks = Chunks {
+                left: count,
+                is_length_known: request.uri().path() == "/known",
+                asked,
+            };
+            Ok(Response::new(chunks.boxed_unsync()))
         }
     };
     (Host::start(http, app).await, asked)
@@ -50,16 +63,39 @@ pub(super) async fn chunks(http: Http, count: usize) -> (Host, Arc<AtomicUsize>)
 #[test]
 fn little_is_buffered_for_a_client_that_does_not_read() {
     run(async {
-        let (host, asked) = chunks(options().write_timeout(SHORT), 1000).await;
+        for path in ["/", "/known"] {
+            let (host, asked) = chunks(options().write_timeout(SHORT), 1000).await;
+            let mut client = host.connect().await;
+            client.send(format!("GET {path} HTTP/1.1\r\n")).await;
+            client.send("host: test\r\n\r\n").await;
+            client.expect("HTTP/1.1 200 OK\r\n").await;
+            host.emptied().await;
+            assert_eq!(host.server.count(Count::WriteTimeouts), 1, "{path}");
+            let out = host.server.registry.counters.stats().count(Count::BytesOut);
+            let made = asked.load(Relaxed) * CHUNK;
+            let buffered = made - usize::try_from(out).expect("a small number").min(made);
+            assert!(buffered < 256 * 1024, "{path}: {buffered} bytes");
+        }
+    });
+}
+
+/// The connection yields while it sends: on this runtime both clients share one thread.
+#[test]
+fn a_long_body_and_the_request_behind_it_get_through() {
+    run(async {
+        let (host, _) = chunks(options(), 1000).await;
         let mut client = host.connect().await;
-        client.send(HELLO.split_at(4).0).await;
-        client.send("/ HTTP/1.1\r\nhost: test\r\n\r\n").await;
-        client.expect("HTTP/1.1 200 OK\r\n").await;
-        host.emptied().await;
-        assert_eq!(host.server.count(Count::WriteTimeouts), 1);
-        let out = host.server.registry.counters.stats().count(Count::BytesOut);
-        let made = asked.load(Relaxed) * CHUNK;
-        let buffered = made - usize::try_from(out).expect("a small number").min(made);
-        assert!(buffered < 256 * 1024, "{buffered} bytes");
+        client
+            .send("GET /known HTTP/1.1\r\nhost: test\r\n\r\n")
+            .await;
+        client.send(HELLO).await;
+        let length = 1000 * CHUNK;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+        client.expect(&head).await;
+        let mut body = vec![0; length];
+        client.stream.read_exact(&mut body).await.expect("it comes");
+        assert!(body.iter().all(|&byte| byte == b'x'));
+        client.expect(HELLO_RESPONSE).await;
+        assert_eq!(host.server.count(Count::Requests), 2);
     });
 }

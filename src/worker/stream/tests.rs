@@ -215,3 +215,45 @@ async fn an_unconstrained_write_succeeds_without_a_budget() {
     client.read_exact(&mut bytes).expect("it is there");
     assert_eq!(&bytes, b"response");
 }
+
+/// Sends this part of the file and ends the stream. Returns the number of bytes that were sent.
+async fn send_part(mut stream: Stream, file: &File, part: std::ops::Range<u64>) -> u64 {
+    let mut at = part.start;
+    while at < part.end {
+        let length = usize::try_from(part.end - at).expect("it fits");
+        let sent = poll_fn(|cx| stream.poll_send_file(cx, file, at, length)).await;
+        match sent.expect("it is read") {
+            0 => break,
+            sent => at += sent as u64,
+        }
+    }
+    at - part.start
+}
+
+#[tokio::test]
+async fn a_part_of_a_file_comes_behind_its_head() {
+    let content = large_response();
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&content).expect("space");
+    for (client, mut stream) in [pair(), registered_pair()] {
+        let reader = read_all(client);
+        let head = poll_fn(|cx| stream.poll_write_before_file(cx, b"head")).await;
+        assert_eq!(head.expect("it is read"), 4);
+        let end = content.len() as u64 - 3;
+        assert_eq!(send_part(stream, &file, 7..end).await, end - 7);
+        let read = reader.await.expect("it reads");
+        assert_eq!(read[..4], *b"head");
+        assert!(read[4..] == content[7..content.len() - 3]);
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_file_is_zero_bytes_beyond_four_gibibytes_too() {
+    let end = (5 << 30) + 10;
+    let file = tempfile::tempfile().expect("a file");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"0123456789", end - 10).expect("space");
+    let (client, stream) = pair();
+    let reader = read_all(client);
+    assert_eq!(send_part(stream, &file, end - 8..end + 8).await, 8);
+    assert_eq!(reader.await.expect("it reads"), b"23456789");
+}

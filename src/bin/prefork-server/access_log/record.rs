@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use bytes::Bytes;
+use bytes::Buf;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
     header::{HOST, REFERER, USER_AGENT},
@@ -174,19 +174,19 @@ impl<B> LoggedBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for LoggedBody<B> {
-    type Data = Bytes;
+impl<B: Body + Unpin> Body for LoggedBody<B> {
+    type Data = B::Data;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let (Poll::Ready(Some(Ok(frame))), Some(record)) = (&polled, &mut self.record)
             && let Some(data) = frame.data_ref()
         {
-            record.response.body += data.len() as u64;
+            record.response.body += data.remaining() as u64;
         }
         polled
     }

@@ -29,7 +29,7 @@ fn peer() -> ConnectionInfo {
 async fn serve(log: &AccessLog, peer: ConnectionInfo, request: Request<()>, body: &'static str) {
     let mut record = log.begin(&peer, &request);
     record.request.at = SystemTime::UNIX_EPOCH;
-    let response = LoggedBody::wrap(Response::new(Full::from(body)), Some(record));
+    let response = LoggedBody::wrap(Response::new(Full::<Bytes>::from(body)), Some(record));
     assert_eq!(
         response.into_body().collect().await.unwrap().to_bytes(),
         body

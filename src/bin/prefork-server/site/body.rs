@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use prefork_server::BoxError;
 use prefork_server::files::FileBody;
+use prefork_server::{BoxError, Piece};
 
 /// The body of a response. `B` is the body of the request, which an echo sends back as it arrives.
 pub(crate) enum ResponseBody<B> {
@@ -33,16 +33,16 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, BoxError>>> {
         match self.get_mut() {
-            Self::Full(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
-            Self::Echo(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Self::Full(body) => pieces(Pin::new(body).poll_frame(cx)),
+            Self::Echo(body) => pieces(Pin::new(body).poll_frame(cx)),
             Self::File(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
         }
     }
@@ -62,4 +62,11 @@ where
             Self::File(body) => body.size_hint(),
         }
     }
+}
+
+fn pieces<E: Into<BoxError>>(
+    polled: Poll<Option<Result<Frame<Bytes>, E>>>,
+) -> Poll<Option<Result<Frame<Piece>, BoxError>>> {
+    let polled = polled.map_ok(|frame| frame.map_data(Piece::from));
+    polled.map_err(Into::into)
 }
