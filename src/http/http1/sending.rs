@@ -75,7 +75,7 @@ where
     }
 
     /// Passes all of the body on: to the stream's buffer or to the socket.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn poll<I: Socket>(
         self: Pin<&mut Self>,
         stream: &mut Stream<I>,
@@ -120,6 +120,7 @@ where
 }
 
 /// Sends what the stream holds and the piece, but at most `left` bytes of the piece.
+#[inline(never)]
 fn poll_piece<I: Socket, D: Buf + 'static>(
     piece: &mut D,
     left: &mut u64,

@@ -134,6 +134,7 @@ pub(crate) fn write_head(
 
 /// Writes a piece of a body. `left` is the number of bytes that the body has left; the rest of a
 /// longer piece is not sent.
+#[inline]
 pub(crate) fn write_piece(out: &mut Buffer, mut piece: impl Buf, left: &mut u64) {
     while *left > 0 && piece.has_remaining() {
         let chunk = piece.chunk();
