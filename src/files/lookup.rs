@@ -28,13 +28,18 @@ const INDEX_BELOW: &str = "/index.html";
 /// What [`Files::clean_urls`] hides.
 const PAGE: &str = ".html";
 
+const BY_ENCODING: HeaderValue = HeaderValue::from_static("accept-encoding");
+
+/// Another kind of request for the same path gets a 404.
+const BY_ACCEPT: HeaderValue = HeaderValue::from_static("accept-encoding, accept");
+
 /// How often a file is looked up, if it is changed between its lookup and its first read.
 const ATTEMPTS: u32 = 4;
 
 /// Finds files, and keeps what it found.
 #[derive(Debug)]
 pub(super) struct Lookup {
-    options: Files,
+    pub(super) options: Files,
     beneath: Beneath,
     names: Names,
     open_files: Arc<OpenFiles>,
@@ -58,8 +63,9 @@ pub(super) struct Chosen {
     name: Buffer,
     pub(super) version: Arc<Version>,
     pub(super) encoding: Option<Encoding>,
-    /// That of the plain file.
-    pub(super) content_type: HeaderValue,
+    /// Its type and its fields are those of the compressed ones too.
+    pub(super) plain: Arc<Version>,
+    pub(super) vary: HeaderValue,
 }
 
 impl Lookup {
@@ -156,7 +162,8 @@ impl Lookup {
             && asks_for_page(&head.headers, path)
             && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
         {
-            return Ok(Resolved::File(file));
+            let vary = BY_ACCEPT;
+            return Ok(Resolved::File(Chosen { vary, ..file }));
         }
         if let Some(page) = &self.options.not_found
             && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
@@ -190,7 +197,6 @@ impl Lookup {
         headers: &HeaderMap,
         reach: Reach,
     ) -> io::Result<Chosen> {
-        let content_type = plain.content_type.clone();
         for encoding in Encoding::accepted(headers) {
             let sibling = self::name(name.as_slice(), encoding.suffix());
             if let Found::File(version) = &self.entry(sibling.as_slice(), reach)?.found {
@@ -198,15 +204,17 @@ impl Lookup {
                     name: sibling,
                     version: Arc::clone(version),
                     encoding: Some(encoding),
-                    content_type,
+                    plain,
+                    vary: BY_ENCODING,
                 });
             }
         }
         Ok(Chosen {
             name,
-            version: plain,
+            version: Arc::clone(&plain),
             encoding: None,
-            content_type,
+            plain,
+            vary: BY_ENCODING,
         })
     }
 
@@ -230,7 +238,13 @@ impl Lookup {
                     entry.note_seen();
                     return Ok(entry);
                 }
-                Found::File(Arc::new(Version::of(&file, &metadata, path, reach)?))
+                Found::File(Arc::new(Version::of(
+                    &file,
+                    &metadata,
+                    path,
+                    &self.options.rules,
+                    reach,
+                )?))
             }
             Ok(Opened::Directory) => Found::Directory,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,

@@ -10,8 +10,10 @@
 mod beneath;
 mod body;
 mod budget;
+mod cors;
 mod encoding;
 mod fallback;
+mod hashed;
 mod lookup;
 mod names;
 mod open_files;
@@ -19,6 +21,7 @@ mod options;
 mod path;
 mod range;
 mod respond;
+mod rules;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -27,5 +30,7 @@ mod version;
 
 pub use self::beneath::Symlinks;
 pub use self::body::FileBody;
+pub use self::cors::{Origin, OriginError};
 pub use self::options::{Files, OpenError};
+pub use self::rules::{HeaderRule, RuleError};
 pub use self::service::{FileService, FilesFuture};

@@ -5,6 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::beneath::Symlinks;
+use super::cors::Origin;
+use super::rules::{HeaderRule, Rules};
 use super::service::FileService;
 
 /// The most memory that a worker uses for what it knows of files, by default.
@@ -29,6 +31,8 @@ pub struct Files {
     pub(super) clean_urls: bool,
     pub(super) fallback: Option<Vec<u8>>,
     pub(super) not_found: Option<Vec<u8>>,
+    pub(super) rules: Rules,
+    pub(super) origins: Vec<Origin>,
     pub(super) cache_bytes: usize,
 }
 
@@ -41,6 +45,8 @@ impl Files {
             clean_urls: false,
             fallback: None,
             not_found: None,
+            rules: Rules::default(),
+            origins: Vec::new(),
             cache_bytes: CACHE_BYTES,
         }
     }
@@ -72,6 +78,33 @@ impl Files {
     pub fn not_found_page(self, file: impl Into<PathBuf>) -> Self {
         let not_found = Some(file.into().into_os_string().into_encoded_bytes());
         Self { not_found, ..self }
+    }
+
+    /// Adds a field to the responses of some files. May be called several times; if two rules set
+    /// the same field of a file, the later one counts. Default: none.
+    #[must_use]
+    pub fn header(mut self, rule: HeaderRule) -> Self {
+        self.rules.headers.push(rule);
+        self
+    }
+
+    /// Lets browsers keep files whose names have a hash, as build tools write them
+    /// (`index-BdH3kZ9x.js`), for a year: `Cache-Control: public, max-age=31536000, immutable`.
+    /// All other files get `no-cache`: a browser keeps them and asks before it uses them again. A
+    /// [`header`](Self::header) rule for `cache-control` goes before it. Default: no, so that
+    /// browsers decide.
+    #[must_use]
+    pub fn safe_caching(mut self, safe_caching: bool) -> Self {
+        self.rules.safe_caching = safe_caching;
+        self
+    }
+
+    /// Lets scripts of this origin read the files (CORS). May be called several times. Default:
+    /// none.
+    #[must_use]
+    pub fn allow_origin(mut self, origin: Origin) -> Self {
+        self.origins.push(origin);
+        self
     }
 
     /// The most memory that a worker uses for what it knows of files: names, times, types, and the

@@ -15,15 +15,17 @@ use nix::errno::Errno;
 use super::beneath::Reach;
 use super::body::FileBody;
 use super::budget::Permit;
+use super::cors::Asked;
 use super::lookup::{Chosen, Lookup, Resolved};
+use super::path::Target;
 use super::range::Range;
+use super::rules::{self, Fields};
 use super::validators::Verdict;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 const BYTES: HeaderValue = HeaderValue::from_static("bytes");
-const BY_ENCODING: HeaderValue = HeaderValue::from_static("accept-encoding");
 
 /// A response without its head map, which is that of the request.
 struct Draft {
@@ -73,9 +75,25 @@ impl Lookup {
             Err(error) => Draft::new(status_of(&error), Kind::Text),
             Ok(draft) => draft,
         };
+        let fields = match draft.kind {
+            Kind::File { .. } => Fields::default(),
+            _ => self.fields_without_file(head),
+        };
+        let asked = Asked::of(head, &self.options.origins);
         let mut headers = std::mem::take(&mut head.headers);
         headers.clear();
-        Ok(draft.write(headers, &head.method))
+        rules::write(&fields, &mut headers);
+        let mut response = draft.write(headers, &head.method);
+        if let Some(asked) = asked {
+            asked.write(response.headers_mut());
+        }
+        Ok(response)
+    }
+
+    fn fields_without_file(&self, head: &Parts) -> Fields {
+        let target = Target::of(&head.uri);
+        let path = target.as_ref().map_or(&[][..], Target::path);
+        self.options.rules.fields_without_file(path)
     }
 
     fn draft(&self, head: &Parts, reach: Reach, permit: TakePermit<'_>) -> io::Result<Draft> {
@@ -174,7 +192,7 @@ impl Draft {
         Self { status, kind }
     }
 
-    /// The response. `headers` is an empty map.
+    /// The response. `headers` has the fields of a response without a file.
     fn write(self, mut headers: HeaderMap, method: &Method) -> Response<FileBody> {
         let Self { status, kind } = self;
         headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -182,6 +200,7 @@ impl Draft {
         match kind {
             Kind::File { chosen, content } => {
                 body = write_file(&mut headers, status, &chosen, content);
+                rules::write(&chosen.plain.fields, &mut headers);
             }
             Kind::Moved(place) => {
                 headers.insert(LOCATION, place);
@@ -209,7 +228,7 @@ fn write_file(
     chosen: &Chosen,
     content: Option<Content>,
 ) -> FileBody {
-    headers.insert(VARY, BY_ENCODING);
+    headers.insert(VARY, chosen.vary.clone());
     if status != StatusCode::NOT_FOUND {
         chosen.version.validators.write(headers);
     }
@@ -227,7 +246,7 @@ fn write_file(
     if status == StatusCode::RANGE_NOT_SATISFIABLE {
         return body;
     }
-    headers.insert(CONTENT_TYPE, chosen.content_type.clone());
+    headers.insert(CONTENT_TYPE, chosen.plain.content_type.clone());
     if length > 0 {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }

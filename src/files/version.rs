@@ -14,6 +14,7 @@ use nix::time::ClockId;
 
 use super::beneath::Reach;
 use super::encoding::Encoding;
+use super::rules::{Fields, Rules};
 use super::validators::{Strength, Validators};
 use crate::sys::resident;
 
@@ -62,6 +63,8 @@ pub(super) struct Version {
     pub(super) identity: Identity,
     pub(super) validators: Validators,
     pub(super) content_type: HeaderValue,
+    /// What the user adds.
+    pub(super) fields: Fields,
     /// All bytes, if they are at most [`CONTENTS_MAX`].
     pub(super) contents: Option<Bytes>,
     /// Whether a later change would change the identity.
@@ -74,6 +77,7 @@ impl Version {
         file: &File,
         metadata: &Metadata,
         path: &Path,
+        rules: &Rules,
         reach: Reach,
     ) -> io::Result<Self> {
         let is_settled = is_settled(metadata);
@@ -93,6 +97,7 @@ impl Version {
             identity,
             validators: Validators::of(metadata, coding, strength),
             content_type: content_type(path),
+            fields: rules.fields(path.as_os_str().as_bytes()),
             contents,
             is_settled,
         })

@@ -21,6 +21,7 @@ use super::options::Files;
 use super::service::FileService;
 
 mod changes;
+mod fields;
 mod fuzz;
 mod pages;
 mod ranges;

@@ -1,0 +1,237 @@
+//! Fields that the user adds to the responses of some files.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    DATE, ETAG, LAST_MODIFIED, LOCATION, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::hashed::has_hash;
+
+/// A file with the same name will never have other bytes, so a browser need not ask again.
+const NEVER_CHANGES: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// A browser may keep the file, and asks before it uses it again.
+const ASK_FIRST: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// Fields that the server computes, or that are the connection's.
+const FIXED: [HeaderName; 13] = [
+    ACCEPT_RANGES,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    DATE,
+    ETAG,
+    LAST_MODIFIED,
+    LOCATION,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    VARY,
+];
+
+/// A field for the responses of the files that a pattern matches.
+///
+/// It is written `PATTERN: NAME: VALUE`. In the pattern `*` stands for any characters but a slash,
+/// `**` for any directories, `?` for one character, `[a-z]` for one of these and `{js,css}` for one
+/// of these words. A pattern without a slash matches the last part of the path; any other matches
+/// the whole path.
+///
+/// The path is that of the file in the directory. A response without a file, such as a plain 404,
+/// has the path of its request.
+///
+/// ```
+/// use prefork_server::files::{Files, HeaderRule};
+///
+/// let frames: HeaderRule = "**: X-Frame-Options: DENY".parse()?;
+/// let fonts = HeaderRule::new("fonts/**", "cache-control", "max-age=86400")?;
+/// let files = Files::new("./public").header(frames).header(fonts);
+/// # Ok::<(), prefork_server::files::RuleError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderRule {
+    pattern: String,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl HeaderRule {
+    /// Fails if the pattern, the name or the value is malformed, or if the server itself computes
+    /// the field, as it does `content-length`.
+    pub fn new(pattern: &str, name: &str, value: &str) -> Result<Self, RuleError> {
+        let refuse = |why| RuleError {
+            rule: format!("{pattern}: {name}: {value}"),
+            why,
+        };
+        if pattern.is_empty() || !is_closed(pattern) {
+            return Err(refuse(Why::Pattern));
+        }
+        let field = HeaderName::try_from(name).map_err(|_| refuse(Why::Name))?;
+        if FIXED.contains(&field) {
+            return Err(refuse(Why::Fixed));
+        }
+        Ok(Self {
+            pattern: pattern.trim_start_matches('/').to_owned(),
+            name: field,
+            value: HeaderValue::try_from(value).map_err(|_| refuse(Why::Value))?,
+        })
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        let last = path.rsplit(|&byte| byte == b'/').next();
+        let subject = match self.pattern.contains('/') {
+            true => path,
+            false => last.unwrap_or_default(),
+        };
+        self.pattern == "**" || fast_glob::glob_match(&self.pattern, subject)
+    }
+}
+
+/// Whether each bracket of the pattern has its other one.
+fn is_closed(pattern: &str) -> bool {
+    let count = |wanted| pattern.matches(wanted).count();
+    count('[') == count(']') && count('{') == count('}') && !pattern.ends_with('\\')
+}
+
+impl FromStr for HeaderRule {
+    type Err = RuleError;
+
+    fn from_str(rule: &str) -> Result<Self, RuleError> {
+        let mut parts = rule.splitn(3, ':').map(str::trim);
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(pattern), Some(name), Some(value)) => Self::new(pattern, name, value),
+            _ => Err(RuleError {
+                rule: rule.to_owned(),
+                why: Why::Form,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for HeaderRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = String::from_utf8_lossy(self.value.as_bytes());
+        write!(f, "{}: {}: {value}", self.pattern, self.name)
+    }
+}
+
+/// A [`HeaderRule`] that is none, and the reason.
+#[derive(Debug)]
+pub struct RuleError {
+    rule: String,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    Form,
+    Pattern,
+    Name,
+    Value,
+    Fixed,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.why {
+            Why::Form => "it is not PATTERN: NAME: VALUE",
+            Why::Pattern => "its pattern is empty, or a bracket is not closed",
+            Why::Name => "its name is no name of a field",
+            Why::Value => "its value has a character that no field may have",
+            Why::Fixed => "the server computes that field itself",
+        };
+        write!(f, "the rule {:?} is wrong: {why}", self.rule)
+    }
+}
+
+impl std::error::Error for RuleError {}
+
+/// Fields for the responses of one file.
+pub(super) type Fields = Box<[(HeaderName, HeaderValue)]>;
+
+/// All rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    pub(super) headers: Vec<HeaderRule>,
+    pub(super) safe_caching: bool,
+}
+
+impl Rules {
+    /// The fields for a path. Later rules come last, and replace earlier ones.
+    pub(super) fn fields(&self, path: &[u8]) -> Fields {
+        let safe = self.safe_caching.then(|| match has_hash(path) {
+            true => (CACHE_CONTROL, NEVER_CHANGES),
+            false => (CACHE_CONTROL, ASK_FIRST),
+        });
+        let chosen = self.headers.iter().filter(|rule| rule.matches(path));
+        let chosen = chosen.map(|rule| (rule.name.clone(), rule.value.clone()));
+        safe.into_iter().chain(chosen).collect()
+    }
+
+    /// The fields of a response without a file: browsers ask again.
+    pub(super) fn fields_without_file(&self, path: &[u8]) -> Fields {
+        let mut fields = self.fields(path);
+        if let [(CACHE_CONTROL, value), ..] = &mut *fields
+            && self.safe_caching
+        {
+            *value = ASK_FIRST;
+        }
+        fields
+    }
+}
+
+pub(super) fn write(fields: &[(HeaderName, HeaderValue)], headers: &mut HeaderMap) {
+    for (name, value) in fields {
+        headers.insert(name, value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_for_names_or_for_paths() {
+        for (pattern, path, matches) in [
+            ("*.html", "index.html", true),
+            ("*.html", "docs/index.html", true),
+            ("*.html", "docs/index.htm", false),
+            ("/*.html", "docs/index.html", true),
+            ("docs/*.html", "docs/index.html", true),
+            ("docs/*.html", "docs/a/index.html", false),
+            ("docs/**", "docs/a/index.html", true),
+            ("docs/**/*.html", "docs/index.html", true),
+            ("docs/**", "doc/a", false),
+            ("*.{js,css}", "a/b.css", true),
+            ("*.{js,css}", "a/b.png", false),
+            ("[a-c]?", "x/b1", true),
+            ("**", "any/thing", true),
+            ("**", "", true),
+        ] {
+            let rule = HeaderRule::new(pattern, "x-a", "1").expect("a rule");
+            assert_eq!(rule.matches(path.as_bytes()), matches, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_rule_says_why() {
+        for (rule, why) in [
+            ("*.js", "PATTERN: NAME: VALUE"),
+            ("*.js: x-a", "PATTERN: NAME: VALUE"),
+            (": x-a: 1", "pattern"),
+            ("[a: x-a: 1", "pattern"),
+            ("*: x a: 1", "name"),
+            ("*: x-a: \u{7f}", "value"),
+            ("*: Content-Length: 1", "computes"),
+        ] {
+            let error = HeaderRule::from_str(rule).expect_err(rule).to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let rule = "a/*.js: x-a: b: c ".parse::<HeaderRule>().expect("a rule");
+        assert_eq!(rule.to_string(), "a/*.js: x-a: b: c");
+    }
+}
