@@ -1,14 +1,20 @@
 //! Opens files under one directory, and none outside it.
 
+use std::ffi::{CStr, OsStr};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::libc;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
+
+use super::listing::{ENTRIES_MAX, Kind, Listed, Listing};
+use super::path::is_refused;
 
 /// How often a lookup is tried that may wait: a rename at the same time can make it fail (`EAGAIN`
 /// of openat2(2)).
@@ -96,6 +102,50 @@ impl Beneath {
         }
     }
 
+    /// What is in a directory, as far as it would be served. Waits for the disk.
+    pub(super) fn list(&self, path: &Path) -> io::Result<Listing> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let directory = self.resolve(path, flags, Reach::Disk).map_err(hide)?;
+        let directory = Dir::from_fd(directory)?;
+        let mut listing = Listing::default();
+        // The fd stays open in `Dir`, which reads the names.
+        let names = directory.as_fd().try_clone_to_owned()?;
+        for entry in directory {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b".." || is_refused(name) {
+                continue;
+            }
+            if listing.entries.len() == ENTRIES_MAX {
+                listing.is_cut = true;
+                break;
+            }
+            if let Ok(status) = self.status(&names, path, entry.file_name())
+                && let Some(kind) = Kind::of(&status)
+            {
+                listing.entries.push(Listed {
+                    name: name.to_vec(),
+                    kind,
+                    length: status.st_size.unsigned_abs(),
+                    modified: status.st_mtime,
+                });
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Of a name in a directory. A link is followed only if it would be served.
+    fn status(&self, directory: &OwnedFd, path: &Path, name: &CStr) -> nix::Result<FileStat> {
+        let status = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFLNK => {
+                let path = path.join(OsStr::from_bytes(name.to_bytes()));
+                fstat(self.resolve(&path, OFlag::O_PATH, Reach::Disk)?)
+            }
+            _ => Ok(status),
+        }
+    }
+
     fn is_directory(&self, path: &Path, reach: Reach) -> bool {
         self.resolve(path, OFlag::O_PATH | OFlag::O_DIRECTORY, reach)
             .is_ok()
@@ -119,6 +169,17 @@ impl Beneath {
             }
         }
         openat2(&self.root, path, how)
+    }
+}
+
+impl Kind {
+    /// `None`: it is not served.
+    fn of(status: &FileStat) -> Option<Self> {
+        match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+            SFlag::S_IFDIR => Some(Self::Directory),
+            SFlag::S_IFREG => Some(Self::File),
+            _ => None,
+        }
     }
 }
 

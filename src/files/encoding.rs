@@ -3,6 +3,8 @@
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue};
 
+use super::accept::{Weight, thousandths};
+
 /// In the order of preference, the best last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Encoding {
@@ -13,9 +15,6 @@ pub(super) enum Encoding {
 
 /// The best first.
 const ALL: [Encoding; 3] = [Encoding::Zstd, Encoding::Brotli, Encoding::Gzip];
-
-/// A weight in thousandths.
-type Weight = u16;
 
 impl Encoding {
     /// The encodings that the client accepts, the best first, without those to which it prefers the
@@ -87,26 +86,6 @@ fn weighted(element: &[u8]) -> Option<(&[u8], Weight)> {
         .eq_ignore_ascii_case(b"q=")
         .then(|| thousandths(number))?;
     Some((name, weight?))
-}
-
-/// `0`, `0.` and at most three digits, or `1` (with zeros behind the point).
-fn thousandths(number: &[u8]) -> Option<Weight> {
-    let (whole, rest) = number.split_first()?;
-    let digits = match rest {
-        [] => rest,
-        [b'.', digits @ ..] if digits.len() <= 3 => digits,
-        _ => return None,
-    };
-    let mut weight = match whole {
-        b'0' => 0,
-        b'1' => 1000,
-        _ => return None,
-    };
-    for (digit, value) in digits.iter().zip([100, 10, 1]) {
-        let digit = digit.checked_sub(b'0').filter(|digit| *digit <= 9)?;
-        weight += Weight::from(digit) * value;
-    }
-    (weight <= 1000).then_some(weight)
 }
 
 #[cfg(test)]

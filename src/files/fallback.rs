@@ -1,7 +1,8 @@
 //! Which requests without a file get the one page of an app.
 
 use http::HeaderMap;
-use http::header::ACCEPT;
+
+use super::accept::quality;
 
 /// Whether a browser goes to a page. The last part of the path has no dot: a missing script or
 /// picture must not become a page. `Accept` names HTML, as that of a navigation does and that of
@@ -11,26 +12,13 @@ pub(super) fn asks_for_page(headers: &HeaderMap, path: &[u8]) -> bool {
     if last.is_some_and(|name| name.contains(&b'.')) {
         return false;
     }
-    let lines = headers.get_all(ACCEPT).into_iter();
-    let mut types = lines.flat_map(|line| line.as_bytes().split(|&byte| byte == b','));
-    types.any(|element| {
-        let mut parts = element.split(|&byte| byte == b';');
-        let name = parts.next().unwrap_or_default().trim_ascii();
-        name.eq_ignore_ascii_case(b"text/html") && !parts.any(is_zero_weight)
-    })
-}
-
-/// Whether the parameter is a weight of zero (RFC 9110 12.4.2).
-fn is_zero_weight(parameter: &[u8]) -> bool {
-    let Some((b"q" | b"Q", weight)) = parameter.trim_ascii().split_at_checked(1) else {
-        return false;
-    };
-    let digits = weight.strip_prefix(b"=").unwrap_or(b"1");
-    digits.iter().all(|byte| matches!(byte, b'0' | b'.'))
+    quality(headers, "text/html") > 0
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT;
+
     use super::*;
 
     #[test]

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue};
 use super::beneath::{Beneath, Opened, Reach};
 use super::encoding::Encoding;
 use super::fallback::asks_for_page;
+use super::listing::Listing;
 use super::names::{Entry, Found, Names};
 use super::open_files::{OpenFile, OpenFiles};
 use super::options::Files;
@@ -53,6 +54,8 @@ pub(super) enum Resolved {
     NotFoundPage(Chosen),
     /// The place where it is.
     Moved(HeaderValue),
+    /// Of the directory at this path.
+    Listing(Listing),
     NotFound,
 }
 
@@ -126,7 +129,25 @@ impl Lookup {
         {
             return Ok(target.with_end(1, "").map(Resolved::Moved));
         }
-        Ok(None)
+        match self.options.listing {
+            true => self.listing(path, reach),
+            false => Ok(None),
+        }
+    }
+
+    fn listing(&self, path: &[u8], reach: Reach) -> io::Result<Option<Resolved>> {
+        if reach == Reach::Memory {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let path = match path {
+            [] => b".",
+            path => path,
+        };
+        match self.beneath.list(Path::new(OsStr::from_bytes(path))) {
+            Ok(listing) => Ok(Some(Resolved::Listing(listing))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn file(

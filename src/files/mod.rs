@@ -7,6 +7,7 @@
 //!
 //! [`FileBody`] is a file or a part of one as the body of any handler's response.
 
+mod accept;
 mod beneath;
 mod body;
 mod budget;
@@ -14,6 +15,7 @@ mod cors;
 mod encoding;
 mod fallback;
 mod hashed;
+mod listing;
 mod lookup;
 mod names;
 mod open_files;

@@ -31,6 +31,7 @@ pub struct Files {
     pub(super) clean_urls: bool,
     pub(super) fallback: Option<Vec<u8>>,
     pub(super) not_found: Option<Vec<u8>>,
+    pub(super) listing: bool,
     pub(super) rules: Rules,
     pub(super) origins: Vec<Origin>,
     pub(super) cache_bytes: usize,
@@ -45,6 +46,7 @@ impl Files {
             clean_urls: false,
             fallback: None,
             not_found: None,
+            listing: false,
             rules: Rules::default(),
             origins: Vec::new(),
             cache_bytes: CACHE_BYTES,
@@ -78,6 +80,14 @@ impl Files {
     pub fn not_found_page(self, file: impl Into<PathBuf>) -> Self {
         let not_found = Some(file.into().into_os_string().into_encoded_bytes());
         Self { not_found, ..self }
+    }
+
+    /// Shows what is in a directory that has no `index.html`: a page for browsers, and JSON for
+    /// clients whose `Accept` prefers `application/json`. It shows what would be served, and at
+    /// most 10,000 names. Default: no.
+    #[must_use]
+    pub fn listing(self, listing: bool) -> Self {
+        Self { listing, ..self }
     }
 
     /// Adds a field to the responses of some files. May be called several times; if two rules set

@@ -68,7 +68,7 @@ fn single_slash(path: &str) -> &str {
 }
 
 /// Refused are hidden files, `.` and `..`; and NUL, at which the path ends for the kernel.
-fn is_refused(component: &[u8]) -> bool {
+pub(super) fn is_refused(component: &[u8]) -> bool {
     (component.starts_with(b".") && component != WELL_KNOWN) || component.contains(&0)
 }
 

@@ -40,6 +40,8 @@ enum Kind {
         content: Option<Content>,
     },
     Moved(HeaderValue),
+    /// What is in a directory, with the fields that it needs.
+    Listing(Bytes, HeaderMap),
     /// The name of the status, as text.
     Text,
     /// No content, and the methods.
@@ -82,8 +84,8 @@ impl Lookup {
         let asked = Asked::of(head, &self.options.origins);
         let mut headers = std::mem::take(&mut head.headers);
         headers.clear();
-        rules::write(&fields, &mut headers);
         let mut response = draft.write(headers, &head.method);
+        rules::write(&fields, response.headers_mut());
         if let Some(asked) = asked {
             asked.write(response.headers_mut());
         }
@@ -112,6 +114,12 @@ impl Lookup {
                 StatusCode::PERMANENT_REDIRECT,
                 Kind::Moved(place),
             )),
+            Resolved::Listing(listing) => {
+                let target = Target::of(&head.uri);
+                let path = target.as_ref().map_or(&[][..], Target::path);
+                let (page, fields) = listing.page(path, head.uri.query(), &head.headers);
+                Ok(Draft::new(StatusCode::OK, Kind::Listing(page, fields)))
+            }
             Resolved::NotFound => Ok(Draft::new(StatusCode::NOT_FOUND, Kind::Text)),
         }
     }
@@ -192,7 +200,7 @@ impl Draft {
         Self { status, kind }
     }
 
-    /// The response. `headers` has the fields of a response without a file.
+    /// The response. `headers` is an empty map.
     fn write(self, mut headers: HeaderMap, method: &Method) -> Response<FileBody> {
         let Self { status, kind } = self;
         headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
@@ -204,6 +212,13 @@ impl Draft {
             }
             Kind::Moved(place) => {
                 headers.insert(LOCATION, place);
+            }
+            Kind::Listing(page, fields) => {
+                headers.extend(fields);
+                headers.insert(CONTENT_LENGTH, HeaderValue::from(page.len()));
+                if method == Method::GET {
+                    body = page.into();
+                }
             }
             Kind::Text => body = write_text(&mut headers, status, method),
             Kind::Options => {

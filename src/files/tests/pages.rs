@@ -108,3 +108,45 @@ async fn a_name_may_be_any_bytes() {
         assert_eq!(world.get(path).await.body(), name, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_listing_shows_what_would_be_served() {
+    let files: &[(&str, &[u8])] = &[
+        ("with/index.html", b"page"),
+        ("without/a b.txt", b"12345"),
+        ("without/.hidden", b""),
+        ("without/deeper/x", b""),
+        ("empty/x/y", b""),
+    ];
+    let world = World::with(files, |files| files.listing(true));
+    world.link("without/inside", "deeper/x");
+    world.link("without/outside", "../../secret.txt");
+    world.link("without/nowhere", "none");
+    assert_eq!(world.get("/with/").await.body(), "page");
+    let json = |path: &str| Request::get(path).header(ACCEPT, "application/json");
+    let names = async |path: &str| {
+        let page = world.send(json(path)).await;
+        assert_eq!(header(&page, CONTENT_TYPE), "application/json");
+        let page: serde_json::Value = serde_json::from_slice(page.body()).expect("JSON");
+        let entries = page.as_array().expect("a list").iter();
+        let name = |entry: &serde_json::Value| entry["href"].as_str().map(str::to_owned);
+        entries
+            .map(|entry| name(entry).expect("a name"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        names("/without/").await,
+        ["./deeper/", "./a%20b.txt", "./inside"]
+    );
+    assert_eq!(names("/").await, ["./empty/", "./with/", "./without/"]);
+    let page = world.get("/without/?sort=size").await;
+    assert_eq!(page.status(), 200);
+    assert_eq!(header(&page, CONTENT_TYPE), "text/html; charset=utf-8");
+    assert_eq!(header(&page, "vary"), "accept");
+    let head = world.send(Request::head("/without/?sort=size")).await;
+    assert_eq!(header(&head, CONTENT_LENGTH), page.body().len().to_string());
+    assert_eq!(world.get("/without").await.status(), 308);
+    assert_eq!(world.status("/none/").await, 404);
+    let closed = World::new(files);
+    assert_eq!(closed.status("/without/").await, 404);
+}
