@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use super::accept::{Weight, thousandths};
 
 /// In the order of preference, the best last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Encoding {
     Gzip,
     Brotli,

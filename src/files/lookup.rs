@@ -10,6 +10,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
 use super::beneath::{Beneath, Opened, Reach};
+#[cfg(feature = "compression")]
+use super::compress::{Compressed, may_be_compressed};
 use super::encoding::Encoding;
 use super::fallback::asks_for_page;
 use super::listing::Listing;
@@ -44,6 +46,8 @@ pub(super) struct Lookup {
     beneath: Beneath,
     names: Names,
     open_files: Arc<OpenFiles>,
+    #[cfg(feature = "compression")]
+    compressed: Option<Compressed>,
 }
 
 /// What a request is for.
@@ -63,7 +67,7 @@ pub(super) enum Resolved {
 #[derive(Debug)]
 pub(super) struct Chosen {
     /// Of the file that is sent, which may be a compressed one.
-    name: Buffer,
+    pub(super) name: Buffer,
     pub(super) version: Arc<Version>,
     pub(super) encoding: Option<Encoding>,
     /// Its type and its fields are those of the compressed ones too.
@@ -73,9 +77,18 @@ pub(super) struct Chosen {
 
 impl Lookup {
     pub(super) fn new(options: Files) -> io::Result<Self> {
+        #[cfg(not(feature = "compression"))]
+        let names = options.cache_bytes;
+        #[cfg(feature = "compression")]
+        let names = match options.compress {
+            true => options.cache_bytes / 2,
+            false => options.cache_bytes,
+        };
         Ok(Self {
             beneath: Beneath::new(&options.directory, options.symlinks)?,
-            names: Names::new(options.cache_bytes),
+            names: Names::new(names),
+            #[cfg(feature = "compression")]
+            compressed: options.compress.then(|| Compressed::new(names)),
             open_files: Arc::new(OpenFiles::new()),
             options,
         })
@@ -230,6 +243,16 @@ impl Lookup {
                 });
             }
         }
+        #[cfg(feature = "compression")]
+        if let Some((version, encoding)) = self.compressed(&name, &plain, headers, reach)? {
+            return Ok(Chosen {
+                name,
+                version,
+                encoding: Some(encoding),
+                plain,
+                vary: BY_ENCODING,
+            });
+        }
         Ok(Chosen {
             name,
             version: Arc::clone(&plain),
@@ -237,6 +260,32 @@ impl Lookup {
             plain,
             vary: BY_ENCODING,
         })
+    }
+
+    #[cfg(feature = "compression")]
+    fn compressed(
+        &self,
+        name: &Buffer,
+        plain: &Arc<Version>,
+        headers: &HeaderMap,
+        reach: Reach,
+    ) -> io::Result<Option<(Arc<Version>, Encoding)>> {
+        let Some(cache) = &self.compressed else {
+            return Ok(None);
+        };
+        if !may_be_compressed(plain, headers) {
+            return Ok(None);
+        }
+        let Some(encoding) = Encoding::accepted(headers).next() else {
+            return Ok(None);
+        };
+        let read = || match (reach, &plain.contents) {
+            (Reach::Memory, _) => Err(io::ErrorKind::WouldBlock.into()),
+            (Reach::Disk, Some(contents)) => Ok(contents.clone()),
+            (Reach::Disk, None) => self.open_file(name, plain, reach)?.read(),
+        };
+        let version = cache.of(plain, encoding, read)?;
+        Ok(version.map(|version| (version, encoding)))
     }
 
     fn is_file(&self, name: &[u8], reach: Reach) -> io::Result<bool> {
@@ -284,8 +333,12 @@ impl Lookup {
     }
 
     /// The open file. [`io::ErrorKind::Interrupted`]: it was changed, or another one has its name.
-    pub(super) fn open_file(&self, chosen: &Chosen, reach: Reach) -> io::Result<Arc<OpenFile>> {
-        let Chosen { name, version, .. } = chosen;
+    pub(super) fn open_file(
+        &self,
+        name: &Buffer,
+        version: &Version,
+        reach: Reach,
+    ) -> io::Result<Arc<OpenFile>> {
         let file = match self.open_files.get(&version.identity) {
             Some(file) => file,
             None => {

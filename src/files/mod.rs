@@ -11,6 +11,8 @@ mod accept;
 mod beneath;
 mod body;
 mod budget;
+#[cfg(feature = "compression")]
+mod compress;
 mod cors;
 mod encoding;
 mod fallback;

@@ -6,6 +6,9 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
+#[cfg(feature = "compression")]
+use {bytes::Bytes, std::os::unix::fs::FileExt};
+
 use nix::sys::resource::{Resource, getrlimit};
 use quick_cache::sync::Cache;
 
@@ -102,6 +105,18 @@ impl OpenFile {
 
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// All bytes. Waits for the disk.
+    #[cfg(feature = "compression")]
+    pub(super) fn read(&self) -> io::Result<Bytes> {
+        let length = usize::try_from(self.identity.length()).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        match self.has_same_bytes() {
+            true => Ok(bytes.into()),
+            false => Err(io::ErrorKind::Interrupted.into()),
+        }
     }
 
     /// A reference for a part of the response's body.

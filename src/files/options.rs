@@ -31,6 +31,8 @@ pub struct Files {
     pub(super) clean_urls: bool,
     pub(super) fallback: Option<Vec<u8>>,
     pub(super) not_found: Option<Vec<u8>>,
+    #[cfg(feature = "compression")]
+    pub(super) compress: bool,
     pub(super) listing: bool,
     pub(super) rules: Rules,
     pub(super) origins: Vec<Origin>,
@@ -46,6 +48,8 @@ impl Files {
             clean_urls: false,
             fallback: None,
             not_found: None,
+            #[cfg(feature = "compression")]
+            compress: false,
             listing: false,
             rules: Rules::default(),
             origins: Vec::new(),
@@ -80,6 +84,16 @@ impl Files {
     pub fn not_found_page(self, file: impl Into<PathBuf>) -> Self {
         let not_found = Some(file.into().into_os_string().into_encoded_bytes());
         Self { not_found, ..self }
+    }
+
+    /// Compresses texts from 1 KiB to 8 MiB when they are asked for, with zstd, brotli or gzip, and
+    /// keeps what came of it: half of [`cache_bytes`](Self::cache_bytes) is for that. A compressed
+    /// file beside the plain one goes before it. Parts of files are not compressed. Default: no.
+    /// Needs the feature `compression`.
+    #[cfg(feature = "compression")]
+    #[must_use]
+    pub fn compress(self, compress: bool) -> Self {
+        Self { compress, ..self }
     }
 
     /// Shows what is in a directory that has no `index.html`: a page for browsers, and JSON for

@@ -176,7 +176,11 @@ impl Lookup {
                 Some(contents) => slice(contents, part).into(),
                 None => {
                     let permit = permit()?;
-                    FileBody::part_of(self.open_file(chosen, reach)?, part, permit)
+                    FileBody::part_of(
+                        self.open_file(&chosen.name, &chosen.version, reach)?,
+                        part,
+                        permit,
+                    )
                 }
             },
             false => FileBody::default(),

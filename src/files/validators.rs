@@ -69,6 +69,19 @@ impl Validators {
         }
     }
 
+    /// Those of the same version after the server has compressed it.
+    #[cfg(feature = "compression")]
+    pub(super) fn compressed(&self, coding: &str) -> Self {
+        let tag = format!("{}{coding}+\"", self.tag.trim_end_matches('"'));
+        let etag = HeaderValue::try_from(format!("W/{tag}"));
+        Self {
+            tag,
+            etag: etag.expect("letters, digits, dots and a plus"),
+            strength: Strength::Weak,
+            modified: self.modified.clone(),
+        }
+    }
+
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(ETAG, self.etag.clone());
         if let Some((_, date)) = &self.modified {

@@ -104,6 +104,23 @@ impl Version {
     }
 }
 
+#[cfg(feature = "compression")]
+impl Version {
+    /// The same version, compressed. Its tag is a weak one: another release of the server may
+    /// compress it to other bytes.
+    pub(super) fn compressed(&self, bytes: Vec<u8>, encoding: Encoding) -> Self {
+        let Identity(device, inode, _, times) = self.identity;
+        Self {
+            identity: Identity(device, inode, bytes.len() as u64, times),
+            validators: self.validators.compressed(encoding.suffix()),
+            content_type: self.content_type.clone(),
+            fields: Fields::default(),
+            contents: Some(bytes.into()),
+            is_settled: true,
+        }
+    }
+}
+
 /// Reads a small file whole.
 fn contents(file: &File, length: u64, identity: &Identity, reach: Reach) -> io::Result<Bytes> {
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];

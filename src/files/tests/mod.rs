@@ -21,6 +21,8 @@ use super::options::Files;
 use super::service::FileService;
 
 mod changes;
+#[cfg(feature = "compression")]
+mod compress;
 mod fields;
 mod fuzz;
 mod pages;

@@ -1,0 +1,146 @@
+//! Files that are compressed when they are asked for, and what came of it.
+//!
+//! A thread of the blocking pool compresses a file once; then the cache has it. While a few files
+//! are being compressed, further ones are sent as they are: no request waits for its turn.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::header::RANGE;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::encoding::Encoding;
+use super::version::{Identity, Version};
+
+/// A shorter file fits into one segment anyway.
+const LENGTH_MIN: u64 = 1024;
+
+/// To compress a longer file takes seconds.
+const LENGTH_MAX: u64 = 8 << 20;
+
+/// So many files are compressed at the same time.
+const AT_ONCE: usize = 4;
+
+/// What an entry costs beside its bytes.
+const OVERHEAD: u64 = 512;
+
+/// An estimate for the cache: the bytes of most compressed files.
+const ENTRY: usize = 8 * 1024;
+
+// Each is the best for its time: a little more costs several times as much.
+const ZSTD_LEVEL: i32 = 6;
+const BROTLI_QUALITY: u32 = 5;
+const BROTLI_WINDOW: u32 = 22;
+const GZIP_LEVEL: u32 = 6;
+
+/// What files became. `None`: no shorter.
+#[derive(Debug)]
+pub(super) struct Compressed {
+    cache: Cache<(Identity, Encoding), Option<Arc<Version>>, Weight>,
+    running: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Weight;
+
+impl Weighter<(Identity, Encoding), Option<Arc<Version>>> for Weight {
+    fn weight(&self, _: &(Identity, Encoding), version: &Option<Arc<Version>>) -> u64 {
+        let version = version.as_ref();
+        OVERHEAD + version.map_or(0, |version| version.identity.length())
+    }
+}
+
+impl Compressed {
+    /// An empty cache that holds at most so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self {
+            cache: Cache::with_weighter(bytes / ENTRY, bytes as u64, Weight),
+            running: AtomicUsize::new(0),
+        }
+    }
+
+    /// The compressed version of a file. `None`: the file is sent as it is. `read` reads the whole
+    /// file, or returns [`io::ErrorKind::WouldBlock`] on a thread that must not compress.
+    pub(super) fn of(
+        &self,
+        plain: &Version,
+        encoding: Encoding,
+        read: impl FnOnce() -> io::Result<Bytes>,
+    ) -> io::Result<Option<Arc<Version>>> {
+        let key = (plain.identity, encoding);
+        if let Some(known) = self.cache.get(&key) {
+            return Ok(known);
+        }
+        let bytes = read()?;
+        let is_one_more = self
+            .running
+            .fetch_update(Relaxed, Relaxed, |running| {
+                (running < AT_ONCE).then_some(running + 1)
+            })
+            .is_ok();
+        if !is_one_more {
+            return Ok(None);
+        }
+        let compressed = encode(&bytes, encoding);
+        self.running.fetch_sub(1, Relaxed);
+        let compressed = compressed?;
+        let is_shorter = compressed.len() < bytes.len();
+        let version = is_shorter.then(|| Arc::new(plain.compressed(compressed, encoding)));
+        self.cache.insert(key, version.clone());
+        Ok(version)
+    }
+}
+
+/// Whether a file may be compressed for this request. A part of it may not: its positions are those
+/// of the plain file.
+pub(super) fn may_be_compressed(plain: &Version, headers: &HeaderMap) -> bool {
+    (LENGTH_MIN..=LENGTH_MAX).contains(&plain.identity.length())
+        && plain.is_settled
+        && is_text(&plain.content_type)
+        && !headers.contains_key(RANGE)
+}
+
+/// Whether files of the type are text, or as easy to compress as text.
+fn is_text(content_type: &HeaderValue) -> bool {
+    let name = content_type.to_str().unwrap_or_default();
+    let name = name.split(';').next().unwrap_or_default();
+    name.starts_with("text/")
+        || name.ends_with("+json")
+        || name.ends_with("+xml")
+        || matches!(
+            name,
+            "application/json"
+                | "application/javascript"
+                | "application/xml"
+                | "application/wasm"
+                | "application/vnd.ms-fontobject"
+                | "font/ttf"
+                | "font/otf"
+                | "image/bmp"
+        )
+}
+
+fn encode(bytes: &[u8], encoding: Encoding) -> io::Result<Vec<u8>> {
+    let mut compressed = Vec::with_capacity(bytes.len() / 2);
+    match encoding {
+        Encoding::Zstd => return zstd::bulk::compress(bytes, ZSTD_LEVEL),
+        Encoding::Brotli => {
+            let mut encoder =
+                brotli::CompressorReader::new(bytes, 4096, BROTLI_QUALITY, BROTLI_WINDOW);
+            io::copy(&mut encoder, &mut compressed)?;
+        }
+        Encoding::Gzip => {
+            let level = flate2::Compression::new(GZIP_LEVEL);
+            io::copy(
+                &mut flate2::read::GzEncoder::new(bytes, level),
+                &mut compressed,
+            )?;
+        }
+    }
+    Ok(compressed)
+}
