@@ -1,4 +1,5 @@
-//! An axum router in `serve`: state of the worker, the client's address, events, an upload.
+//! An axum router in `serve`: state of the worker, the client's address, events, an upload, and
+//! the files of a directory for all other paths.
 //! `cargo run --example axum`
 //!
 //! Run `curl -N http://127.0.0.1:8080/events`, then reload (`kill -HUP PID` of the master): the
@@ -15,6 +16,7 @@ use axum::extract::{ConnectInfo, Multipart, Path, State};
 use axum::response::sse::{Event, Sse};
 use axum::routing::{get, post};
 use futures_util::stream::{Stream, unfold};
+use prefork_server::files::{Files, TowerFiles};
 use prefork_server::{Exit, Peer, Prefork};
 
 /// What the requests of one worker share: a database pool in a real program.
@@ -53,17 +55,21 @@ async fn upload(mut parts: Multipart) -> Result<String, MultipartError> {
     Ok(sizes)
 }
 
-fn router() -> Router {
+fn router(files: TowerFiles) -> Router {
     Router::new()
         .route("/", get(visit))
         .route("/hello/{name}", get(hello))
         .route("/events", get(events))
         .route("/upload", post(upload))
         .with_state(Arc::new(Visits(AtomicUsize::new(0))))
+        .fallback_service(files)
 }
 
 fn main() -> Exit {
     Prefork::bind("127.0.0.1:8080")
-        .serve(async |_worker| Ok(router()))
+        .serve(async |_worker| {
+            let files = Files::new("examples").listing(true).open()?;
+            Ok(router(files.into_tower()))
+        })
         .into()
 }

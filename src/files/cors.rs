@@ -1,4 +1,4 @@
-//! Which other sites may read the files (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Which other sites may read the files: CORS, of the Fetch standard (fetch.spec.whatwg.org).
 
 use std::fmt;
 use std::str::FromStr;

@@ -268,7 +268,9 @@ fn shown(name: &[u8]) -> String {
 
 /// Whether the character changes the direction of the text around it (UAX #9).
 fn is_direction(letter: char) -> bool {
-    matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let single = ['\u{61c}', '\u{200e}', '\u{200f}'];
+    let ranges = ['\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    single.contains(&letter) || ranges.iter().any(|range| range.contains(&letter))
 }
 
 fn readable(bytes: u64) -> String {

@@ -84,8 +84,19 @@ impl Lookup {
             true => options.cache_bytes / 2,
             false => options.cache_bytes,
         };
+        let beneath = Beneath::new(&options.directory, options.symlinks)?;
+        for page in [&options.fallback, &options.not_found]
+            .into_iter()
+            .flatten()
+        {
+            let page = Path::new(OsStr::from_bytes(page));
+            if !matches!(beneath.open(page, Reach::Disk), Ok(Opened::File(..))) {
+                let directory = options.directory.display();
+                tracing::warn!("{directory} has no file {} yet", page.display());
+            }
+        }
         Ok(Self {
-            beneath: Beneath::new(&options.directory, options.symlinks)?,
+            beneath,
             names: Names::new(names),
             #[cfg(feature = "compression")]
             compressed: options.compress.then(|| Compressed::new(names)),

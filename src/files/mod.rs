@@ -29,6 +29,8 @@ mod rules;
 mod service;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tower")]
+mod tower;
 mod validators;
 mod version;
 
@@ -38,3 +40,5 @@ pub use self::cors::{Origin, OriginError};
 pub use self::options::{Files, OpenError};
 pub use self::rules::{HeaderRule, RuleError};
 pub use self::service::{FileService, FilesFuture};
+#[cfg(feature = "tower")]
+pub use self::tower::{FileBytes, TowerFiles, TowerFilesFuture};

@@ -18,6 +18,7 @@ tests! {
     slow_clients_of_one_file_share_one_descriptor,
     a_file_beyond_the_descriptor_limit_gets_503,
     head_of_a_directory_has_the_fields_of_get,
+    the_options_of_files_reach_the_workers,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
@@ -138,4 +139,46 @@ fn a_reload_waits_for_a_file_and_then_moves_its_connection() {
     assert_eq!(file.worker("generation"), 1);
     server.wait("reload_finished");
     assert_eq!(client.get("/small").worker("generation"), 2);
+}
+
+fn the_options_of_files_reach_the_workers() {
+    let dir = directory(1, 0);
+    fs::write(dir.path().join("about.html"), "about").expect("a file");
+    fs::write(dir.path().join("none.html"), "none").expect("a file");
+    fs::write(dir.path().join("app-3f2a9c1b.js"), "code; ".repeat(1000)).expect("a file");
+    std::os::unix::fs::symlink("small", dir.path().join("link")).expect("a link");
+    let directory = dir.path().to_str().expect("a path");
+    let flags = "--clean-urls --listing --compress --safe-caching --symlinks never --fallback \
+                 about.html --not-found-page none.html --allow-origin https://a.example --header";
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let mut server = Server::start(&[&flags[..], &["**: x-own: b, c", directory]].concat());
+    let mut client = Client::connect(server.address());
+    assert_eq!(client.get("/about").body, "about");
+    assert!(
+        client
+            .get("/docs/")
+            .body
+            .contains("The directory is empty.")
+    );
+    assert_eq!(client.get("/link").body, "none");
+    let small = client.get("/small");
+    assert_eq!(small.header("cache-control"), Some("no-cache"));
+    assert_eq!(small.header("x-own"), Some("b, c"));
+    let mut ask = |path: &str, field: &str| {
+        client.send(&format!(
+            "GET {path} HTTP/1.1\r\nHost: test\r\n{field}\r\n\r\n"
+        ));
+        client.response_without_body()
+    };
+    let page = ask("/users/7", "Accept: text/html\r\nIf-None-Match: *");
+    assert!(page.head.starts_with("HTTP/1.1 304 "), "{}", page.head);
+    let known = "Accept-Encoding: gzip\r\nOrigin: https://a.example\r\nIf-None-Match: *";
+    let code = ask("/app-3f2a9c1b.js", known);
+    assert!(
+        code.header("cache-control")
+            .is_some_and(|it| it.ends_with("immutable"))
+    );
+    assert!(code.header("etag").is_some_and(|it| it.contains("gz")));
+    let origin = code.header("access-control-allow-origin");
+    assert_eq!(origin, Some("https://a.example"));
 }

@@ -14,11 +14,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::service::Service;
-use prefork_server::files::{FileService, Files};
+use prefork_server::files::FileService;
 use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 
 use crate::access_log::{AccessLog, LoggedBody, Record};
-use crate::cli::{Admin, LogFormat, LogTarget, Options, Serve, Serving};
+use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
@@ -30,6 +30,7 @@ pub(crate) type SharedLog = Arc<OnceLock<AccessLog>>;
 #[derive(Debug)]
 pub(crate) struct Setup {
     serving: Serving,
+    files: FileOptions,
     admin: Admin,
     target: Option<LogTarget>,
     format: LogFormat,
@@ -62,6 +63,7 @@ impl Setup {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             serving: options.serving.clone(),
+            files: options.files.clone(),
             admin: options.processes.admin.clone(),
             target: options.logs.access_log.clone(),
             format: options.logs.log_format,
@@ -76,7 +78,7 @@ impl Setup {
     /// Checks that the content can be served.
     pub(crate) fn check(&self) -> Result<(), BoxError> {
         if let Serve::Files(directory) = self.serving.serve() {
-            Files::new(directory).open()?;
+            self.files.of(directory).open()?;
         }
         Ok(())
     }
@@ -99,7 +101,7 @@ impl Setup {
                 Vec::leak(text.into()),
             ))),
             Serve::Echo => Content::Immediate(Immediate::Echo),
-            Serve::Files(directory) => Content::Files(Files::new(directory).open()?),
+            Serve::Files(directory) => Content::Files(self.files.of(directory).open()?),
         };
         let worker_header = self.serving.worker_header.then(|| {
             let (slot, generation, pid) = (info.slot, info.generation, info.pid);

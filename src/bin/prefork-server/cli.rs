@@ -19,6 +19,7 @@ use tracing::level_filters::LevelFilter;
 
 mod admin;
 pub(crate) mod config;
+mod files;
 mod limits;
 mod print;
 #[cfg(feature = "tls")]
@@ -28,6 +29,7 @@ mod variables;
 
 pub(crate) use self::admin::{Admin, is_running, runtime_directory, sockets};
 pub(crate) use self::config::ConfigFile;
+pub(crate) use self::files::FileOptions;
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
@@ -63,6 +65,8 @@ Exit codes: 0 drained, 1 runtime error, 2 wrong usage, 3 no worker became ready,
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) serving: Serving,
+    #[command(flatten)]
+    pub(crate) files: FileOptions,
     #[command(flatten)]
     pub(crate) processes: Processes,
     #[command(flatten)]
@@ -374,6 +378,11 @@ impl Options {
         if options.serving.sources() > 1 {
             let reason = "DIR, --respond and --echo exclude each other: give one of them";
             return Err(command.error(ErrorKind::ArgumentConflict, reason));
+        }
+        if !matches!(options.serving.serve(), Serve::Files(_))
+            && let Some(reason) = files::without_files(&command, &matches)
+        {
+            return Err(refuse(reason));
         }
         #[cfg(feature = "tls")]
         if let Err(reason) = options.tls.check_pairs() {

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, Stream, StreamExt};
 use nix::sys::signal::Signal;
+use prefork_server::files::Files;
 use prefork_server::{ConnectionInfo, Error, Network, Peer, Prefork, Worker, tower_service};
 use tower::{Layer, ServiceExt};
 
@@ -31,6 +32,7 @@ tests! {
     a_client_on_a_unix_socket_has_no_socket_address,
     a_router_behind_tower_service_has_no_connect_info,
     each_worker_has_a_state_of_its_own,
+    the_paths_that_a_router_lacks_may_be_files,
     an_event_stream_ends_at_the_drain_and_its_connection_moves,
     the_end_of_the_server_ends_event_streams,
     an_upload_arrives_whole_and_one_beyond_the_limit_gets_413,
@@ -44,6 +46,10 @@ const SOCKET: &str = "PREFORK_TEST_SOCKET";
 pub(super) fn app(server: Prefork, name: &str) -> Result<(), Error> {
     match name {
         "routes" => server.serve(async |worker| Ok(routes(worker))),
+        "files" => server.serve(async |worker| {
+            let files = Files::new(env!("CARGO_MANIFEST_DIR")).open()?;
+            Ok(routes(worker).fallback_service(files.into_tower()))
+        }),
         "lean" => server.serve(async |worker| Ok(tower_service(routes(worker)))),
         "unix" => {
             let path = std::env::var(SOCKET).expect("the test says where");
@@ -183,6 +189,16 @@ fn ask_unix(path: &std::path::Path, target: &str) -> String {
     stream.read_to_string(&mut response).expect("it responds");
     let (_, body) = response.split_once("\r\n\r\n").expect("a head");
     body.to_owned()
+}
+
+fn the_paths_that_a_router_lacks_may_be_files() {
+    let mut server = start("files");
+    let mut client = Client::connect(server.address());
+    let file = client.get("/Cargo.toml");
+    assert_eq!(file.body, include_str!("../../../Cargo.toml"));
+    assert!(file.header("etag").is_some());
+    assert!(client.get("/address").body.starts_with("127.0.0.1:"));
+    assert!(client.get("/none").head.starts_with("HTTP/1.1 404 "));
 }
 
 fn each_worker_has_a_state_of_its_own() {

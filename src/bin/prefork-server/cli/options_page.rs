@@ -58,7 +58,7 @@ fn row(arg: &Arg) -> String {
         Some(value) => format!("`{}`", value.to_string_lossy()),
         None => told.trim_end_matches(']').to_owned(),
     };
-    let mut meaning = meaning.replace('[', r"\[");
+    let mut meaning = meaning.replace('[', r"\[").replace('*', r"\*");
     if arg.get_action().takes_values() {
         let values = arg.get_possible_values();
         let values: Vec<_> = values.iter().map(|value| value.get_name()).collect();

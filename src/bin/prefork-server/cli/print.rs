@@ -102,7 +102,9 @@ impl<'a> Entry<'a> {
     fn variable(&self) -> Option<String> {
         let name = self.option.get_env()?.to_str()?;
         let is_chosen = self.origin != Origin::Default;
-        is_chosen.then(|| format!("{name}={}\n", quote(&self.values.join(","))))
+        let between = self.option.get_value_delimiter().unwrap_or(',');
+        let value = self.values.join(&between.to_string());
+        is_chosen.then(|| format!("{name}={}\n", quote(&value)))
     }
 
     fn arguments(&self) -> Vec<String> {

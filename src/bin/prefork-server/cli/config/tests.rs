@@ -14,6 +14,15 @@ const VALUES: &[(&str, &[&str])] = &[
     ("listen", &["[\"127.0.0.1:1\", \"unix:/a b\"]", "8080"]),
     ("health-path", &["\"/healthz\""]),
     ("worker-header", &["true", "false"]),
+    ("clean-urls", &["true", "false"]),
+    ("fallback", &["\"index.html\""]),
+    ("not-found-page", &["\"404.html\""]),
+    ("listing", &["true"]),
+    ("compress", &["true"]),
+    ("safe-caching", &["true"]),
+    ("header", &["[\"**: x-a: b, c\", \"*.js: x-b: 1\"]"]),
+    ("allow-origin", &["\"*\"", "[\"https://a.example\"]"]),
+    ("symlinks", &["\"never\""]),
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
     ("balance", &["\"off\""]),
@@ -57,6 +66,18 @@ const VALUES: &[(&str, &[&str])] = &[
     ("announce-fd", &["2"]),
 ];
 
+const FILES: [&str; 9] = [
+    "clean-urls",
+    "fallback",
+    "not-found-page",
+    "listing",
+    "compress",
+    "safe-caching",
+    "header",
+    "allow-origin",
+    "symlinks",
+];
+
 fn parse(args: &[&str]) -> Result<Options, clap::Error> {
     Options::parse_from_args([&["prefork-server"], args].concat(), None)
 }
@@ -88,6 +109,8 @@ fn whatever_a_file_has_is_printed_so_that_it_reads_the_same() {
         for (key, values) in VALUES.iter().filter(|(key, _)| has(key)) {
             let is_chosen = match *key {
                 key if SOURCES.contains(&key) => key == source,
+                // They are about the files of a directory.
+                key if FILES.contains(&key) => source == "dir" && chance.bool(),
                 // They need each other.
                 key if key.starts_with("tls-") => has_tls,
                 _ => chance.bool(),

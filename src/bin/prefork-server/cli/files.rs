@@ -1,0 +1,119 @@
+//! How the files of `DIR` are served.
+
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, ValueEnum};
+use prefork_server::files::{Files, HeaderRule, Origin, Symlinks};
+
+const HEADING: &str = "Files";
+
+/// How the files of `DIR` are served.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = HEADING)]
+pub(crate) struct FileOptions {
+    /// Serve about.html at /about, and redirect /about.html there
+    #[arg(long, env = "PREFORK_CLEAN_URLS", value_parser = BoolishValueParser::new())]
+    clean_urls: bool,
+
+    /// Serve this file of DIR to browsers that go to a page that does not exist, with status 200:
+    /// for apps that have one page. A missing file whose name has a dot stays a 404
+    #[arg(long, value_name = "FILE", env = "PREFORK_FALLBACK")]
+    fallback: Option<PathBuf>,
+
+    /// Serve this file of DIR as the page of a 404
+    #[arg(long, value_name = "FILE", env = "PREFORK_NOT_FOUND_PAGE")]
+    not_found_page: Option<PathBuf>,
+
+    /// Show what is in a directory that has no index.html: a page, or JSON if the client prefers it
+    #[arg(long, env = "PREFORK_LISTING", value_parser = BoolishValueParser::new())]
+    listing: bool,
+
+    /// Compress texts from 1KiB to 8MiB with zstd, brotli or gzip, and keep them. A compressed file
+    /// beside the plain one goes before it
+    #[arg(long, env = "PREFORK_COMPRESS", value_parser = BoolishValueParser::new())]
+    compress: bool,
+
+    /// Let browsers keep files with a hash in their names (index-BdH3kZ9x.js) for a year, and ask
+    /// before they use any other file again
+    #[arg(long, env = "PREFORK_SAFE_CACHING", value_parser = BoolishValueParser::new())]
+    safe_caching: bool,
+
+    /// Add a field to the responses of some files: PATTERN: NAME: VALUE, as in "*.css:
+    /// Cache-Control: max-age=60"; may be given several times. ** matches all files
+    #[arg(
+        long,
+        value_name = "RULE",
+        env = "PREFORK_HEADER",
+        value_delimiter = '\n'
+    )]
+    header: Vec<HeaderRule>,
+
+    /// Let scripts of this origin read the files (CORS): https://app.example, or * for all; may be
+    /// given several times
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "PREFORK_ALLOW_ORIGIN",
+        value_delimiter = ','
+    )]
+    allow_origin: Vec<Origin>,
+
+    /// Symbolic links to follow. inside: those that stay in DIR, by relative paths. never: none.
+    /// anywhere: all
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_SYMLINKS",
+        default_value = "inside"
+    )]
+    symlinks: Links,
+}
+
+// The variants have no docs of their own: clap would print them.
+
+/// Which symbolic links are followed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Links {
+    Inside,
+    Never,
+    Anywhere,
+}
+
+impl FileOptions {
+    /// The files of a directory with these options.
+    pub(crate) fn of(&self, directory: PathBuf) -> Files {
+        let mut files = Files::new(directory)
+            .clean_urls(self.clean_urls)
+            .listing(self.listing)
+            .compress(self.compress)
+            .safe_caching(self.safe_caching)
+            .symlinks(match self.symlinks {
+                Links::Inside => Symlinks::Inside,
+                Links::Never => Symlinks::Never,
+                Links::Anywhere => Symlinks::Anywhere,
+            });
+        if let Some(page) = &self.fallback {
+            files = files.fallback(page);
+        }
+        if let Some(page) = &self.not_found_page {
+            files = files.not_found_page(page);
+        }
+        files = self.header.iter().cloned().fold(files, Files::header);
+        let origins = self.allow_origin.iter().cloned();
+        origins.fold(files, Files::allow_origin)
+    }
+}
+
+/// Why the options are refused if no files are served and one of these options is given.
+pub(super) fn without_files(command: &Command, matches: &ArgMatches) -> Option<String> {
+    let mut options = command.get_arguments();
+    let given = options.find(|option| {
+        let source = matches.value_source(option.get_id().as_str());
+        option.get_help_heading() == Some(HEADING)
+            && source.is_some_and(|source| source != ValueSource::DefaultValue)
+    })?;
+    let name = given.get_long()?;
+    Some(format!("--{name} is about the files of DIR: give DIR too"))
+}
