@@ -103,6 +103,8 @@ pub enum WorkerRequests {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) addresses: Vec<Address>,
+    /// Those of them that speak HTTP without TLS and redirect each request.
+    pub(crate) redirects: Vec<Address>,
     /// `None`: one for each CPU that this process may use.
     pub(crate) workers: Option<usize>,
     pub(crate) listeners: Listeners,
@@ -149,6 +151,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             addresses: Vec::new(),
+            redirects: Vec::new(),
             workers: None,
             listeners: Listeners::default(),
             balance: Balance::default(),

@@ -21,6 +21,7 @@ use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
 use crate::worker::alone::Purpose;
 use crate::worker::incoming::Incoming;
+use crate::worker::redirect::Redirect;
 use crate::worker::serve::Serving;
 use crate::{admin, master, worker};
 
@@ -313,6 +314,7 @@ impl Prefork {
         let serving = Serving {
             http: std::mem::take(&mut self.http),
             tls: self.tls.clone(),
+            redirect: Redirect::new(&self.config),
             balancers: self.config.proxy_protocol.clone(),
             max_requests: self.config.max_requests,
         };
@@ -441,6 +443,9 @@ impl Prefork {
             return Err(Error::Config(format!(
                 "{addresses} addresses: there can be up to {ADDRESSES_MAX}"
             )));
+        }
+        if !self.config.redirects.is_empty() && self.tls.is_none() {
+            return Err(Error::Config("redirect_to_https needs tls".into()));
         }
         if self.config.max_connections == Some(0) {
             return Err(Error::Config("max_connections must be at least 1".into()));

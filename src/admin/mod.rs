@@ -46,6 +46,7 @@ use crate::protocol::inheritance::ProcessRole;
 use crate::sys::{listener, spawn};
 use crate::worker;
 use crate::worker::alone::Purpose;
+use crate::worker::redirect::Redirect;
 use crate::worker::serve::Serving;
 
 use self::view::View;
@@ -105,6 +106,7 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
     let serving = Serving {
         http: Http::new().max_body_size(1 << 10),
         tls: None,
+        redirect: Redirect::default(),
         balancers: Vec::new(),
         max_requests: None,
     };

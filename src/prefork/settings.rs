@@ -424,6 +424,31 @@ impl Prefork {
         self
     }
 
+    /// Also listens on this address, speaks HTTP without TLS there, and redirects each request to
+    /// the same host and path with https (308). Needs [`tls`](Self::tls).
+    ///
+    /// The place has the port of the first address with TLS, unless that is 443. It has no port if
+    /// the client named none and this address has not port 80: then something before the server
+    /// maps the ports.
+    ///
+    /// Default: no such address.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn redirect_to_https<A>(mut self, address: A) -> Self
+    where
+        A: TryInto<Address>,
+        AddressError: From<A::Error>,
+    {
+        match address.try_into() {
+            Ok(address) => {
+                self.config.redirects.push(address.clone());
+                self.config.addresses.push(address);
+            }
+            Err(error) => self.refuse(error),
+        }
+        self
+    }
+
     /// The hooks of the program.
     ///
     /// Default: none.

@@ -16,6 +16,7 @@ mod own_metrics;
 mod page;
 mod proxied;
 pub(crate) mod recycle;
+pub(crate) mod redirect;
 pub(crate) mod serve;
 pub(crate) mod sharing;
 mod source;

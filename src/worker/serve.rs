@@ -15,6 +15,7 @@ use crate::stats::Count;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
+use crate::worker::redirect::Redirect;
 use crate::worker::sharing::Shares;
 use crate::worker::{Worker, background, recycle};
 
@@ -26,6 +27,7 @@ const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Serving {
     pub(crate) http: Http,
     pub(crate) tls: Option<Tls>,
+    pub(crate) redirect: Redirect,
     /// Connections from these networks begin with a PROXY header.
     pub(crate) balancers: Vec<Network>,
     /// After this many requests the worker asks to be replaced.
@@ -47,6 +49,7 @@ impl Serving {
         let Self {
             http,
             tls,
+            redirect,
             balancers,
             max_requests,
         } = self;
@@ -62,6 +65,7 @@ impl Serving {
         let connections = Connections {
             incoming,
             balancers,
+            redirect,
             acceptor,
         };
         serve_incoming(server, service, worker, connections).await;
@@ -74,6 +78,7 @@ struct Connections {
     incoming: Incoming,
     /// Connections from these networks begin with a PROXY header.
     balancers: Vec<Network>,
+    redirect: Redirect,
     /// `None` without TLS.
     acceptor: Option<Acceptor>,
 }
@@ -124,8 +129,13 @@ where
     let serve = async move {
         if let Some(acceptor) = connections.acceptor.take() {
             let endpoint = server.endpoint(service);
-            let serve_tls = |connection| {
-                spawn_local(endpoint.serve(acceptor.accept(connection)));
+            let redirect = connections.redirect.clone();
+            let redirecting = server.endpoint(redirect.clone().service());
+            let serve_tls = |connection: Connection| {
+                match redirect.covers(connection.local()) {
+                    true => spawn_local(redirecting.serve(connection)),
+                    false => spawn_local(endpoint.serve(acceptor.accept(connection))),
+                };
             };
             connections.for_each(serve_tls).await;
         } else {

@@ -156,6 +156,8 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
     #[cfg(feature = "tls")]
     if let Some(tls) = options.tls.tls() {
         server = server.tls(tls);
+        let addresses = options.tls.redirect_to_https.iter().cloned();
+        server = addresses.fold(server, Prefork::redirect_to_https);
     }
     if let Some(user) = &processes.user {
         server = server.user(user);

@@ -31,7 +31,7 @@ pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "h
 const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
 
 /// What only a new master can change. The others are read by each worker.
-const OF_MASTER: [&str; 22] = [
+const OF_MASTER: [&str; 23] = [
     "workers",
     "listen",
     "listeners",
@@ -54,6 +54,7 @@ const OF_MASTER: [&str; 22] = [
     "tls_ciphers",
     "tls_client_ca",
     "tls_client_auth",
+    "redirect_to_https",
 ];
 
 /// Options that are about the options.

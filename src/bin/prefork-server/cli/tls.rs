@@ -3,7 +3,7 @@
 use std::{iter, path::PathBuf};
 
 use clap::Args;
-use prefork_server::{Certificate, ClientAuth, Tls, TlsVersion};
+use prefork_server::{Address, Certificate, ClientAuth, Tls, TlsVersion};
 
 use super::value;
 
@@ -83,6 +83,18 @@ pub(crate) struct Secure {
     )]
     #[arg(value_parser = value::named::<ClientAuth>(ClientAuth::NAMES))]
     tls_client_auth: Option<ClientAuth>,
+
+    /// Also listen on this address, speak HTTP without TLS there, and redirect each request to
+    /// https (308); may be given several times
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "PREFORK_REDIRECT_TO_HTTPS",
+        value_delimiter = ',',
+        requires = "tls_cert"
+    )]
+    #[arg(value_parser = value::address)]
+    pub(crate) redirect_to_https: Vec<Address>,
 }
 
 impl Secure {

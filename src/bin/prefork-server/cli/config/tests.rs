@@ -59,6 +59,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("tls-ciphers", &["[\"TLS13_AES_128_GCM_SHA256\"]"]),
     ("tls-client-ca", &["\"ca.pem\""]),
     ("tls-client-auth", &["\"optional\""]),
+    ("redirect-to-https", &["\"127.0.0.1:80\""]),
     ("access-log", &["\"-\"", "\"/a\""]),
     ("log-format", &["\"json\""]),
     ("log-level", &["\"warn\""]),
@@ -113,6 +114,7 @@ fn whatever_a_file_has_is_printed_so_that_it_reads_the_same() {
                 key if FILES.contains(&key) => source == "dir" && chance.bool(),
                 // They need each other.
                 key if key.starts_with("tls-") => has_tls,
+                "redirect-to-https" => has_tls && chance.bool(),
                 _ => chance.bool(),
             };
             let value = chance.choice(*values).unwrap();

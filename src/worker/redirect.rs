@@ -1,0 +1,140 @@
+//! Redirects requests without TLS to https.
+
+use std::convert::Infallible;
+use std::future::ready;
+
+use bytes::Bytes;
+use http::header::{HOST, LOCATION};
+use http::uri::Authority;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::service::service_fn;
+
+use crate::address::Address;
+use crate::config::Config;
+use crate::http::{Body, Handler};
+
+const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
+
+/// The addresses whose requests are redirected, and where to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Redirect {
+    addresses: Vec<Address>,
+    /// That of the first address with TLS; 443 if it has none.
+    port: u16,
+}
+
+impl Redirect {
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut ports = config.addresses.iter().filter_map(|address| match address {
+            Address::Tcp(tcp) if !config.redirects.contains(address) => Some(tcp.port()),
+            _ => None,
+        });
+        Self {
+            addresses: config.redirects.clone(),
+            port: ports.next().filter(|&port| port > 0).unwrap_or(HTTPS),
+        }
+    }
+
+    /// Whether connections to this listener are redirected.
+    pub(crate) fn covers(&self, local: &Address) -> bool {
+        self.addresses.iter().any(|from| match (from, local) {
+            // The kernel has chosen the port.
+            (Address::Tcp(from), Address::Tcp(local)) if from.port() == 0 => {
+                from.ip() == local.ip()
+            }
+            _ => from == local,
+        })
+    }
+
+    /// The service of these listeners.
+    pub(crate) fn service(self) -> impl Handler {
+        service_fn(move |request: Request<Body>| {
+            let mut response = Response::new(Empty::<Bytes>::new());
+            *response.status_mut() = match self.place(&request) {
+                Some(place) => {
+                    response.headers_mut().insert(LOCATION, place);
+                    StatusCode::PERMANENT_REDIRECT
+                }
+                None => StatusCode::BAD_REQUEST,
+            };
+            ready(Ok::<_, Infallible>(response))
+        })
+    }
+
+    /// `None` if the request names no host.
+    fn place<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
+        let field = request.headers().get(HOST);
+        let field = field.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let named = field.or_else(|| request.uri().authority().cloned())?;
+        let host = named.host();
+        if host.is_empty() {
+            return None;
+        }
+        let target = request.uri().path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
+        let target = match target.starts_with('/') {
+            true => target,
+            false => "/",
+        };
+        // Without a port the client has used port 80. If this server listens on another one, then
+        // something before it maps the ports, most likely from the usual ones.
+        let is_mapped = named.port_u16().is_none() && !self.listens_on(HTTP);
+        let place = match self.port == HTTPS || is_mapped {
+            true => format!("https://{host}{target}"),
+            false => format!("https://{host}:{}{target}", self.port),
+        };
+        HeaderValue::try_from(place).ok()
+    }
+
+    fn listens_on(&self, port: u16) -> bool {
+        let mut addresses = self.addresses.iter();
+        addresses.any(|address| matches!(address, Address::Tcp(tcp) if tcp.port() == port))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redirect(from: &str, port: u16) -> Redirect {
+        Redirect {
+            addresses: vec![from.parse().expect("an address")],
+            port,
+        }
+    }
+
+    #[test]
+    fn a_request_leads_to_its_own_host_and_path() {
+        for (from, port, host, target, place) in [
+            ("[::]:80", 443, "a.example", "/b?c", "https://a.example/b?c"),
+            ("[::]:80", 443, "a.example:80", "/", "https://a.example/"),
+            ("[::]:80", 8443, "a.example", "/", "https://a.example:8443/"),
+            ("[::]:8080", 8443, "a.example", "/", "https://a.example/"),
+            (
+                "[::]:8080",
+                8443,
+                "a.example:8080",
+                "/",
+                "https://a.example:8443/",
+            ),
+            ("[::]:80", 443, "[::1]:80", "/", "https://[::1]/"),
+            ("[::]:80", 443, "a.example", "*", "https://a.example/"),
+            (
+                "[::]:80",
+                443,
+                "a.example",
+                "//evil.example",
+                "https://a.example//evil.example",
+            ),
+        ] {
+            let request = Request::get(target).header(HOST, host).body(());
+            let request = request.expect("a request");
+            let found = redirect(from, port).place(&request);
+            assert_eq!(found.expect("a host"), place);
+        }
+        let nameless = Request::get("/").body(()).expect("a request");
+        assert!(redirect("[::]:80", 443).place(&nameless).is_none());
+    }
+}
