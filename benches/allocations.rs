@@ -11,6 +11,7 @@ mod support;
 
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::thread;
@@ -20,8 +21,10 @@ use clap::Parser;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use http_body_util::Full;
+use prefork_server::files::Files;
 use prefork_server::{
-    Address, Buffer, Handle, Prefork, Request, Response, Stop, reply, service_fn,
+    Address, BoxError, Buffer, Handle, IntoService, Prefork, Request, Response, Stop, Worker,
+    reply, service_fn,
 };
 
 use self::support::load::{self, Ask, Driver, Plan};
@@ -42,20 +45,44 @@ fn main() {
         Extent::Full => REQUESTS,
     };
     let _profiler = dhat::Profiler::builder().testing().build();
+    beside(
+        async |_worker| Ok(service_fn(respond)),
+        move |address| {
+            print("case", "allocations", "bytes");
+            for case in CASES {
+                count(case, address, requests);
+            }
+            count_at_rest(address);
+        },
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    fs::write(directory.path().join("1KiB"), [b'x'; 1024]).expect("space");
+    let files = Files::new(directory.path());
+    beside(
+        async |_worker| Ok(files.open()?),
+        move |address| {
+            count(
+                ("kept alive, a file of 1 KiB", "/1KiB", 1),
+                address,
+                requests,
+            );
+        },
+    );
+}
+
+/// Runs `clients` beside a server with this app.
+fn beside<A, S, Kind>(app: A, clients: impl FnOnce(SocketAddr) + Send + 'static)
+where
+    A: AsyncFnOnce(Worker) -> Result<S, BoxError>,
+    S: IntoService<Kind>,
+{
     let mut server = Prefork::bind("127.0.0.1:0").in_process();
     let handle = server.handle().expect("a socket pair");
     let clients = thread::spawn(move || {
-        let address = address(&handle);
-        print("case", "allocations", "bytes");
-        for case in CASES {
-            count(case, address, requests);
-        }
-        count_at_rest(address);
+        clients(address(&handle));
         handle.stop(Stop::Drain).expect("it runs");
     });
-    server
-        .serve(async |_worker| Ok(service_fn(respond)))
-        .expect("a free port");
+    server.serve(app).expect("a free port");
     clients.join().expect("the clients have their responses");
 }
 

@@ -15,6 +15,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::encoding::Encoding;
+use super::names::cache;
 use super::version::{Identity, Version};
 
 /// A shorter file fits into one segment anyway.
@@ -59,7 +60,7 @@ impl Compressed {
     /// An empty cache that holds at most so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Self {
-            cache: Cache::with_weighter(bytes / ENTRY, bytes as u64, Weight),
+            cache: cache(bytes / ENTRY, bytes, Weight),
             running: AtomicUsize::new(0),
         }
     }

@@ -1,12 +1,13 @@
 //! What is known of the names in the directory: the cache of a worker.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use nix::time::ClockId;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use super::version::Version;
 
@@ -43,10 +44,27 @@ pub(super) enum Found {
     Missing,
 }
 
+/// An empty cache of a worker, in one part: more parts would be for more threads.
+pub(super) fn cache<K, V, W>(entries: usize, bytes: usize, weighter: W) -> Cache<K, V, W>
+where
+    K: Eq + Hash,
+    V: Clone,
+    W: Weighter<K, V> + Clone,
+{
+    let options = OptionsBuilder::new()
+        .shards(1)
+        .estimated_items_capacity(entries)
+        .weight_capacity(bytes as u64)
+        .build()
+        .expect("both capacities are set");
+    let hasher = DefaultHashBuilder::default();
+    Cache::with_options(options, weighter, hasher, DefaultLifecycle::default())
+}
+
 impl Names {
     /// An empty cache that holds at most so many bytes.
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Cache::with_weighter(bytes / ENTRY, bytes as u64, Weight))
+        Self(cache(bytes / ENTRY, bytes, Weight))
     }
 
     #[cfg(test)]

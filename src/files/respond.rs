@@ -211,7 +211,7 @@ impl Draft {
         let mut body = FileBody::default();
         match kind {
             Kind::File { chosen, content } => {
-                body = write_file(&mut headers, status, &chosen, content);
+                body = write_file(&mut headers, method, status, &chosen, content);
                 rules::write(&chosen.plain.fields, &mut headers);
             }
             Kind::Moved(place) => {
@@ -230,7 +230,6 @@ impl Draft {
             }
         }
         let has_length = status != StatusCode::NOT_MODIFIED && status != StatusCode::NO_CONTENT;
-        // In a response to GET the server writes the length of a body that is empty.
         if method == Method::HEAD && has_length && !headers.contains_key(CONTENT_LENGTH) {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
@@ -241,8 +240,10 @@ impl Draft {
     }
 }
 
+/// In a response to GET the server writes the length itself, which needs no memory for a value.
 fn write_file(
     headers: &mut HeaderMap,
+    method: &Method,
     status: StatusCode,
     chosen: &Chosen,
     content: Option<Content>,
@@ -266,7 +267,7 @@ fn write_file(
         return body;
     }
     headers.insert(CONTENT_TYPE, chosen.plain.content_type.clone());
-    if length > 0 {
+    if *method == Method::HEAD {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     if status != StatusCode::NOT_FOUND {

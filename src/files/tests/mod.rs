@@ -12,6 +12,7 @@ use http::header::{
 };
 use http::request::Builder;
 use http::{Method, Request, Response};
+use http_body::Body;
 use http_body_util::BodyExt;
 use tempfile::TempDir;
 
@@ -29,10 +30,15 @@ mod pages;
 mod ranges;
 mod versions;
 
-/// One request, and its response before its body.
+/// One request, and its response before its body. The server writes the length of a body.
 async fn begin(site: &FileService, request: Builder) -> Response<FileBody> {
     let (head, ()) = request.body(()).expect("a request").into_parts();
-    let Ok(response) = site.respond(head, None).await;
+    let is_get = head.method == http::Method::GET;
+    let Ok(mut response) = site.respond(head, None).await;
+    let length = response.body().size_hint().exact().expect("it is known");
+    if is_get && response.status() != 304 {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
     response
 }
 
