@@ -50,8 +50,8 @@ pub(crate) struct FileOptions {
     )]
     header: Vec<HeaderRule>,
 
-    /// Let scripts of this origin read the files (CORS): https://app.example, or * for all; may be
-    /// given several times
+    /// Let scripts of this origin read the files (CORS): SCHEME://HOST, or * for all; may be given
+    /// several times
     #[arg(
         long,
         value_name = "ORIGIN",
