@@ -15,6 +15,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 
 use super::listing::{ENTRIES_MAX, Kind, Listed, Listing};
 use super::path::is_refused;
+use crate::named::named;
 
 /// How often a lookup is tried that may wait: a rename at the same time can make it fail (`EAGAIN`
 /// of openat2(2)).
@@ -42,6 +43,12 @@ pub enum Symlinks {
     /// All, also those that lead out of the directory.
     Anywhere,
 }
+
+named!(Symlinks {
+    "inside" = Inside,
+    "never" = Never,
+    "anywhere" = Anywhere,
+});
 
 /// The files under one directory. While the kernel resolves a path, it refuses `..`, absolute
 /// symbolic links and links that leave the directory, so there is no race between a check and the

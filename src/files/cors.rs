@@ -59,7 +59,7 @@ impl FromStr for Origin {
     }
 }
 
-/// A text that is no [`Origin`].
+/// The text cannot be read as an [`Origin`].
 #[derive(Debug)]
 pub struct OriginError(String);
 

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
@@ -14,7 +15,6 @@ use super::beneath::{Beneath, Opened, Reach};
 use super::compress::{Compressed, may_be_compressed};
 use super::encoding::Encoding;
 use super::fallback::asks_for_page;
-use super::listing::Listing;
 use super::names::{Entry, Found, Names};
 use super::open_files::{OpenFile, OpenFiles};
 use super::options::Files;
@@ -58,8 +58,8 @@ pub(super) enum Resolved {
     NotFoundPage(Chosen),
     /// The place where it is.
     Moved(HeaderValue),
-    /// Of the directory at this path.
-    Listing(Listing),
+    /// The page of a directory, and the fields that it needs.
+    Listing(Bytes, HeaderMap),
     NotFound,
 }
 
@@ -154,21 +154,24 @@ impl Lookup {
             return Ok(target.with_end(1, "").map(Resolved::Moved));
         }
         match self.options.listing {
-            true => self.listing(path, reach),
+            true => self.listing(path, head, reach),
             false => Ok(None),
         }
     }
 
-    fn listing(&self, path: &[u8], reach: Reach) -> io::Result<Option<Resolved>> {
+    fn listing(&self, path: &[u8], head: &Parts, reach: Reach) -> io::Result<Option<Resolved>> {
         if reach == Reach::Memory {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let path = match path {
+        let name = match path {
             [] => b".",
             path => path,
         };
-        match self.beneath.list(Path::new(OsStr::from_bytes(path))) {
-            Ok(listing) => Ok(Some(Resolved::Listing(listing))),
+        match self.beneath.list(Path::new(OsStr::from_bytes(name))) {
+            Ok(listing) => {
+                let (page, fields) = listing.page(path, head.uri.query(), &head.headers);
+                Ok(Some(Resolved::Listing(page, fields)))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -114,10 +114,7 @@ impl Lookup {
                 StatusCode::PERMANENT_REDIRECT,
                 Kind::Moved(place),
             )),
-            Resolved::Listing(listing) => {
-                let target = Target::of(&head.uri);
-                let path = target.as_ref().map_or(&[][..], Target::path);
-                let (page, fields) = listing.page(path, head.uri.query(), &head.headers);
+            Resolved::Listing(page, fields) => {
                 Ok(Draft::new(StatusCode::OK, Kind::Listing(page, fields)))
             }
             Resolved::NotFound => Ok(Draft::new(StatusCode::NOT_FOUND, Kind::Text)),
@@ -204,50 +201,51 @@ impl Draft {
         Self { status, kind }
     }
 
-    /// The response. `headers` is an empty map.
+    /// The response. `headers` is an empty map. In a response to GET the server writes the length,
+    /// which needs no memory for a value.
     fn write(self, mut headers: HeaderMap, method: &Method) -> Response<FileBody> {
         let Self { status, kind } = self;
         headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
-        let mut body = FileBody::default();
-        match kind {
+        let (length, body) = match kind {
             Kind::File { chosen, content } => {
-                body = write_file(&mut headers, method, status, &chosen, content);
+                let written = write_file(&mut headers, status, &chosen, content);
                 rules::write(&chosen.plain.fields, &mut headers);
+                written
             }
             Kind::Moved(place) => {
                 headers.insert(LOCATION, place);
+                Default::default()
             }
             Kind::Listing(page, fields) => {
                 headers.extend(fields);
-                headers.insert(CONTENT_LENGTH, HeaderValue::from(page.len()));
-                if method == Method::GET {
-                    body = page.into();
-                }
+                (page.len() as u64, page.into())
             }
-            Kind::Text => body = write_text(&mut headers, status, method),
+            Kind::Text => write_text(&mut headers, status),
             Kind::Options => {
                 headers.insert(ALLOW, METHODS);
+                Default::default()
             }
+        };
+        let mut response = Response::new(match *method {
+            Method::HEAD => FileBody::default(),
+            _ => body,
+        });
+        if method == Method::HEAD && status != StatusCode::NOT_MODIFIED {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
-        let has_length = status != StatusCode::NOT_MODIFIED && status != StatusCode::NO_CONTENT;
-        if method == Method::HEAD && has_length && !headers.contains_key(CONTENT_LENGTH) {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
-        }
-        let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
     }
 }
 
-/// In a response to GET the server writes the length itself, which needs no memory for a value.
+/// Returns the length that a response to GET has, and the body.
 fn write_file(
     headers: &mut HeaderMap,
-    method: &Method,
     status: StatusCode,
     chosen: &Chosen,
     content: Option<Content>,
-) -> FileBody {
+) -> (u64, FileBody) {
     headers.insert(VARY, chosen.vary.clone());
     if status != StatusCode::NOT_FOUND {
         chosen.version.validators.write(headers);
@@ -258,29 +256,26 @@ fn write_file(
         body,
     }) = content
     else {
-        return FileBody::default();
+        return Default::default();
     };
     if let Some(range) = range {
         headers.insert(CONTENT_RANGE, range);
     }
     if status == StatusCode::RANGE_NOT_SATISFIABLE {
-        return body;
+        return (length, body);
     }
     headers.insert(CONTENT_TYPE, chosen.plain.content_type.clone());
-    if *method == Method::HEAD {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
     if status != StatusCode::NOT_FOUND {
         headers.insert(ACCEPT_RANGES, BYTES);
     }
     if let Some(encoding) = chosen.encoding {
         headers.insert(CONTENT_ENCODING, encoding.name());
     }
-    body
+    (length, body)
 }
 
-/// The name of the status; in a response to HEAD its length alone (RFC 9110 9.3.2).
-fn write_text(headers: &mut HeaderMap, status: StatusCode, method: &Method) -> FileBody {
+/// The name of the status.
+fn write_text(headers: &mut HeaderMap, status: StatusCode) -> (u64, FileBody) {
     match status {
         StatusCode::METHOD_NOT_ALLOWED => {
             headers.insert(ALLOW, METHODS);
@@ -292,11 +287,8 @@ fn write_text(headers: &mut HeaderMap, status: StatusCode, method: &Method) -> F
     }
     let text = status.canonical_reason().unwrap_or_default();
     headers.insert(CONTENT_TYPE, PLAIN_TEXT);
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    match *method {
-        Method::HEAD => FileBody::default(),
-        _ => Bytes::from_static(text.as_bytes()).into(),
-    }
+    let body = Bytes::from_static(text.as_bytes());
+    (text.len() as u64, body.into())
 }
 
 /// The status if no file can be sent.

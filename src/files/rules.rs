@@ -119,7 +119,7 @@ impl fmt::Display for HeaderRule {
     }
 }
 
-/// A [`HeaderRule`] that is none, and the reason.
+/// The reason why a [`HeaderRule`] was refused.
 #[derive(Debug)]
 pub struct RuleError {
     rule: String,
@@ -161,26 +161,25 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The fields for a path. Later rules come last, and replace earlier ones.
+    /// The fields for a file.
     pub(super) fn fields(&self, path: &[u8]) -> Fields {
-        let safe = self.safe_caching.then(|| match has_hash(path) {
-            true => (CACHE_CONTROL, NEVER_CHANGES),
-            false => (CACHE_CONTROL, ASK_FIRST),
-        });
+        self.fields_after(path, || match has_hash(path) {
+            true => NEVER_CHANGES,
+            false => ASK_FIRST,
+        })
+    }
+
+    /// The fields of a response without a file.
+    pub(super) fn fields_without_file(&self, path: &[u8]) -> Fields {
+        self.fields_after(path, || ASK_FIRST)
+    }
+
+    /// Later rules come last, and replace earlier ones.
+    fn fields_after(&self, path: &[u8], caching: impl FnOnce() -> HeaderValue) -> Fields {
+        let safe = self.safe_caching.then(|| (CACHE_CONTROL, caching()));
         let chosen = self.headers.iter().filter(|rule| rule.matches(path));
         let chosen = chosen.map(|rule| (rule.name.clone(), rule.value.clone()));
         safe.into_iter().chain(chosen).collect()
-    }
-
-    /// The fields of a response without a file: browsers ask again.
-    pub(super) fn fields_without_file(&self, path: &[u8]) -> Fields {
-        let mut fields = self.fields(path);
-        if let [(CACHE_CONTROL, value), ..] = &mut *fields
-            && self.safe_caching
-        {
-            *value = ASK_FIRST;
-        }
-        fields
     }
 }
 

@@ -226,12 +226,26 @@ impl Stream {
         if let Some(written) = self.write_new(|socket| call(socket.as_fd())) {
             return Poll::Ready(written);
         }
-        let stream = self.registered()?;
-        match call(stream.as_fd()) {
-            Err(error) if is_temporary(&error) => {}
-            outcome => return Poll::Ready(outcome),
+        self.registered()?;
+        match call(self.as_fd()) {
+            Err(error) if is_temporary(&error) => self.poll_when_writable(cx, call),
+            outcome => Poll::Ready(outcome),
         }
-        stream.poll_when_writable(cx, call)
+    }
+
+    /// Makes the call each time the socket becomes writable, until the call does not have to wait.
+    fn poll_when_writable(
+        &mut self,
+        cx: &mut Context<'_>,
+        call: impl Fn(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(each!(self, stream => stream.poll_write_ready(cx)))?;
+            match self.try_io(Interest::WRITABLE, || call(self.as_fd())) {
+                Err(error) if is_temporary(&error) => {}
+                outcome => return Poll::Ready(outcome),
+            }
+        }
     }
 
     /// As `poll_write`, for the last bytes before the end of file. Over TCP one segment carries
@@ -244,10 +258,10 @@ impl Stream {
         if let Some(written) = self.write_new(|socket| socket::send_last(socket, bytes)) {
             return Poll::Ready(written);
         }
-        match self.registered()? {
-            Registered::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            stream => stream.poll_when_writable(cx, |socket| socket::send_last(socket, bytes)),
+        if let Self::Unix(stream) = self {
+            return Pin::new(stream).poll_write(cx, bytes);
         }
+        self.poll_when_writable(cx, |socket| socket::send_last(socket, bytes))
     }
 
     /// Returns the stream, after registering it with the runtime if it is new.
@@ -285,41 +299,6 @@ type Written = Option<io::Result<usize>>;
 enum Registered<'a> {
     Tcp(&'a mut TcpStream),
     Unix(&'a mut UnixStream),
-}
-
-impl Registered<'_> {
-    /// Makes the call each time the socket becomes writable, until the call does not have to wait.
-    fn poll_when_writable(
-        &self,
-        cx: &mut Context<'_>,
-        call: impl Fn(BorrowedFd<'_>) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            let called = match self {
-                Self::Tcp(stream) => {
-                    ready!(stream.poll_write_ready(cx))?;
-                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
-                }
-                Self::Unix(stream) => {
-                    ready!(stream.poll_write_ready(cx))?;
-                    stream.try_io(Interest::WRITABLE, || call(stream.as_fd()))
-                }
-            };
-            match called {
-                Err(error) if is_temporary(&error) => {}
-                outcome => return Poll::Ready(outcome),
-            }
-        }
-    }
-}
-
-impl AsFd for Registered<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
-        }
-    }
 }
 
 impl New {

@@ -305,6 +305,14 @@ impl<I: Socket> Stream<I> {
         written
     }
 
+    /// The socket has taken all there is. A write that had to wait for the client does not wait any
+    /// more.
+    pub(crate) fn note_all_written(&self) {
+        if self.state().write_blocked_since().is_some() {
+            self.state().has_written_all();
+        }
+    }
+
     /// A write or a flush is pending. Bytes that were sent meanwhile are progress of the client.
     fn note_blocked(&mut self, cx: &Context<'_>) {
         let sent = self.io.take_sent();

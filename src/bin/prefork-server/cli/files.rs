@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, ValueEnum};
+use clap::{ArgMatches, Args, Command};
 use prefork_server::files::{Files, HeaderRule, Origin, Symlinks};
 
-const HEADING: &str = "Files";
+use super::value;
+
+pub(super) const HEADING: &str = "Files";
 
 /// How the files of `DIR` are served.
 #[derive(Clone, Debug, Args)]
@@ -68,17 +70,8 @@ pub(crate) struct FileOptions {
         env = "PREFORK_SYMLINKS",
         default_value = "inside"
     )]
-    symlinks: Links,
-}
-
-// The variants have no docs of their own: clap would print them.
-
-/// Which symbolic links are followed.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Links {
-    Inside,
-    Never,
-    Anywhere,
+    #[arg(value_parser = value::named::<Symlinks>(Symlinks::NAMES))]
+    symlinks: Symlinks,
 }
 
 impl FileOptions {
@@ -89,11 +82,7 @@ impl FileOptions {
             .listing(self.listing)
             .compress(self.compress)
             .safe_caching(self.safe_caching)
-            .symlinks(match self.symlinks {
-                Links::Inside => Symlinks::Inside,
-                Links::Never => Symlinks::Never,
-                Links::Anywhere => Symlinks::Anywhere,
-            });
+            .symlinks(self.symlinks);
         if let Some(page) = &self.fallback {
             files = files.fallback(page);
         }

@@ -165,8 +165,8 @@ impl<I: Socket> rt::Write for Stream<I> {
         // flushed.
         if flushed.is_pending() {
             this.note_blocked(cx);
-        } else if this.state().write_blocked_since().is_some() {
-            this.state().has_written_all();
+        } else {
+            this.note_all_written();
         }
         ready!(flushed)?;
         // Not earlier: bytes that are being sent have the write timeout.

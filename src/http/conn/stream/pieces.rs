@@ -62,14 +62,6 @@ impl<I: Socket> Stream<I> {
         self.note_write(cx, sent)
     }
 
-    /// The socket has taken all there is. A write that had to wait for the client does not wait any
-    /// more.
-    pub(crate) fn note_all_written(&self) {
-        if self.state().write_blocked_since().is_some() {
-            self.state().has_written_all();
-        }
-    }
-
     fn advance_held(&mut self, count: usize) {
         if let Some(held) = &mut self.held {
             held.advance(count);

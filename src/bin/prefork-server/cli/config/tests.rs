@@ -3,7 +3,7 @@ use std::fs;
 use clap::CommandFactory;
 
 use super::*;
-use crate::cli::Options;
+use crate::cli::{Options, files};
 
 /// Values of each option, as they are in a file.
 const VALUES: &[(&str, &[&str])] = &[
@@ -67,17 +67,11 @@ const VALUES: &[(&str, &[&str])] = &[
     ("announce-fd", &["2"]),
 ];
 
-const FILES: [&str; 9] = [
-    "clean-urls",
-    "fallback",
-    "not-found-page",
-    "listing",
-    "compress",
-    "safe-caching",
-    "header",
-    "allow-origin",
-    "symlinks",
-];
+/// Whether the option is about the files of a directory.
+fn is_of_files(key: &str) -> bool {
+    let command = Options::command();
+    option(&command, key).is_ok_and(|it| it.get_help_heading() == Some(files::HEADING))
+}
 
 fn parse(args: &[&str]) -> Result<Options, clap::Error> {
     Options::parse_from_args([&["prefork-server"], args].concat(), None)
@@ -110,8 +104,7 @@ fn whatever_a_file_has_is_printed_so_that_it_reads_the_same() {
         for (key, values) in VALUES.iter().filter(|(key, _)| has(key)) {
             let is_chosen = match *key {
                 key if SOURCES.contains(&key) => key == source,
-                // They are about the files of a directory.
-                key if FILES.contains(&key) => source == "dir" && chance.bool(),
+                key if is_of_files(key) => source == "dir" && chance.bool(),
                 // They need each other.
                 key if key.starts_with("tls-") => has_tls,
                 "redirect-to-https" => has_tls && chance.bool(),
