@@ -159,5 +159,6 @@ fn nginx(home: &Path, address: SocketAddr, workers: usize) -> Result<Command, Tr
     let http = "keepalive_requests 1000000;";
     let listen = format!("listen {address} reuseport;");
     let main = format!("worker_processes {workers};");
-    toolchain::nginx(home, [&main, http, &listen, "$http_x_token"])
+    let token = toolchain::nginx_text("$http_x_token");
+    toolchain::nginx(home, [&main, http, &listen, &token])
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::machine::Fact;
 use crate::peer::extra_options;
 use crate::process::other_binary;
-use crate::programs::{CARGO, FASTHTTP, FORKER};
+use crate::programs::{CARGO, FASTHTTP, FORKER, STATIC_WEB_SERVER};
 use crate::session::Cpus;
 
 pub(crate) fn gather(cpus: &Cpus) -> Vec<Fact> {
@@ -22,7 +22,14 @@ pub(crate) fn gather(cpus: &Cpus) -> Vec<Fact> {
     ];
     let manifests = [CARGO, FASTHTTP, FORKER].into_iter();
     facts.extend(manifests.flat_map(str::lines).filter_map(pinned));
-    for (program, argument) in [("nginx", "-v"), ("go", "version"), ("rustc", "--version")] {
+    facts.push(("static-web-server".to_owned(), STATIC_WEB_SERVER.to_owned()));
+    let programs = [
+        ("caddy", "version"),
+        ("nginx", "-v"),
+        ("go", "version"),
+        ("rustc", "--version"),
+    ];
+    for (program, argument) in programs {
         facts.push((program.to_owned(), said(program, &[argument])));
     }
     facts

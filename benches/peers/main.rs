@@ -11,6 +11,7 @@
 //! - `fasthttp`: Go's fasthttp in one process. `fasthttp-shared`, `fasthttp-reuseport`:
 //!   fasthttp/prefork with one listener, and with one for each process.
 //! - `forker`: Ja7ad/forker around net/http. `net-http`: Go's own.
+//! - `static-web-server`, `caddy`: servers of files, Caddy from the PATH. Only in the case `files`.
 //!
 //! They are built from `templates` into the target directory, in released versions that the
 //! templates name, and need cargo, `go` and their registries the first time. What cannot be built
@@ -28,6 +29,11 @@
 //!   each; a connection for each request.
 //! - `handshakes`, 9 rounds: CPU per connection within TLS 1.3, full handshakes and resumed ones;
 //!   of `prefork`, `nginx`, `fasthttp` and `net-http`.
+//! - `files`, 9 rounds: CPU per request of files, with 16 kept-alive connections: one of 1, 16, 64
+//!   KiB and 1 MiB; each of 10,000 of 4 KiB in turn; 64 KiB within TLS, over HTTP/1.1 and HTTP/2.
+//!   Then files of 1 MiB that the kernel does not have in memory, one after another. Of `prefork`,
+//!   `nginx` with its cache of open files and sendfile, `static-web-server` and `caddy` as they
+//!   come.
 //! - `idle`, 3 rounds: memory per connection of 8,000 after a request each.
 //! - `latency`, 3 rounds: 5,000 to 80,000 requests per second in an open loop: p50, p90, p99, p99.9
 //!   and the longest.
@@ -41,13 +47,15 @@
 //! and pictures, which `--write` puts beside this bench too.
 //!
 //! Not measured: more than one worker (`models` asks about that), a network, encryption in bulk,
-//! HTTP/2, handlers that do anything, bodies of more than 13 bytes. In all cases but one every
+//! handlers that do anything, bodies of more than 13 bytes but for files. In most cases every
 //! request is the same, as in most benchmarks. We remember what a client repeats, the others do
 //! not: the case `cpu_browsing` shows what that is worth.
 
 mod crowd;
 mod facts;
+mod files;
 mod floor;
+mod http2;
 mod in_memory;
 mod options;
 mod page;
@@ -59,6 +67,7 @@ mod session;
 mod support;
 mod turns;
 
+use std::cell::OnceCell;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -98,6 +107,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         cpus: Cpus::usable(),
         scale: options.scale(),
         pem: Pem::new()?,
+        files: OnceCell::new(),
     };
     facts.extend(facts::gather(&session.cpus));
     cpus::pin_to(&[session.cpus.load]);

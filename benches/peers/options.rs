@@ -48,6 +48,8 @@ pub(crate) struct Scale {
     pub(crate) at_a_rate: Duration,
     /// Without a kernel.
     pub(crate) requests: u64,
+    /// Different files.
+    pub(crate) files: usize,
 }
 
 impl Options {
@@ -69,10 +71,10 @@ impl Options {
             Extent::Quick => (1, &[5_000, 20_000]),
             Extent::Full => (self.rounds, &[5_000, 20_000, 40_000, 60_000, 80_000]),
         };
-        let (turn, at_a_rate, idle, crowd, requests) = match self.common.extent() {
-            Extent::Smoke => (millis(20), millis(100), 100, 20, 1_000),
-            Extent::Quick => (millis(100), millis(300), 1_000, 200, 20_000),
-            Extent::Full => (millis(500), millis(2_000), 8_000, 1_000, 200_000),
+        let (turn, at_a_rate, idle, crowd, requests, files) = match self.common.extent() {
+            Extent::Smoke => (millis(20), millis(100), 100, 20, 1_000, 50),
+            Extent::Quick => (millis(100), millis(300), 1_000, 200, 20_000, 1_000),
+            Extent::Full => (millis(500), millis(2_000), 8_000, 1_000, 200_000, 10_000),
         };
         Scale {
             rounds,
@@ -82,6 +84,7 @@ impl Options {
             rates,
             at_a_rate,
             requests,
+            files,
         }
     }
 }

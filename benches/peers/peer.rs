@@ -1,6 +1,7 @@
 //! The servers, each with one worker or thread, all with the same response.
 
 use std::env;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -12,7 +13,7 @@ use clap::ValueEnum;
 use crate::crowd::Role;
 use crate::process::{self, Processes, Trouble, this_as};
 use crate::programs::{Program, Programs};
-use crate::session::Pem;
+use crate::session::Setup;
 use crate::support::{named, toolchain};
 
 /// The body of all responses.
@@ -56,6 +57,10 @@ named! {
         Forker = "forker",
         /// Go's own.
         NetHttp = "net/http",
+        /// A server of files.
+        StaticWebServer = "static-web-server",
+        /// Caddy.
+        Caddy = "caddy",
     }
 }
 
@@ -77,25 +82,34 @@ impl Peer {
         )
     }
 
-    /// How it is started, with its files in `home`.
+    /// Whether what is here of it serves files.
+    pub(crate) fn serves_files(self) -> bool {
+        matches!(self, Self::Prefork | Self::Nginx) || !self.says_hello()
+    }
+
+    /// Whether what is here of it responds with the body of the other questions.
+    pub(crate) fn says_hello(self) -> bool {
+        !matches!(self, Self::StaticWebServer | Self::Caddy)
+    }
+
+    /// How it is started, with its own files in `home`.
     pub(crate) fn command(
         self,
         programs: &Programs,
-        heap: Allocator,
+        setup: &Setup,
         address: SocketAddr,
         home: &Path,
-        pem: Option<&Pem>,
     ) -> Result<Command, Trouble> {
         let go = |program, how: &[&str]| {
             let mut command = Command::new(programs.path(program)?);
             command.arg(address.to_string()).args(how);
-            if let Some(pem) = pem {
+            if let Some(pem) = setup.pem {
                 command.arg(&pem.certificate).arg(&pem.key);
             }
             Ok::<_, Trouble>(command)
         };
         let rust = |name: &str, how: &[&str]| {
-            let name = match heap {
+            let name = match setup.heap {
                 Allocator::System => name.to_owned(),
                 Allocator::Mimalloc => format!("{name}-mimalloc"),
             };
@@ -104,18 +118,23 @@ impl Peer {
             Ok::<_, Trouble>(command)
         };
         let mut command = match self {
-            Self::Prefork => ours(address, pem),
+            Self::Prefork => ours(address, setup),
             Self::Floor => this_as(&Role::Floor(address))?,
             Self::Hyper => rust("hyper", &["single"])?,
             Self::HyperMulti => rust("hyper", &["multi"])?,
             Self::Axum => rust("axum", &[])?,
             Self::Actix => rust("actix", &[])?,
-            Self::Nginx => nginx(address, home, pem)?,
+            Self::Nginx => nginx(address, home, setup)?,
             Self::Fasthttp => go(Program::Fasthttp, &["alone"])?,
             Self::FasthttpShared => go(Program::Fasthttp, &["shared"])?,
             Self::FasthttpReuseport => go(Program::Fasthttp, &["reuseport"])?,
             Self::Forker => go(Program::Forker, &["shared"])?,
             Self::NetHttp => go(Program::NetHttp, &[])?,
+            Self::StaticWebServer => {
+                let program = programs.path(Program::StaticWebServer)?;
+                static_web_server(&program, address, setup)
+            }
+            Self::Caddy => caddy(address, home, setup)?,
         };
         // They may have one CPU, and should not have to find that out.
         command.envs([("GOMAXPROCS", "1"), ("TOKIO_WORKER_THREADS", "1")]);
@@ -129,17 +148,35 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
 }
 
+impl Running {
+    /// The CPU time that the server uses meanwhile: user and system time of all its processes and
+    /// threads.
+    pub(crate) fn cpu_of<T>(&self, run: impl FnOnce() -> T) -> (Duration, T) {
+        let processes = self.processes.tree();
+        let before = processes.cpu_time();
+        let done = run();
+        (processes.cpu_time() - before, done)
+    }
+}
+
 /// As the environment has them; empty if it has none.
 pub(crate) fn extra_options() -> String {
     env::var(OPTIONS).unwrap_or_default()
 }
 
-fn ours(address: SocketAddr, pem: Option<&Pem>) -> Command {
+fn ours(address: SocketAddr, setup: &Setup) -> Command {
     let mut command = process::ours();
-    command
-        .args(["--listen", &address.to_string(), "--respond", BODY])
-        .args(["--workers", "1", "--idle-timeout", "10m"]);
-    if let Some(pem) = pem {
+    command.args(["--listen", &address.to_string()]).args([
+        "--workers",
+        "1",
+        "--idle-timeout",
+        "10m",
+    ]);
+    match setup.files {
+        None => command.args(["--respond", BODY]),
+        Some(files) => command.arg(files),
+    };
+    if let Some(pem) = setup.pem {
         command.arg("--tls-cert").arg(&pem.certificate);
         command.arg("--tls-key").arg(&pem.key);
     }
@@ -147,11 +184,11 @@ fn ours(address: SocketAddr, pem: Option<&Pem>) -> Command {
     command
 }
 
-fn nginx(address: SocketAddr, home: &Path, pem: Option<&Pem>) -> Result<Command, Trouble> {
-    let server = match pem {
+fn nginx(address: SocketAddr, home: &Path, setup: &Setup) -> Result<Command, Trouble> {
+    let server = match setup.pem {
         // Before 1.23.4 nginx does not speak 1.3 unasked.
         Some(pem) => format!(
-            "listen {address} backlog=4096 ssl; ssl_certificate {};
+            "listen {address} backlog=4096 ssl http2; ssl_certificate {};
     ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;",
             pem.certificate.display(),
             pem.key.display(),
@@ -159,10 +196,69 @@ fn nginx(address: SocketAddr, home: &Path, pem: Option<&Pem>) -> Result<Command,
         None => format!("listen {address} backlog=4096;"),
     };
     let http = "keepalive_requests 1000000000; keepalive_timeout 600s;";
-    toolchain::nginx(
-        home,
-        ["daemon off; worker_processes 1;", http, &server, BODY],
-    )
+    let (http, location) = match setup.files {
+        None => (http.to_owned(), toolchain::nginx_text(BODY)),
+        // What is recommended for many small files and for large ones. A change is seen within a
+        // second, as with ours.
+        Some(files) => (
+            format!(
+                "{http} sendfile on; tcp_nopush on; open_file_cache max=20000 inactive=60s;
+  open_file_cache_valid 1s;"
+            ),
+            format!("root {};", files.display()),
+        ),
+    };
+    let main = "daemon off; worker_processes 1;";
+    toolchain::nginx(home, [main, &http, &server, &location])
+}
+
+fn static_web_server(program: &Path, address: SocketAddr, setup: &Setup) -> Command {
+    let mut command = Command::new(program);
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    command.args(["--host", &ip, "--port", &port]);
+    if let Some(files) = setup.files {
+        command.arg("--root").arg(files);
+    }
+    if let Some(pem) = setup.pem {
+        command.arg("--http2").arg("--http2-tls-cert");
+        command.arg(&pem.certificate);
+        command.arg("--http2-tls-key").arg(&pem.key);
+    }
+    command
+}
+
+fn caddy(address: SocketAddr, home: &Path, setup: &Setup) -> Result<Command, Trouble> {
+    let (ip, port, own) = (address.ip(), address.port(), home.display());
+    let (site, tls) = match setup.pem {
+        None => (format!("http://:{port}"), String::new()),
+        Some(pem) => {
+            let (certificate, key) = (pem.certificate.display(), pem.key.display());
+            let tls = format!("tls {certificate} {key}");
+            (format!("https://localhost:{port}"), tls)
+        }
+    };
+    let files = setup.files.unwrap_or(home).display();
+    let configuration = format!(
+        "{{
+  admin off
+  auto_https off
+  storage file_system {own}
+}}
+{site} {{
+  bind {ip}
+  {tls}
+  root * {files}
+  file_server
+}}
+"
+    );
+    let path = home.join("Caddyfile");
+    fs::write(&path, configuration)?;
+    let mut command = Command::new(toolchain::found("caddy")?);
+    command.arg("run").arg("--config").arg(&path);
+    command.args(["--adapter", "caddyfile"]);
+    command.envs(["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"].map(|name| (name, home)));
+    Ok(command)
 }
 
 /// Asks once, and wants the right response.

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +22,7 @@ named! {
         NetHttp = "net-http",
         /// fasthttp and net/http without a kernel.
         InMemory = "in-memory",
+        StaticWebServer = "static-web-server",
     }
 }
 
@@ -36,6 +38,8 @@ pub(crate) const CARGO: &str = include_str!("templates/Cargo.toml.txt");
 pub(crate) const FASTHTTP: &str = include_str!("templates/fasthttp.mod.txt");
 pub(crate) const FORKER: &str = include_str!("templates/forker.mod.txt");
 const NET_HTTP: &str = include_str!("templates/net_http.mod.txt");
+/// The version of the crate static-web-server.
+pub(crate) const STATIC_WEB_SERVER: &str = "2.44.1";
 
 /// Programs that have been built, or why they could not be.
 pub(crate) struct Programs {
@@ -77,6 +81,7 @@ impl Program {
             Self::Forker => go(include_str!("templates/forker.go.txt"), FORKER),
             Self::NetHttp => go(include_str!("templates/net_http.go.txt"), NET_HTTP),
             Self::InMemory => go(include_str!("templates/in_memory.go.txt"), FASTHTTP),
+            Self::StaticWebServer => static_web_server(&dir),
         }
     }
 }
@@ -90,13 +95,31 @@ fn rust(dir: &Path) -> Result<PathBuf, Trouble> {
         toolchain::write(&with_mimalloc, &format!("{text}{MIMALLOC}"))?;
     }
     let built = dir.join("target");
-    let mut build = Command::new(toolchain::found("cargo")?);
-    // What was set for this bench is not meant for them.
-    build.env_remove("CARGO_BUILD_TARGET");
-    build.env_remove("RUSTFLAGS");
+    let mut build = cargo()?;
     build.args(["build", "--release", "--target-dir"]);
     toolchain::run(build.arg(&built).current_dir(dir))?;
     Ok(built.join("release"))
+}
+
+/// With the dependencies and the profile that its authors publish.
+fn static_web_server(dir: &Path) -> Result<PathBuf, Trouble> {
+    fs::create_dir_all(dir)?;
+    let mut install = cargo()?;
+    install.args(["install", "static-web-server", "--locked"]);
+    install
+        .args(["--version", STATIC_WEB_SERVER, "--root"])
+        .arg(dir);
+    install.arg("--target-dir").arg(dir.join("target"));
+    toolchain::run(install.current_dir(dir))?;
+    Ok(dir.join("bin/static-web-server"))
+}
+
+fn cargo() -> Result<Command, Trouble> {
+    let mut cargo = Command::new(toolchain::found("cargo")?);
+    // What was set for this bench is not meant for them.
+    cargo.env_remove("CARGO_BUILD_TARGET");
+    cargo.env_remove("RUSTFLAGS");
+    Ok(cargo)
 }
 
 /// Where all that this bench builds and writes is.

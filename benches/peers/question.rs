@@ -8,7 +8,7 @@ use crate::process::Trouble;
 use crate::report::written;
 use crate::session::Session;
 use crate::support::turns::Turn;
-use crate::{in_memory, turns};
+use crate::{files, in_memory, turns};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Question {
@@ -16,6 +16,8 @@ pub(crate) enum Question {
     Cost,
     /// CPU per connection within TLS: full handshakes and resumed ones.
     Handshakes,
+    /// CPU per request of files.
+    Files,
     /// Memory of idle connections.
     Idle,
     /// Latency at constant rates.
@@ -89,7 +91,7 @@ impl Question {
                 rounds: scale.rounds,
                 tables: turns::cost_tables(),
                 turn: turns::cost,
-                is_for: |_| true,
+                is_for: Peer::says_hello,
             },
             Self::Handshakes => Asked {
                 about: format!("{:?} a turn", scale.turn),
@@ -98,19 +100,26 @@ impl Question {
                 turn: turns::handshakes,
                 is_for: Peer::knows_tls,
             },
+            Self::Files => Asked {
+                about: format!("{:?} a turn", scale.turn),
+                rounds: scale.rounds,
+                tables: files::tables(scale),
+                turn: files::turn,
+                is_for: Peer::serves_files,
+            },
             Self::Idle => Asked {
                 about: format!("{} idle connections", scale.idle),
                 rounds: fewer,
                 tables: turns::idle_tables(scale),
                 turn: turns::idle,
-                is_for: |_| true,
+                is_for: Peer::says_hello,
             },
             Self::Latency => Asked {
                 about: format!("{:?} at each rate", scale.at_a_rate),
                 rounds: fewer,
                 tables: turns::latency_tables(scale),
                 turn: turns::latency,
-                is_for: |_| true,
+                is_for: Peer::says_hello,
             },
             Self::SlowClients => Asked {
                 about: format!("{} slow clients", written(scale.crowd as f64)),
@@ -118,7 +127,7 @@ impl Question {
                 tables: turns::slow_client_tables(scale),
                 turn: turns::slow_clients,
                 // The floor responds to whatever comes.
-                is_for: |peer| peer != Peer::Floor,
+                is_for: |peer| peer.says_hello() && peer != Peer::Floor,
             },
             Self::InMemory => Asked {
                 about: format!("{} requests a turn", scale.requests),

@@ -1,12 +1,14 @@
 //! What all turns need.
 
+use std::cell::OnceCell;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::pki_types::CertificateDer;
 use tempfile::TempDir;
 
+use crate::files::Files;
 use crate::options::Scale;
 use crate::peer::{Allocator, Peer, Running, responds};
 use crate::process::{Processes, Trouble, free_address, until};
@@ -28,38 +30,56 @@ impl Cpus {
     }
 }
 
+/// What a server is started with.
+pub(crate) struct Setup<'a> {
+    pub(crate) heap: Allocator,
+    /// The directory that it serves.
+    pub(crate) files: Option<&'a Path>,
+    pub(crate) pem: Option<&'a Pem>,
+}
+
 pub(crate) struct Session {
     pub(crate) programs: Programs,
     pub(crate) cpus: Cpus,
     pub(crate) scale: Scale,
     pub(crate) pem: Pem,
+    pub(crate) files: OnceCell<Files>,
 }
 
 impl Session {
     /// Starts a server on its CPU.
     pub(crate) fn start(&self, peer: Peer, heap: Allocator) -> Result<Running, Trouble> {
-        self.start_with(peer, heap, None)
+        self.start_with(
+            peer,
+            &Setup {
+                heap,
+                files: None,
+                pem: None,
+            },
+        )
     }
 
     /// The same within TLS, and with mimalloc.
     pub(crate) fn start_private(&self, peer: Peer) -> Result<Running, Trouble> {
-        self.start_with(peer, Allocator::Mimalloc, Some(&self.pem))
+        self.start_with(
+            peer,
+            &Setup {
+                heap: Allocator::Mimalloc,
+                files: None,
+                pem: Some(&self.pem),
+            },
+        )
     }
 
-    fn start_with(
-        &self,
-        peer: Peer,
-        heap: Allocator,
-        pem: Option<&Pem>,
-    ) -> Result<Running, Trouble> {
+    pub(crate) fn start_with(&self, peer: Peer, setup: &Setup) -> Result<Running, Trouble> {
         let (address, dir) = (free_address()?, tempfile::tempdir()?);
-        let command = peer.command(&self.programs, heap, address, dir.path(), pem)?;
+        let command = peer.command(&self.programs, setup, address, dir.path())?;
         let start = || Processes::start(dir, &command);
         let (processes, _) = cpus::on(&[self.cpus.server], start)?;
-        let is_there = || match pem {
-            None => responds(address).is_ok(),
+        let is_there = || match (setup.pem, setup.files) {
+            (None, None) => responds(address).is_ok(),
             // Whether it responds is for the load to find.
-            Some(_) => TcpStream::connect(address).is_ok(),
+            _ => TcpStream::connect(address).is_ok(),
         };
         until("it responds", is_there).map_err(|trouble| {
             // The caller does not get the server, and so cannot ask it for its log.

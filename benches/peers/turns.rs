@@ -76,11 +76,10 @@ pub(crate) fn cost(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     Ok(turn)
 }
 
-/// Sets the figure to the CPU time of a request of this load: user and system time of all the
-/// server's processes and threads, divided by the requests with a right response. First the server
-/// sees the load for a while: its pools and the branch predictors too. Gives the length of a
-/// response.
-fn cpu_of_load(
+/// Sets the figure to the CPU time of a request of this load: that of the server, divided by the
+/// requests with a right response. First the server sees the load for a while: its pools and the
+/// branch predictors too. Gives the length of a response.
+pub(crate) fn cpu_of_load(
     server: &Running,
     plan: Plan,
     time: Duration,
@@ -89,10 +88,7 @@ fn cpu_of_load(
     let mut driver = Driver::new(server.address, plan);
     driver.warm();
     driver.closed(Extent::For(time / 5));
-    let processes = server.processes.tree();
-    let before = processes.cpu_time();
-    let outcome = driver.closed(Extent::For(time));
-    let used = processes.cpu_time() - before;
+    let (used, outcome) = server.cpu_of(|| driver.closed(Extent::For(time)));
     if outcome.is_over_budget || outcome.answered == 0 {
         let (failures, log) = (outcome.failures, server.processes.log());
         return Err(Trouble::Stuck(format!("{failures}\n{log}")));

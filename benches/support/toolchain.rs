@@ -46,10 +46,10 @@ pub(crate) fn run(build: &mut Command) -> Result<(), Trouble> {
 }
 
 /// An nginx whose files are all in `home`. What differs between benches: lines of the configuration
-/// at its top, in `http` and in `server`, and the text that it returns.
+/// at its top, in `http` and in `server`, and what it does for a request.
 pub(crate) fn nginx(
     home: &Path,
-    [main, http, server, text]: [&str; 4],
+    [main, http, server, location]: [&str; 4],
 ) -> Result<Command, Trouble> {
     let program = found("nginx")?;
     let home = home.display().to_string();
@@ -62,7 +62,7 @@ http {{
   fastcgi_temp_path {home}/fastcgi; uwsgi_temp_path {home}/uwsgi; scgi_temp_path {home}/scgi;
   server {{
     {server}
-    location / {{ default_type text/plain; return 200 \"{text}\"; }}
+    location / {{ {location} }}
   }}
 }}
 "
@@ -72,6 +72,11 @@ http {{
     let mut nginx = Command::new(program);
     nginx.args(["-c", &path, "-p", &home, "-e", &log]);
     Ok(nginx)
+}
+
+/// What nginx does for a request: it responds with this text.
+pub(crate) fn nginx_text(text: &str) -> String {
+    format!("default_type text/plain; return 200 \"{text}\";")
 }
 
 /// Where a program is, if it is on the PATH.

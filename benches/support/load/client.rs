@@ -19,13 +19,16 @@ use super::tls::Sessions;
 pub(super) struct Batch {
     /// What a client sends, one after the other.
     writes: Vec<Vec<u8>>,
+    /// How far apart two clients begin.
+    apart: usize,
     requests: usize,
     expected: Expected,
     closes: bool,
 }
 
 impl Batch {
-    pub(super) fn new(ask: &Ask, pipeline: usize) -> Self {
+    /// What so many clients send: together they send each request soon.
+    pub(super) fn new(ask: &Ask, pipeline: usize, clients: usize) -> Self {
         let count = ask.requests.len();
         let write = |first: usize| {
             let requests = (0..pipeline).map(|next| &ask.requests[(first + next) % count][..]);
@@ -33,6 +36,7 @@ impl Batch {
         };
         Self {
             writes: (0..count).map(write).collect(),
+            apart: count.div_ceil(clients),
             requests: pipeline,
             expected: ask.expected.clone(),
             closes: ask.closes,
@@ -170,8 +174,7 @@ impl Client {
 
     /// The bytes of the batch that was sent last, or is to be sent.
     fn write<'a>(&self, batch: &'a Batch) -> &'a [u8] {
-        // Clients begin at different places.
-        let at = self.id * 64 + self.sent as usize * batch.requests;
+        let at = self.id * batch.apart + self.sent as usize * batch.requests;
         &batch.writes[at % batch.writes.len()]
     }
 

@@ -68,7 +68,7 @@ impl Driver {
                 .collect(),
             batches: asks
                 .iter()
-                .map(|ask| Batch::new(ask, plan.pipeline))
+                .map(|ask| Batch::new(ask, plan.pipeline, plan.connections))
                 .collect(),
             chance: Rng::with_seed(0),
             busy: 0,
@@ -86,7 +86,8 @@ impl Driver {
     /// Asks once on each connection, and tells the client's number and the beginning of the body,
     /// 64 bytes at most. Of responses only: who failed is in the outcome.
     pub(crate) fn ask_each(&mut self, ask: &Ask, heard: impl FnMut(usize, &[u8])) -> &Outcome {
-        let usual = mem::replace(&mut self.batches[USUAL], Batch::new(ask, 1));
+        let asked = Batch::new(ask, 1, self.clients.len());
+        let usual = mem::replace(&mut self.batches[USUAL], asked);
         self.each(heard);
         self.batches[USUAL] = usual;
         &self.outcome

@@ -37,8 +37,7 @@ impl Ask {
     /// `GET path`, kept alive, whose response may be anything until [`expecting`](Self::expecting)
     /// says more.
     pub(crate) fn get(path: &str) -> Self {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        Self::of([request.into_bytes()].into())
+        Self::each([path.to_owned()].into_iter())
     }
 
     /// Requests as a browser sends them from page to page: fourteen fields, and another path,
@@ -62,6 +61,12 @@ impl Ask {
             )
         };
         Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
+    }
+
+    /// `GET` of each path in turn.
+    pub(crate) fn each(paths: impl Iterator<Item = String>) -> Self {
+        let requests = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        Self::of(requests.map(String::into_bytes).collect())
     }
 
     fn of(requests: Arc<[Vec<u8>]>) -> Self {

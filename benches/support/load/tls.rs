@@ -54,6 +54,13 @@ impl Tls {
         Self { config, handshakes }
     }
 
+    /// Without sessions to resume, for a client of another kind.
+    pub(crate) fn config(&self) -> ClientConfig {
+        let mut config = self.config.clone();
+        config.resumption = Resumption::disabled();
+        config
+    }
+
     /// Of one client, which does not share its tickets.
     pub(super) fn sessions(&self) -> Sessions {
         let mut config = self.config.clone();
