@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::http2;
 use crate::load::{Ask, Driver, Extent, Handshakes, Plan, Tls};
 use crate::options::Scale;
-use crate::peer::{Allocator, Peer, Running};
+use crate::peer::{Peer, Running};
 use crate::process::Trouble;
 use crate::programs::target;
 use crate::question::Shown;
@@ -144,16 +144,14 @@ pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let files = session.files.get().expect("it is there now");
     let mut turn = Turn::default();
     let setup = |pem| Setup {
-        heap: Allocator::Mimalloc,
         files: Some(files.dir.path()),
         pem,
+        ..Setup::default()
     };
-    open(
-        session,
-        &session.start_with(peer, &setup(None))?,
-        files,
-        &mut turn,
-    )?;
+    let server = session.start_with(peer, &setup(None))?;
+    open(session, &server, files, &mut turn)?;
+    // One at a time has the CPU.
+    drop(server);
     let private = session.start_with(peer, &setup(Some(&session.pem)))?;
     within_tls(session, &private, files, &mut turn)?;
     Ok(turn)

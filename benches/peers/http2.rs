@@ -1,7 +1,6 @@
 //! A closed loop of requests over HTTP/2 within TLS, by the crate h2.
 //!
-//! It allocates, and costs more CPU than the servers it asks. Only the servers' CPU time means
-//! anything.
+//! It allocates, so only the servers' CPU time means anything.
 
 use std::io;
 use std::net::SocketAddr;

@@ -30,12 +30,22 @@ impl Cpus {
     }
 }
 
-/// What a server is started with.
+/// What a server is started with. By default: mimalloc, the usual body, no TLS.
 pub(crate) struct Setup<'a> {
     pub(crate) heap: Allocator,
     /// The directory that it serves.
     pub(crate) files: Option<&'a Path>,
     pub(crate) pem: Option<&'a Pem>,
+}
+
+impl Default for Setup<'_> {
+    fn default() -> Self {
+        Self {
+            heap: Allocator::Mimalloc,
+            files: None,
+            pem: None,
+        }
+    }
 }
 
 pub(crate) struct Session {
@@ -49,26 +59,20 @@ pub(crate) struct Session {
 impl Session {
     /// Starts a server on its CPU.
     pub(crate) fn start(&self, peer: Peer, heap: Allocator) -> Result<Running, Trouble> {
-        self.start_with(
-            peer,
-            &Setup {
-                heap,
-                files: None,
-                pem: None,
-            },
-        )
+        let setup = Setup {
+            heap,
+            ..Setup::default()
+        };
+        self.start_with(peer, &setup)
     }
 
     /// The same within TLS, and with mimalloc.
     pub(crate) fn start_private(&self, peer: Peer) -> Result<Running, Trouble> {
-        self.start_with(
-            peer,
-            &Setup {
-                heap: Allocator::Mimalloc,
-                files: None,
-                pem: Some(&self.pem),
-            },
-        )
+        let setup = Setup {
+            pem: Some(&self.pem),
+            ..Setup::default()
+        };
+        self.start_with(peer, &setup)
     }
 
     pub(crate) fn start_with(&self, peer: Peer, setup: &Setup) -> Result<Running, Trouble> {
