@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::connection::{Connection, Habit};
-use crate::contender::{Contender, Name};
+use crate::connection::{Connection, Exchange, Habit};
+use crate::contender::{Contender, Contents, Name};
 use crate::prefork::Prefork;
 use crate::process::Trouble;
 
@@ -23,14 +23,15 @@ pub(crate) fn print(connections: u32) -> bool {
 }
 
 fn longest_wait(connections: u32) -> Result<Duration, Trouble> {
-    let mut server = Prefork::start(Name::Prefork, 4)?;
+    let mut server = Prefork::start(Name::Prefork, Contents::Echo, 4)?;
     // The slot must rest many times longer than the connections take.
     server.crash_into_backoff(0, Duration::from_millis(8) * connections)?;
     let mut longest = Duration::ZERO;
     for number in 0..connections {
         let start = Instant::now();
         let mut connection = Connection::open(server.address())?;
-        connection.ask(Habit::NewConnections, &format!("connection {number}"))?;
+        let token = format!("connection {number}");
+        connection.ask(&Exchange::echo(Habit::NewConnections, &token))?;
         longest = longest.max(start.elapsed());
     }
     match server.rests(0) {

@@ -7,9 +7,9 @@
 
 use std::net::SocketAddr;
 
-use crate::connection::{Connection, Habit};
+use crate::connection::{Connection, Exchange, Habit};
 use crate::contender::Name;
-use crate::load::{Load, Manner};
+use crate::load::{Asks, Load, Manner};
 use crate::process::Trouble;
 use crate::report::Table;
 use crate::support::load::Fate;
@@ -55,7 +55,7 @@ fn count(name: Name, reloads: usize) -> Result<[usize; 4], Trouble> {
     // Before the busy ones, which leave little time for it.
     let mut resting = fill(Vec::new(), server.address())?;
     let busy = Manner {
-        habit: Habit::KeepsAlive,
+        asks: Asks::Echo(Habit::KeepsAlive),
         rest_millis: 0,
     };
     let load = Load::start(server.address(), vec![busy; BUSY])?;
@@ -69,9 +69,8 @@ fn count(name: Name, reloads: usize) -> Result<[usize; 4], Trouble> {
         resting_closed += RESTING - resting.len();
     }
     load.settle()?;
-    let asked = resting
-        .iter_mut()
-        .map(|kept| kept.ask(Habit::KeepsAlive, "the last"));
+    let last = Exchange::echo(Habit::KeepsAlive, "the last");
+    let asked = resting.iter_mut().map(|kept| kept.ask(&last));
     let answered = asked.filter(Result::is_ok).count();
     let lost = resting.len() - answered;
     let busy = load.finish()?;
@@ -88,7 +87,7 @@ fn fill(mut resting: Vec<Connection>, address: SocketAddr) -> Result<Vec<Connect
     while resting.len() < RESTING {
         let mut connection = Connection::open(address)?;
         let token = format!("the first of {}", resting.len());
-        if connection.ask(Habit::KeepsAlive, &token)? == Fate::Closed {
+        if connection.ask(&Exchange::echo(Habit::KeepsAlive, &token))? == Fate::Closed {
             return Err(Trouble::Stuck("a quiet server keeps no connection".into()));
         }
         resting.push(connection);

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -15,6 +16,11 @@ use crate::tally::Loss;
 /// How long a response may take. No event should delay one by a tenth of it.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
+const READ_MAX: usize = 64 * 1024;
+
+/// How much of a response is told if it is lost.
+const TOLD_MAX: usize = 1024;
+
 /// How a client treats its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
@@ -22,6 +28,49 @@ pub(crate) enum Habit {
     NewConnections,
     /// One for as long as the server lets it.
     KeepsAlive,
+}
+
+/// A request, and the one response that it may have.
+#[derive(Clone)]
+pub(crate) struct Exchange {
+    request: Vec<u8>,
+    expected: Expected,
+    habit: Habit,
+}
+
+impl Exchange {
+    /// Asks for `token` back. It is in the body for servers that echo, and in a header for those
+    /// that cannot.
+    pub(crate) fn echo(habit: Habit, token: &str) -> Self {
+        let fields = match habit {
+            Habit::NewConnections => "Connection: close\r\n",
+            Habit::KeepsAlive => "",
+        };
+        let request = format!(
+            "POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: {token}\r\n{fields}\
+             Content-Length: {}\r\n\r\n{token}",
+            token.len(),
+        );
+        Self {
+            request: request.into(),
+            expected: Expected::Bytes(token.as_bytes().into()),
+            habit,
+        }
+    }
+
+    /// Asks for a file on a connection that is kept.
+    pub(crate) fn download(path: &str, contents: Arc<[u8]>) -> Self {
+        Self {
+            request: format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").into(),
+            expected: Expected::Bytes(contents),
+            habit: Habit::KeepsAlive,
+        }
+    }
+
+    /// Whether the client wants to ask again on the same connection.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.habit == Habit::KeepsAlive
+    }
 }
 
 /// How a request was lost.
@@ -87,30 +136,19 @@ impl Connection {
         recv(self.stream.as_raw_fd(), &mut [0], flags) == Err(Errno::EAGAIN)
     }
 
-    /// Asks for `token` back. It is in the body for servers that echo, and in a header for those
-    /// that cannot.
-    pub(crate) fn ask(&mut self, habit: Habit, token: &str) -> Result<Fate, Failure> {
-        let fields = match habit {
-            Habit::NewConnections => "Connection: close\r\n",
-            Habit::KeepsAlive => "",
-        };
-        let request = format!(
-            "POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: {token}\r\n{fields}\
-             Content-Length: {}\r\n\r\n{token}",
-            token.len(),
-        );
-        let mut response = Vec::with_capacity(1024);
-        if let Err(error) = self.stream.write_all(request.as_bytes()) {
+    pub(crate) fn ask(&mut self, exchange: &Exchange) -> Result<Fate, Failure> {
+        let mut response = Vec::new();
+        if let Err(error) = self.stream.write_all(&exchange.request) {
             return Err(self.broken(&error, &response));
         }
-        let expected = Expected::Bytes(token.as_bytes().into());
+        let mut bytes = [0; READ_MAX];
         let mut parser = Response::new();
         let fate = loop {
-            let count = self.read(&mut response)?;
+            let count = self.read(&mut bytes, &mut response)?;
             if count == 0 {
                 return Err(self.ended(&response));
             }
-            match parser.feed(&response[response.len() - count..], &expected) {
+            match parser.feed(&bytes[..count], &exchange.expected) {
                 Ok(None) => {}
                 Ok(Some((used, fate))) if used == count => break fate,
                 Ok(Some(_)) => return Err(Failure::garbled("more", &response)),
@@ -118,22 +156,23 @@ impl Connection {
             }
         };
         self.answered += 1;
-        if habit == Habit::KeepsAlive {
+        if exchange.is_kept() {
             return Ok(fate);
         }
         // What follows a whole response is not part of it. Reading to the end also leaves the wait
         // for stray segments (TIME_WAIT) to the server's side, and us with enough ports.
-        match self.read(&mut response) {
+        match self.read(&mut bytes, &mut response) {
             Ok(1..) => Err(Failure::garbled("bytes after the response", &response)),
             Ok(0) | Err(_) => Ok(Fate::Closed),
         }
     }
 
-    fn read(&mut self, response: &mut Vec<u8>) -> Result<usize, Failure> {
-        let mut bytes = [0; 1024];
-        match self.stream.read(&mut bytes) {
+    /// Keeps the first bytes of the response, to tell them if it is lost.
+    fn read(&mut self, bytes: &mut [u8], response: &mut Vec<u8>) -> Result<usize, Failure> {
+        match self.stream.read(bytes) {
             Ok(count) => {
-                response.extend_from_slice(&bytes[..count]);
+                let told = count.min(TOLD_MAX - response.len());
+                response.extend_from_slice(&bytes[..told]);
                 Ok(count)
             }
             Err(error) => Err(self.broken(&error, response)),

@@ -1,6 +1,7 @@
 //! A server that things happen to, and what can happen.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use clap::ValueEnum;
 use nix::unistd::Pid;
@@ -60,11 +61,30 @@ impl Name {
     }
 
     pub(crate) fn start(self, workers: usize) -> Result<Box<dyn Contender>, Trouble> {
+        self.start_with(Contents::Echo, workers)
+    }
+
+    pub(crate) fn start_with(
+        self,
+        contents: Contents,
+        workers: usize,
+    ) -> Result<Box<dyn Contender>, Trouble> {
         Ok(match self {
-            Self::Prefork | Self::PreforkShared => Box::new(Prefork::start(self, workers)?),
-            _ => Box::new(Foreign::start(self, workers)?),
+            Self::Prefork | Self::PreforkShared => {
+                Box::new(Prefork::start(self, contents, workers)?)
+            }
+            _ => Box::new(Foreign::start(self, contents, workers)?),
         })
     }
+}
+
+/// What a server responds with.
+#[derive(Clone, Copy)]
+pub(crate) enum Contents<'a> {
+    /// The request's token.
+    Echo,
+    /// The files of this directory. fasthttp has none here.
+    Files(&'a Path),
 }
 
 /// A running server. Each event returns when it is over, so that the next may begin.

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::connections;
-use crate::contender::{Contender, Name};
+use crate::contender::{Contender, Contents, Name};
 use crate::process::{Processes, Trouble, free_address, is_alive, started_by, until};
 use crate::support::toolchain;
 
@@ -29,11 +29,11 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    pub(crate) fn start(name: Name, workers: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(name: Name, contents: Contents, workers: usize) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let address = free_address()?;
         let command = match name {
-            Name::Nginx => nginx(dir.path(), address, workers)?,
+            Name::Nginx => nginx(dir.path(), address, contents, workers)?,
             Name::FasthttpReuseport => fasthttp(address, "reuseport", workers)?,
             _ => fasthttp(address, "shared", workers)?,
         };
@@ -154,11 +154,19 @@ fn fasthttp(address: SocketAddr, how: &str, workers: usize) -> Result<Command, T
     Ok(command)
 }
 
-fn nginx(home: &Path, address: SocketAddr, workers: usize) -> Result<Command, Trouble> {
-    // A body is never read for `return`, so the token comes back from a header.
-    let http = "keepalive_requests 1000000;";
+fn nginx(
+    home: &Path,
+    address: SocketAddr,
+    contents: Contents,
+    workers: usize,
+) -> Result<Command, Trouble> {
+    let http = "keepalive_requests 1000000; sendfile on;";
     let listen = format!("listen {address} reuseport;");
     let main = format!("worker_processes {workers};");
-    let token = toolchain::nginx_text("$http_x_token");
-    toolchain::nginx(home, [&main, http, &listen, &token])
+    let location = match contents {
+        // A body is never read for `return`, so the token comes back from a header.
+        Contents::Echo => toolchain::nginx_text("$http_x_token"),
+        Contents::Files(dir) => format!("root {};", dir.display()),
+    };
+    toolchain::nginx(home, [&main, http, &listen, &location])
 }

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use nix::poll::{PollTimeout, poll};
 use nix::unistd::Pid;
 
-use crate::connection::{Connection, Failure, Habit};
+use crate::connection::{Connection, Exchange, Failure, Habit};
 use crate::connections;
 use crate::process::{Trouble, until};
 use crate::support::load::Fate;
@@ -22,15 +22,23 @@ use crate::tally::{Loss, Lost, Tally};
 /// A server that has lost this much is broken, and nothing is learnt from the rest.
 const LOST_MAX: usize = 20_000;
 
-/// About four of each client.
-const RESPONSES_BETWEEN_EVENTS: usize = 256;
+/// For each client, about.
+const RESPONSES_BETWEEN_EVENTS: usize = 4;
 
 /// What a client does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Manner {
-    pub(crate) habit: Habit,
+    pub(crate) asks: Asks,
     /// The rest before a request, in milliseconds, is below this.
     pub(crate) rest_millis: u16,
+}
+
+#[derive(Clone)]
+pub(crate) enum Asks {
+    /// For words that no other request has.
+    Echo(Habit),
+    /// For the same again and again.
+    Same(Exchange),
 }
 
 /// 32 of each habit. They rest long enough that some connections are idle at any moment, and short
@@ -40,11 +48,11 @@ pub(crate) struct Manner {
 pub(crate) fn usual() -> Vec<Manner> {
     let manner = |number: usize| match number {
         ..32 => Manner {
-            habit: Habit::NewConnections,
+            asks: Asks::Echo(Habit::NewConnections),
             rest_millis: 8,
         },
         _ => Manner {
-            habit: Habit::KeepsAlive,
+            asks: Asks::Echo(Habit::KeepsAlive),
             rest_millis: [8, 300][usize::from(number.is_multiple_of(4))],
         },
     };
@@ -107,7 +115,8 @@ impl Load {
     /// Waits until the clients have had some more responses: the pace of the events. So each of
     /// them meets a load that has recovered from the one before.
     pub(crate) fn settle(&self) -> Result<(), Trouble> {
-        let wanted = self.shared.answered.load(Relaxed) + RESPONSES_BETWEEN_EVENTS;
+        let more = RESPONSES_BETWEEN_EVENTS * self.clients.len();
+        let wanted = self.shared.answered.load(Relaxed) + more;
         until("the clients have responses again", || {
             self.shared.answered.load(Relaxed) >= wanted || self.shared.over.load(Relaxed)
         })
@@ -200,18 +209,23 @@ impl Client {
     /// One request and its response. The connection comes back if it can be asked again.
     fn ask(&mut self, mut connection: Connection) -> Option<Connection> {
         self.requests += 1;
-        let token = format!(
-            "client {} asks for the {}th time",
-            self.number, self.requests
-        );
-        match connection.ask(self.manner.habit, &token) {
+        let echo;
+        let exchange = match &self.manner.asks {
+            Asks::Echo(habit) => {
+                let (client, request) = (self.number, self.requests);
+                let token = format!("client {client} asks for the {request}th time");
+                echo = Exchange::echo(*habit, &token);
+                &echo
+            }
+            Asks::Same(exchange) => exchange,
+        };
+        match connection.ask(exchange) {
             Ok(fate) => {
                 self.tally.answered += 1;
                 self.shared.answered.fetch_add(1, Relaxed);
-                match (fate, self.manner.habit) {
-                    (Fate::Kept, _) => return Some(connection),
-                    (Fate::Closed, Habit::KeepsAlive) => self.tally.closed += 1,
-                    (Fate::Closed, Habit::NewConnections) => {}
+                match fate {
+                    Fate::Kept => return Some(connection),
+                    Fate::Closed => self.tally.closed += usize::from(exchange.is_kept()),
                 }
             }
             Err(failure) => self.note(failure, connection.port, connection.answered),

@@ -3,8 +3,8 @@
 //! 32 clients open a connection for each request, ask for its end and read to it; 32 keep theirs,
 //! and 8 of those rest up to 300 ms between requests, all others up to 8 ms. Each request carries
 //! words of its own that the response must repeat: wrong, mixed up and cut responses are seen.
-//! Meanwhile, and each time only when the clients have had 256 responses since the last event, one
-//! of these happens:
+//! Meanwhile, and each time only when the clients have had four responses each since the last
+//! event, one of these happens:
 //!
 //! - `reload`, 50 times, 2 workers. prefork: HUP, until `reload_finished`; every second time until
 //!   the drained workers are gone. nginx: HUP, until all workers are new ones. fasthttp: TERM to
@@ -39,14 +39,15 @@
 //! - **median**: from the signal until the event was over, as the list above says; under load.
 //!
 //! Afterwards, without this load: how long a start and each change take (`quiet.rs`); how many
-//! connections that are kept alive reloads close (`closed.rs`); and whether new connections are
-//! served while a slot rests after many crashes (`adoption.rs`).
+//! connections that are kept alive reloads close (`closed.rs`); how many downloads of a large file
+//! they cut (`downloads.rs`); and whether new connections are served while a slot rests after many
+//! crashes (`adoption.rs`).
 //!
-//! The bench fails if our binary lost anything but (held), closed a kept connection in a reload, or
-//! got stuck, and then tells each loss with its time, event and port, and which workers ended
-//! oddly. Chance (victims, sizes, rests) comes from `--seed`; the machine's part cannot be
-//! repeated. Every server runs beneath a keeper that kills and reaps it when the bench ends, also
-//! if the bench is killed.
+//! The bench fails if our binary lost anything but (held), closed a kept connection or cut a
+//! download in a reload, or got stuck, and then tells each loss with its time, event and port, and
+//! which workers ended oddly. Chance (victims, sizes, rests) comes from `--seed`; the machine's
+//! part cannot be repeated. Every server runs beneath a keeper that kills and reaps it when the
+//! bench ends, also if the bench is killed.
 //!
 //! [RESULTS.md](RESULTS.md) has the figures of one run.
 //!
@@ -60,6 +61,7 @@ mod closed;
 mod connection;
 mod connections;
 mod contender;
+mod downloads;
 mod foreign;
 mod load;
 mod options;
@@ -126,6 +128,7 @@ fn quiet(options: &Options) -> bool {
     }
     if events.contains(&Event::Reload) {
         sound &= closed::print(&servers, rounds);
+        sound &= downloads::print(&servers, rounds);
     }
     if servers.contains(&Name::Prefork) && events.contains(&Event::Kill) {
         sound &= adoption::print(connections);

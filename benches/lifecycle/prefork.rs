@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::contender::{Contender, Name};
+use crate::contender::{Contender, Contents, Name};
 use crate::process::{CEILING, LOG_LINES, Processes, Trouble, binary};
 use crate::support::notices::{self, Notices};
 
@@ -47,7 +47,7 @@ enum State {
 }
 
 impl Prefork {
-    pub(crate) fn start(name: Name, size: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(name: Name, contents: Contents, size: usize) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("prefork-server");
         fs::copy(binary(), &program)?;
@@ -57,9 +57,13 @@ impl Prefork {
         };
         let mut command = Command::new(program);
         command
-            .args(["--echo", "--listen", "127.0.0.1:0", "--announce-fd", "1"])
+            .args(["--listen", "127.0.0.1:0", "--announce-fd", "1"])
             .args(["--workers", &size.to_string(), "--listeners", listeners])
             .args(["--crash-limit", "1000/60s"]);
+        match contents {
+            Contents::Echo => command.arg("--echo"),
+            Contents::Files(dir) => command.arg(dir),
+        };
         let (processes, said) = Processes::start(dir, &command)?;
         let mut server = Self {
             processes,

@@ -13,7 +13,7 @@ use std::iter;
 use std::time::{Duration, Instant};
 
 use crate::case::median;
-use crate::connection::{Connection, Habit};
+use crate::connection::{Connection, Exchange, Habit};
 use crate::contender::{Event, Name};
 use crate::process::Trouble;
 use crate::report::Table;
@@ -63,7 +63,7 @@ fn time(name: Name, change: Option<Event>) -> Result<Duration, Trouble> {
         Event::Kill => {
             server.kill(workers[0])?;
             let mut connection = Connection::open(server.address())?;
-            connection.ask(Habit::NewConnections, "after the kill")?;
+            connection.ask(&Exchange::echo(Habit::NewConnections, "after the kill"))?;
         }
     }
     Ok(start.elapsed())

@@ -1,0 +1,72 @@
+//! How many downloads of a large file does a reload cut? 16 clients download it again and again,
+//! without a rest, each on a connection that it keeps, and compare each byte.
+//!
+//! A worker that drains must send the rest of each download, and should then hand over the
+//! connection, so that the client need not open another.
+
+use std::fs;
+use std::sync::Arc;
+
+use fastrand::Rng;
+
+use crate::connection::Exchange;
+use crate::contender::{Contender, Contents, Name};
+use crate::load::{Asks, Load, Manner};
+use crate::process::Trouble;
+use crate::report::Table;
+
+const CLIENTS: usize = 16;
+
+/// More than what the kernel takes for a connection at once, so that every reload meets downloads
+/// of which the server still has to send a part.
+const MIB: usize = 32;
+
+/// Prints a row for each server that knows reloads. Whether our own did as promised.
+pub(crate) fn print(servers: &[Name], reloads: usize) -> bool {
+    let title = format!(
+        "{reloads} reloads while {CLIENTS} clients download a file of {MIB} MiB again and again, \
+         2 workers:"
+    );
+    let mut table = Table::empty(title, &["server", "downloads", "cut", "closed after one"]);
+    let mut sound = true;
+    for &name in servers {
+        if !name.is_ours() && name != Name::Nginx {
+            continue;
+        }
+        let counts = count(name, reloads);
+        sound &= matches!(counts, Ok([_, 0, 0])) || !name.is_ours();
+        let counts = counts.map(|counts| counts.map(|count| count.to_string()));
+        table.push(name.name(), counts.as_ref().map(<[_; 3]>::as_slice));
+    }
+    println!("{}", table.for_a_terminal());
+    sound
+}
+
+/// As the table's head has them.
+fn count(name: Name, reloads: usize) -> Result<[usize; 3], Trouble> {
+    let dir = tempfile::tempdir()?;
+    let mut contents = vec![0; MIB << 20];
+    Rng::with_seed(0).fill(&mut contents);
+    fs::write(dir.path().join("large.bin"), &contents)?;
+    let mut server = name.start_with(Contents::Files(dir.path()), 2)?;
+    let download = Exchange::download("/large.bin", Arc::from(contents));
+    let client = Manner {
+        asks: Asks::Same(download),
+        rest_millis: 0,
+    };
+    let load = Load::start(server.address(), vec![client; CLIENTS])?;
+    for number in 0..reloads {
+        reload(server.as_mut(), &load, number).inspect_err(|_| eprintln!("{}", server.log()))?;
+    }
+    let tally = load.finish()?;
+    let downloads = usize::try_from(tally.answered).expect("it was counted");
+    Ok([downloads, tally.lost.len(), tally.closed])
+}
+
+/// One reload, until those that drain are gone and the clients have had further responses.
+fn reload(server: &mut dyn Contender, load: &Load, number: usize) -> Result<(), Trouble> {
+    server.reload()?;
+    // An even number: until those that drain are gone.
+    server.settle(2 * number)?;
+    load.settle()
+}
