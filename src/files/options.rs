@@ -10,7 +10,7 @@ use super::rules::{HeaderRule, Rules};
 use super::service::FileService;
 
 /// The most memory that a worker uses for what it knows of files, by default.
-const CACHE_BYTES: usize = 32 << 20;
+const CACHE_BYTES: usize = 64 << 20;
 
 /// The files of a directory, and how they are served. [`Files::open`] makes the service.
 ///
@@ -132,7 +132,7 @@ impl Files {
     }
 
     /// The most memory that a worker uses for what it knows of files: names, times, types, and the
-    /// bytes of files of at most 64 KiB. Default: 32 MiB.
+    /// bytes of files of at most 64 KiB. Default: 64 MiB.
     #[must_use]
     pub fn cache_bytes(self, cache_bytes: usize) -> Self {
         Self {

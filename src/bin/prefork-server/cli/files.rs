@@ -72,6 +72,16 @@ pub(crate) struct FileOptions {
     )]
     #[arg(value_parser = value::named::<Symlinks>(Symlinks::NAMES))]
     symlinks: Symlinks,
+
+    /// The most memory that each worker uses for what it keeps of files
+    #[arg(
+        long,
+        value_name = "SIZE",
+        env = "PREFORK_CACHE_SIZE",
+        default_value = "64MiB"
+    )]
+    #[arg(value_parser = value::cache_size)]
+    cache_size: usize,
 }
 
 impl FileOptions {
@@ -82,7 +92,8 @@ impl FileOptions {
             .listing(self.listing)
             .compress(self.compress)
             .safe_caching(self.safe_caching)
-            .symlinks(self.symlinks);
+            .symlinks(self.symlinks)
+            .cache_bytes(self.cache_size);
         if let Some(page) = &self.fallback {
             files = files.fallback(page);
         }

@@ -168,6 +168,11 @@ pub(super) fn body_size(text: &str) -> Result<u64, String> {
     size(text)
 }
 
+/// Zero is allowed: then nothing is kept.
+pub(super) fn cache_size(text: &str) -> Result<usize, String> {
+    usize::try_from(size(text)?).map_err(|error| error.to_string())
+}
+
 pub(super) fn count<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse()
         .map_err(|_| "it must be a number from 1 up, such as 10000".into())

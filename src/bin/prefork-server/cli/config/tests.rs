@@ -23,6 +23,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("header", &["[\"**: x-a: b, c\", \"*.js: x-b: 1\"]"]),
     ("allow-origin", &["\"*\"", "[\"https://a.example\"]"]),
     ("symlinks", &["\"never\""]),
+    ("cache-size", &["\"1MiB\"", "0"]),
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
     ("balance", &["\"off\""]),
