@@ -9,6 +9,7 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
+use socket2::SockRef;
 
 /// recv(2), which waits if the socket is a blocking one.
 #[inline]
@@ -55,9 +56,13 @@ pub(crate) fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     send_with(socket, bytes, MsgFlags::from_bits_retain(libc::MSG_MORE))
 }
 
+/// As much of a file as sendfile(2) passes to TCP at once. TCP sends the rest of each such portion
+/// that fills no segment as a segment of its own, unless the socket is corked.
+const PORTION: usize = 64 * 1024;
+
 /// sendfile(2): sends `length` bytes of the file, from the position `at` on, and waits for the disk
 /// if the kernel does not have them in memory. Returns how many were sent; zero is the end of the
-/// file. The process must ignore `SIGPIPE`, as all of Rust do.
+/// file. All segments but the last are full. The process must ignore `SIGPIPE`, as all of Rust do.
 pub(crate) fn send_file(
     socket: impl AsFd,
     file: &File,
@@ -65,7 +70,14 @@ pub(crate) fn send_file(
     length: usize,
 ) -> io::Result<usize> {
     let mut at = at.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-    Ok(sendfile64(socket, file, Some(&mut at), length)?)
+    let option = SockRef::from(&socket);
+    // Other sockets than those of TCP have no such option.
+    let is_corked = length > PORTION && option.set_tcp_cork(true).is_ok();
+    let sent = sendfile64(&socket, file, Some(&mut at), length);
+    if is_corked {
+        option.set_tcp_cork(false)?;
+    }
+    Ok(sent?)
 }
 
 #[inline]
