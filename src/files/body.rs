@@ -32,10 +32,6 @@ use crate::http::{FilePart, Piece};
 /// turn. Before each part the server looks if the file is still the same one.
 const PART_MAX: u64 = 1024 * 1024;
 
-/// How far the kernel reads a file ahead, by default. So where it has one byte in memory, it likely
-/// has what is before the next byte that is this far away.
-const READ_AHEAD: usize = 128 * 1024;
-
 /// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
 /// changed meanwhile, the response breaks off.
 ///
@@ -153,7 +149,7 @@ impl Reading {
                     if !self.file.has_same_bytes() {
                         return Poll::Ready(Err(changed()));
                     }
-                    match is_resident(self.file.shared(), self.at, length)? {
+                    match self.file.is_resident(self.at..self.at + length)? {
                         true => return Poll::Ready(Ok(Some(self.give_part(length)))),
                         false => self.fetch(length),
                     }
@@ -255,19 +251,6 @@ fn read_piece(file: &OpenFile, memory: &mut Memory, at: u64, reach: Reach) -> io
 
 fn changed() -> io::Error {
     io::Error::other("the file was changed while it was sent")
-}
-
-/// Whether the kernel has the part in memory, by a look at a few of its bytes.
-fn is_resident(file: &File, at: u64, length: u64) -> io::Result<bool> {
-    let end = at + length;
-    for at in (at..end).step_by(READ_AHEAD).chain([end - 1]) {
-        match read_exact(file, &mut [0], at, Reach::Memory) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(true)
 }
 
 impl Body for FileBody {

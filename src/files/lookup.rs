@@ -309,7 +309,7 @@ impl Lookup {
     /// What the name stands for. If the cache has not looked for a while, it looks again.
     fn entry(&self, name: &[u8], reach: Reach) -> io::Result<Arc<Entry>> {
         let known = self.names.get(name);
-        if let Some(entry) = known.as_ref().filter(|entry| entry.is_fresh()) {
+        if let Some(entry) = known.as_ref().filter(|entry| entry.seen.is_fresh()) {
             return Ok(Arc::clone(entry));
         }
         let path = Path::new(OsStr::from_bytes(name));
@@ -319,7 +319,7 @@ impl Lookup {
                     && let Found::File(version) = &entry.found
                     && version.identity == Identity::of(&metadata)
                 {
-                    entry.note_seen();
+                    entry.seen.again();
                     return Ok(entry);
                 }
                 Found::File(Arc::new(Version::of(

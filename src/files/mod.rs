@@ -26,6 +26,7 @@ mod path;
 mod range;
 mod respond;
 mod rules;
+mod seen;
 mod service;
 #[cfg(test)]
 mod tests;

@@ -2,18 +2,12 @@
 
 use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use nix::time::ClockId;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
+use super::seen::Seen;
 use super::version::Version;
-
-/// For so long an entry is used without a look at the file system. So a change is seen within a
-/// second.
-const FRESH_FOR: Duration = Duration::from_millis(900);
 
 /// What an entry costs beside its name and the contents: a version, its fields, and the cache's own
 /// places.
@@ -33,8 +27,8 @@ struct Weight;
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) found: Found,
-    /// In milliseconds since the machine started.
-    seen: AtomicU64,
+    /// When the file system has last shown that it is true.
+    pub(super) seen: Seen,
 }
 
 #[derive(Clone, Debug)]
@@ -97,28 +91,7 @@ impl Weighter<Box<[u8]>, Arc<Entry>> for Weight {
 
 impl Entry {
     pub(super) fn new(found: Found) -> Self {
-        let entry = Self {
-            found,
-            seen: AtomicU64::new(0),
-        };
-        entry.note_seen();
-        entry
+        let seen = Seen::now();
+        Self { found, seen }
     }
-
-    /// The file system has shown that the entry is true.
-    pub(super) fn note_seen(&self) {
-        self.seen.store(now(), Relaxed);
-    }
-
-    pub(super) fn is_fresh(&self) -> bool {
-        let age = now().saturating_sub(self.seen.load(Relaxed));
-        u128::from(age) < FRESH_FOR.as_millis()
-    }
-}
-
-/// The time of the kernel's last tick, which costs less to read than the exact time.
-fn now() -> u64 {
-    let now = ClockId::CLOCK_MONOTONIC_COARSE.now();
-    let millis = now.map_or(Duration::ZERO, Duration::from).as_millis();
-    u64::try_from(millis).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 #[cfg(feature = "compression")]
@@ -12,11 +13,17 @@ use {bytes::Bytes, std::os::unix::fs::FileExt};
 use nix::sys::resource::{Resource, getrlimit};
 use quick_cache::sync::Cache;
 
-use super::version::Identity;
+use super::beneath::Reach;
+use super::seen::Seen;
+use super::version::{Identity, read_exact};
 
 /// One in so many of the descriptors of a worker is for files. That is half of what the library
 /// keeps free for the app, which is an eighth.
 const SHARE_OF_LIMIT: u64 = 16;
+
+/// How far the kernel reads a file ahead, by default. So where it has one byte in memory, it likely
+/// has what is before the next byte that is this far away.
+const READ_AHEAD: usize = 128 * 1024;
 
 /// The open files of one worker.
 #[derive(Debug)]
@@ -34,6 +41,8 @@ pub(super) struct OpenFile {
     file: Arc<File>,
     identity: Identity,
     all: Weak<OpenFiles>,
+    /// The part that the kernel had in memory at the last look.
+    resident: Mutex<(Range<u64>, Seen)>,
 }
 
 impl OpenFiles {
@@ -75,11 +84,7 @@ impl OpenFiles {
             });
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let open = Arc::new(OpenFile {
-            file: Arc::new(file),
-            identity,
-            all: Arc::downgrade(self),
-        });
+        let open = Arc::new(OpenFile::new(file, identity, Arc::downgrade(self)));
         files.insert(identity, Arc::downgrade(&open));
         drop(files);
         self.recent.insert(identity, Arc::clone(&open));
@@ -96,11 +101,17 @@ impl OpenFiles {
 impl OpenFile {
     /// A file that is none of the worker's shared ones.
     pub(super) fn alone(file: File) -> io::Result<Self> {
-        Ok(Self {
-            identity: Identity::of_file(&file)?,
+        let identity = Identity::of_file(&file)?;
+        Ok(Self::new(file, identity, Weak::new()))
+    }
+
+    fn new(file: File, identity: Identity, all: Weak<OpenFiles>) -> Self {
+        Self {
             file: Arc::new(file),
-            all: Weak::new(),
-        })
+            identity,
+            all,
+            resident: Mutex::new((0..0, Seen::now())),
+        }
     }
 
     pub(super) fn identity(&self) -> &Identity {
@@ -122,6 +133,27 @@ impl OpenFile {
     /// A reference for a part of the response's body.
     pub(super) fn shared(&self) -> &Arc<File> {
         &self.file
+    }
+
+    /// Whether the kernel has the part in memory, by a look at a few of its bytes. It keeps what was
+    /// sent a moment ago.
+    pub(super) fn is_resident(&self, part: Range<u64>) -> io::Result<bool> {
+        // Nothing panics while it holds the lock.
+        let mut resident = self.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, seen) = &mut *resident;
+        if *known == part && seen.is_fresh() {
+            return Ok(true);
+        }
+        for at in part.clone().step_by(READ_AHEAD).chain([part.end - 1]) {
+            match read_exact(&self.file, &mut [0], at, Reach::Memory) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        *known = part;
+        seen.again();
+        Ok(true)
     }
 
     /// Whether the bytes are those of the identity. The file may have been deleted or renamed.
