@@ -110,6 +110,11 @@ impl Lookup {
         self.names.bytes()
     }
 
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        self.names.expire();
+    }
+
     /// Repeats what `work` does with the file while the file is changed meanwhile.
     pub(super) fn retry<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         for _ in 1..ATTEMPTS {

@@ -66,6 +66,11 @@ impl Names {
         self.0.weight()
     }
 
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        self.0.iter().for_each(|(_, entry)| entry.seen.expire());
+    }
+
     pub(super) fn get(&self, name: &[u8]) -> Option<Arc<Entry>> {
         self.0.get(name)
     }

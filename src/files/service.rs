@@ -49,6 +49,12 @@ impl FileService {
         self.0.lookup.cached_bytes()
     }
 
+    /// As if all that is known were known for a second.
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        self.0.lookup.expire();
+    }
+
     /// The response to a request. What may wait for a disk is done on a thread of the blocking
     /// pool.
     pub(super) fn respond(&self, mut head: Parts, connection: Option<ConnectionId>) -> FilesFuture {

@@ -27,6 +27,7 @@ mod compress;
 mod fields;
 mod fuzz;
 mod pages;
+mod play;
 mod ranges;
 mod versions;
 
@@ -120,6 +121,55 @@ impl World {
     async fn send(&self, request: Builder) -> Response<Bytes> {
         send(&self.site, request).await
     }
+}
+
+/// A response to GET is one of these contents, or a part of one, or says that there is none.
+fn assert_response<'a>(
+    response: &Response<Bytes>,
+    contents: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    let body = &response.body()[..];
+    assert!(
+        !body
+            .windows(SECRET.len())
+            .any(|part| part == SECRET.as_bytes())
+    );
+    match response.status().as_u16() {
+        200 => {
+            assert!(contents.clone().any(|content| content == body));
+            assert_eq!(header(response, CONTENT_LENGTH), body.len().to_string());
+        }
+        206 => {
+            let range = header(response, CONTENT_RANGE);
+            let part = part(range).expect("the part is named");
+            let is_part = |content: &[u8]| {
+                content.len() == part.2 && content.get(part.0..=part.1) == Some(body)
+            };
+            assert!(contents.clone().any(is_part), "{range}");
+            assert_eq!(header(response, CONTENT_LENGTH), body.len().to_string());
+        }
+        304 | 412 => assert!(body.is_empty()),
+        // The query stays as the client sent it, even if it is not ASCII. Two slashes would be the
+        // begin of another host.
+        308 => {
+            let location = response.headers()[LOCATION].as_bytes();
+            assert!(location.starts_with(b"/") && !location.starts_with(b"//"));
+        }
+        404 => assert_eq!(body, b"Not Found"),
+        416 => assert!(header(response, CONTENT_RANGE).starts_with("bytes */")),
+        other => panic!("{other} is no status of a response to GET"),
+    }
+}
+
+/// First, last and length of `bytes first-last/length`.
+fn part(range: &str) -> Option<(usize, usize, usize)> {
+    let (ends, length) = range.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = ends.split_once('-')?;
+    Some((
+        first.parse().ok()?,
+        last.parse().ok()?,
+        length.parse().ok()?,
+    ))
 }
 
 #[tokio::test]
