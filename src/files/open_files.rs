@@ -135,8 +135,8 @@ impl OpenFile {
         &self.file
     }
 
-    /// Whether the kernel has the part in memory, by a look at a few of its bytes. It keeps what was
-    /// sent a moment ago.
+    /// Whether the kernel has the part in memory, by a look at a few of its bytes. It keeps what
+    /// was sent a moment ago.
     pub(super) fn is_resident(&self, part: Range<u64>) -> io::Result<bool> {
         // Nothing panics while it holds the lock.
         let mut resident = self.resident.lock().unwrap_or_else(PoisonError::into_inner);

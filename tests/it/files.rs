@@ -1,5 +1,6 @@
 //! Files for clients that read slowly, over real connections.
 
+pub(crate) mod conditions;
 #[cfg(feature = "http2")]
 pub(crate) mod windowless;
 
@@ -7,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use nix::sys::signal::Signal;
@@ -20,6 +22,7 @@ tests! {
     a_file_beyond_the_descriptor_limit_gets_503,
     head_of_a_directory_has_the_fields_of_get,
     the_options_of_files_reach_the_workers,
+    a_part_beyond_4_gib_is_served,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
@@ -141,6 +144,25 @@ fn a_reload_waits_for_a_file_and_then_moves_its_connection() {
     assert_eq!(file.worker("generation"), 1);
     server.wait("reload_finished");
     assert_eq!(client.get("/small").worker("generation"), 2);
+}
+
+/// Of a sparse file, which takes no space.
+fn a_part_beyond_4_gib_is_served() {
+    const AT: u64 = (5 << 30) - 3;
+    let dir = directory(0, 0);
+    let file = fs::File::create(dir.path().join("large")).expect("a file");
+    file.write_all_at(b"end", AT).expect("a sparse file");
+    let mut server = serve(&dir, 256);
+    let mut client = Client::connect(server.address());
+    for (range, body) in [(format!("{}-", AT - 1), "\0end"), ("-3".into(), "end")] {
+        client.send(&format!(
+            "GET /large HTTP/1.1\r\nHost: test\r\nRange: bytes={range}\r\n\r\n"
+        ));
+        let part = client.response();
+        assert_eq!(part.body, body);
+        let range = part.header("content-range").expect("a part");
+        assert!(range.ends_with("-5368709119/5368709120"), "{range}");
+    }
 }
 
 fn the_options_of_files_reach_the_workers() {

@@ -95,6 +95,7 @@ const MODULES: &[&[Test]] = &[
     events::TESTS,
     exit_codes::TESTS,
     files::TESTS,
+    files::conditions::TESTS,
     #[cfg(feature = "http2")]
     files::windowless::TESTS,
     frameworks::TESTS,
