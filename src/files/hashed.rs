@@ -6,6 +6,10 @@
 /// Directories whose files all have names of their own for each build.
 const OF_BUILDS: [&[u8]; 2] = [b"_next/static/", b"_app/immutable/"];
 
+/// The directory of a build whose files nearly all have a hash. In it a name in doubt is judged by
+/// [`is_jumble`] too.
+const ASSETS: &[u8] = b"assets";
+
 /// What build tools write. A document or a page keeps its name, whatever that looks like.
 const ENDINGS: [&[u8]; 22] = [
     b"js", b"mjs", b"css", b"wasm", b"woff", b"woff2", b"ttf", b"otf", b"eot", b"svg", b"png",
@@ -25,7 +29,9 @@ pub(super) fn has_hash(path: &[u8]) -> bool {
     if OF_BUILDS.iter().any(|start| path.starts_with(start)) {
         return true;
     }
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let mut steps = path.rsplit(|&byte| byte == b'/');
+    let name = steps.next().unwrap_or_default();
+    let is_asset = steps.any(|step| step == ASSETS);
     // Of `app.js.map` and of `app.js`.
     let name = name.strip_suffix(b".map").unwrap_or(name);
     let Some(dot) = name.iter().rposition(|&byte| byte == b'.') else {
@@ -41,7 +47,8 @@ pub(super) fn has_hash(path: &[u8]) -> bool {
     let last = stem
         .rsplit(|byte| matches!(byte, b'.' | b'-' | b'_'))
         .next();
-    last.is_some_and(is_hex_hash) || short_end(stem).is_some_and(is_short_hash)
+    last.is_some_and(is_hex_hash)
+        || short_end(stem).is_some_and(|end| is_short_hash(end) || is_asset && is_jumble(end))
 }
 
 /// The last characters of the name, if something ends before them.
@@ -74,7 +81,6 @@ fn is_short_hash(token: &[u8]) -> bool {
 /// Words and numbers one after the other. A word has capitals and then small letters, or small
 /// letters alone, or two capitals or more.
 fn is_words(mut text: &[u8]) -> bool {
-    let length = |text: &[u8], of: fn(&u8) -> bool| text.iter().take_while(|byte| of(byte)).count();
     let whole = text.len();
     while !text.is_empty() {
         let digits = length(text, u8::is_ascii_digit);
@@ -99,6 +105,50 @@ fn is_words(mut text: &[u8]) -> bool {
     true
 }
 
+/// How many bytes at the beginning are of this kind.
+fn length(text: &[u8], of: fn(&u8) -> bool) -> usize {
+    text.iter().take_while(|byte| of(byte)).count()
+}
+
+/// Whether this is no name that people write: `BYiJuNGc` or `MvlwIKZq`, and not `SemiBold`,
+/// `HtmlPage` or `IMG_1234`. It has many pieces, or one that nobody can say.
+fn is_jumble(token: &[u8]) -> bool {
+    let has = |wanted: fn(&u8) -> bool| token.iter().any(wanted);
+    let (mut pieces, mut is_mute) = (0, false);
+    let mut rest = token;
+    while let Some(first) = rest.first() {
+        let (piece, after) = rest.split_at(piece_len(rest));
+        pieces += usize::from(first.is_ascii_alphabetic());
+        is_mute |= cannot_be_said(piece);
+        rest = after;
+    }
+    let many = if has(u8::is_ascii_digit) { 3 } else { 4 };
+    let is_mixed = has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase);
+    is_mixed && (pieces >= many || is_mute)
+}
+
+/// The length of the first piece: a word with its capital, capitals before a word, or one character
+/// that is no letter.
+fn piece_len(text: &[u8]) -> usize {
+    let capitals = length(text, u8::is_ascii_uppercase);
+    match (capitals, length(&text[capitals..], u8::is_ascii_lowercase)) {
+        (0, 0) => 1,
+        (0 | 1, small) => capitals + small,
+        (_, 0) => capitals,
+        (_, _) => capitals - 1,
+    }
+}
+
+/// Four letters or more without a vowel. Two names of protocols and formats are known.
+fn cannot_be_said(piece: &[u8]) -> bool {
+    let is_mute = |byte: &u8| byte.is_ascii_alphabetic() && !b"aeiouAEIOU".contains(byte);
+    piece.len() >= 4
+        && piece.iter().all(is_mute)
+        && ![&b"html"[..], b"http"]
+            .iter()
+            .any(|name| piece.eq_ignore_ascii_case(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +169,11 @@ mod tests {
             "main-K2D5JXQ3.js",
             "chunk-3ZQ7WDYK.js",
             "index.3f2a9c1b.js",
+            "assets/page-BYiJuNGc.js",
+            "assets/page-MvlwIKZq.js",
+            "assets/page-pbByknAZ.js",
+            "app/assets/page-El9MlwEW.js",
+            "assets/fonts/page-B_hhJbds.woff2",
             "_next/static/chunks/pages/index-abc.js",
             "_next/static/Tz8cQ/_buildManifest.js",
             "_app/immutable/entry/start.js",
@@ -185,6 +240,15 @@ mod tests {
             "zh-Hans-CN.js",
             "v1.2.3.js",
             "a.12345678.js",
+            "page-BYiJuNGc.js",
+            "assets/OpenSans-SemiBold.ttf",
+            "assets/icon-AppStore.svg",
+            "assets/icon-MyWidget.svg",
+            "assets/view-HtmlPage.js",
+            "assets/photo-IMG_1234.jpg",
+            "assets/photo-iPhone15.png",
+            "assets/logo-Win10Pro.png",
+            "assets/page-BHGBVIJV.js",
             "manifest.webmanifest",
             "robots.txt",
             "",
