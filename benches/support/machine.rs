@@ -12,12 +12,15 @@ pub(crate) fn facts() -> Vec<Fact> {
     let release = uname().map(|names| names.release().to_string_lossy().into_owned());
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: Vec<_> = load.split(' ').take(3).collect();
+    let control = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let control = fs::read_to_string(control).unwrap_or_default();
     let cpus = thread::available_parallelism().map_or(0, Into::into);
     [
         ("CPU", value("/proc/cpuinfo", "model name")),
         ("CPUs for the bench", cpus.to_string()),
         ("memory", value("/proc/meminfo", "MemTotal")),
         ("kernel", format!("Linux {}", release.unwrap_or_default())),
+        ("congestion control", control.trim().to_owned()),
         // Whether another program was busy.
         ("load average before", load.join(" ")),
     ]
