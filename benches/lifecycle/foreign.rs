@@ -160,7 +160,7 @@ fn nginx(
     contents: Contents,
     workers: usize,
 ) -> Result<Command, Trouble> {
-    let http = "keepalive_requests 1000000; sendfile on;";
+    let http = "keepalive_requests 1000000; keepalive_timeout 1h; sendfile on;";
     let listen = format!("listen {address} reuseport;");
     let main = format!("worker_processes {workers};");
     let location = match contents {

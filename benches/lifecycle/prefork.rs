@@ -59,7 +59,7 @@ impl Prefork {
         command
             .args(["--listen", "127.0.0.1:0", "--announce-fd", "1"])
             .args(["--workers", &size.to_string(), "--listeners", listeners])
-            .args(["--crash-limit", "1000/60s"]);
+            .args(["--crash-limit", "1000/60s", "--idle-timeout", "1h"]);
         match contents {
             Contents::Echo => command.arg("--echo"),
             Contents::Files(dir) => command.arg(dir),

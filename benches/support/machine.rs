@@ -28,6 +28,13 @@ pub(crate) fn facts() -> Vec<Fact> {
     .into()
 }
 
+/// The memory that programs may still use, in bytes.
+pub(crate) fn available() -> u64 {
+    let value = value("/proc/meminfo", "MemAvailable");
+    let kib = value.strip_suffix(" kB").and_then(|kib| kib.parse().ok());
+    kib.map_or(0, |kib: u64| kib * 1024)
+}
+
 fn value(path: &str, name: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name));

@@ -1,0 +1,195 @@
+//! Clients in processes of their own. Each process holds its share of the connections, and does
+//! with them what the bench says over a socket.
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Socket, Type};
+
+use crate::limits::Plan;
+use crate::support::process::{Processes, Trouble, this_as};
+
+/// No step takes this long.
+const STEP_MAX: Duration = Duration::from_secs(600);
+
+/// No response takes this long.
+const RESPONSE_MAX: Duration = Duration::from_secs(30);
+
+/// It is in the body for servers that echo, and in a header for those that cannot.
+const REQUEST: &[u8] = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: hello\r\n\
+                         Content-Length: 5\r\n\r\nhello";
+
+const TOKEN: &[u8] = b"hello";
+
+/// What all clients do next.
+#[derive(Clone, Copy, Deserialize, Serialize)]
+pub(crate) enum Step {
+    /// Open all connections, and ask on each.
+    Open,
+    /// Ask once more on each that is still open.
+    Ask,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Counts {
+    pub(crate) answered: usize,
+    /// Closed by the server before a request.
+    pub(crate) closed: usize,
+    /// Not opened, or without a response.
+    pub(crate) lost: usize,
+    /// The first error.
+    why: Option<String>,
+}
+
+/// The connections of one process: what it is told when it starts.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Share {
+    control: PathBuf,
+    server: SocketAddr,
+    source: Ipv4Addr,
+    connections: usize,
+}
+
+/// All clients. Dropped, their connections are closed.
+pub(crate) struct Crowd(Vec<(BufReader<UnixStream>, Processes)>);
+
+impl Crowd {
+    pub(crate) fn start(server: SocketAddr, plan: &Plan) -> Result<Self, Trouble> {
+        let dir = tempfile::tempdir()?;
+        let control = dir.path().join("control");
+        let listener = UnixListener::bind(&control)?;
+        let mut clients = Vec::new();
+        for (number, connections) in plan.shares().enumerate() {
+            let number = u16::try_from(number).expect("fewer than 65,536 processes");
+            let [high, low] = number.to_be_bytes();
+            let share = Share {
+                control: control.clone(),
+                server,
+                source: Ipv4Addr::new(127, 1, high, low.wrapping_add(1)),
+                connections,
+            };
+            let (processes, _) = Processes::start(tempfile::tempdir()?, &this_as(&share)?)?;
+            let (stream, _) = listener.accept()?;
+            stream.set_read_timeout(Some(STEP_MAX))?;
+            clients.push((BufReader::new(stream), processes));
+        }
+        Ok(Self(clients))
+    }
+
+    /// All processes do the step at the same time.
+    pub(crate) fn step(&mut self, step: Step) -> Result<Counts, Trouble> {
+        for (control, _) in &mut self.0 {
+            send(control.get_mut(), &step)?;
+        }
+        let mut all = Counts::default();
+        for (control, processes) in &mut self.0 {
+            let counts: Counts = receive(control)
+                .map_err(|error| Trouble::Stuck(format!("{error}: {}", processes.log())))?;
+            all.answered += counts.answered;
+            all.closed += counts.closed;
+            all.lost += counts.lost;
+            all.why = all.why.or(counts.why);
+        }
+        if let Some(why) = &all.why {
+            eprintln!("the first of {} lost: {why}", all.lost);
+        }
+        Ok(all)
+    }
+}
+
+fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let line = serde_json::to_string(value)? + "\n";
+    stream.write_all(line.as_bytes())
+}
+
+fn receive<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> io::Result<T> {
+    let mut line = String::new();
+    match stream.read_line(&mut line)? {
+        0 => Err(ErrorKind::UnexpectedEof.into()),
+        _ => Ok(serde_json::from_str(&line)?),
+    }
+}
+
+impl Share {
+    /// In a process of clients, until the bench ends it.
+    pub(crate) fn hold(self) -> ! {
+        let control = UnixStream::connect(&self.control).expect("the bench listens");
+        let mut told = BufReader::new(control);
+        let mut open = Vec::with_capacity(self.connections);
+        loop {
+            let step: Step = receive(&mut told).expect("a step");
+            let mut counts = Counts::default();
+            match step {
+                Step::Open => {
+                    for _ in 0..self.connections {
+                        let opened = self.open();
+                        let asked = opened.and_then(|mut it| ask(&mut it).map(|()| it));
+                        open.extend(counts.note(asked));
+                    }
+                }
+                Step::Ask => open.retain_mut(|connection| {
+                    if is_closed(connection) {
+                        counts.closed += 1;
+                        return false;
+                    }
+                    let asked = ask(connection);
+                    counts.note(asked).is_some()
+                }),
+            }
+            send(told.get_mut(), &counts).expect("the bench listens");
+        }
+    }
+
+    fn open(&self) -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((self.source, 0)).into())?;
+        socket.connect(&self.server.into())?;
+        socket.set_read_timeout(Some(RESPONSE_MAX))?;
+        Ok(socket.into())
+    }
+}
+
+impl Counts {
+    fn note<T>(&mut self, asked: io::Result<T>) -> Option<T> {
+        match asked {
+            Ok(it) => {
+                self.answered += 1;
+                Some(it)
+            }
+            Err(error) => {
+                self.lost += 1;
+                self.why.get_or_insert_with(|| error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// One request and its response.
+fn ask(connection: &mut TcpStream) -> io::Result<()> {
+    connection.write_all(REQUEST)?;
+    let (mut response, mut len) = ([0; 1024], 0);
+    while !response[..len].ends_with(TOKEN) {
+        match connection.read(&mut response[len..])? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            more => len += more,
+        }
+    }
+    match response.starts_with(b"HTTP/1.1 200") {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&response[..len]))),
+    }
+}
+
+fn is_closed(connection: &TcpStream) -> bool {
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    recv(connection.as_raw_fd(), &mut [0], flags) != Err(Errno::EAGAIN)
+}

@@ -1,0 +1,81 @@
+//! How many connections the machine allows, and how many processes they take.
+
+use std::fs;
+
+use crate::support::machine;
+use crate::support::report::written;
+use crate::support::tree::allowed;
+
+/// What both ends of a connection take, the kernel's part included, and some more.
+const BYTES_EACH: u64 = 10_000;
+
+/// Of the descriptors of a worker, the share that is planned for: the kernel does not spread
+/// connections evenly, and a server keeps some for other things.
+const WORKER_SHARE: f64 = 0.75;
+
+/// More than nginx's setting in this bench allows a worker.
+const WORKER_MAX: usize = 15_000;
+
+/// How many clients have an address in common: well below the number of ports that the kernel
+/// gives out by itself.
+const CLIENTS_MAX: usize = 16_000;
+
+/// How the connections are spread.
+pub(crate) struct Plan {
+    pub(crate) connections: usize,
+    /// Processes of clients.
+    pub(crate) clients: usize,
+    pub(crate) workers: usize,
+    /// Which limits there are, for the terminal.
+    pub(crate) said: Vec<String>,
+}
+
+impl Plan {
+    pub(crate) fn of(wanted: usize) -> Self {
+        // Servers and clients inherit the soft limit that this raises.
+        let of_process = allowed(wanted);
+        let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let by_files = number(open_files_left() / 2);
+        let by_memory = number(machine::available() / BYTES_EACH);
+        let connections = wanted.min(by_files).min(by_memory);
+        let mut said = Vec::new();
+        if connections < wanted {
+            let (limit, name) = match by_files < by_memory {
+                true => (by_files, "fs.file-max"),
+                false => (by_memory, "memory"),
+            };
+            let (limit, wanted) = (written(limit as f64), written(wanted as f64));
+            said.push(format!("{name} allows {limit} connections of {wanted}"));
+        }
+        let of_worker = ((of_process as f64 * WORKER_SHARE) as usize).clamp(1, WORKER_MAX);
+        Self {
+            connections,
+            clients: connections.div_ceil(of_process.clamp(1, CLIENTS_MAX)),
+            workers: connections.div_ceil(of_worker).max(2),
+            said,
+        }
+    }
+
+    /// How many connections each process of clients has.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = usize> {
+        let (connections, clients) = (self.connections, self.clients);
+        (0..clients).map(move |client| {
+            let until = |client| connections * client / clients;
+            until(client + 1) - until(client)
+        })
+    }
+}
+
+/// As many files as the system may open besides (proc_sys_fs(5), `file-nr`).
+fn open_files_left() -> u64 {
+    let text = fs::read_to_string("/proc/sys/fs/file-nr").unwrap_or_default();
+    let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
+    match (
+        numbers.next().flatten(),
+        numbers.next(),
+        numbers.next().flatten(),
+    ) {
+        (Some(open), Some(_), Some(max)) => u64::saturating_sub(max, open),
+        _ => u64::MAX,
+    }
+}

@@ -1,0 +1,173 @@
+//! How many connections does a machine hold, what does each cost, and what does a reload do to
+//! them?
+//!
+//! All connections are opened, and each has a response. Then they rest; the memory of the server
+//! is its proportional set size above that before, and what else the machine has lost since is the
+//! kernel's part, for both ends. Then all workers are replaced, until the old ones are gone, and
+//! each connection is asked once more.
+//!
+//! - **closed**: the server has closed the connection before it was asked again. A client must
+//!   open another one.
+//! - **lost**: a connection was not opened, or a request had no response.
+//!
+//! The clients are as many processes as the limit on descriptors asks for, each with an address of
+//! its own in 127/8, so that ports do not run out. The servers get as many workers as they need
+//! for the same limit. fasthttp knows no reload: each of its processes is ended and replaced in
+//! turn.
+//!
+//! Not measured: connections that do anything, TLS, a network. The bench fails if our binary
+//! closed or lost a connection.
+
+mod crowd;
+mod limits;
+mod options;
+
+#[path = "../lifecycle/connections.rs"]
+#[allow(dead_code, reason = "`lifecycle` uses all of it")]
+mod connections;
+#[path = "../lifecycle/contender.rs"]
+#[allow(dead_code, reason = "`lifecycle` uses all of it")]
+mod contender;
+#[path = "../lifecycle/foreign.rs"]
+mod foreign;
+#[path = "../lifecycle/prefork.rs"]
+#[allow(dead_code, reason = "`lifecycle` uses all of it")]
+mod prefork;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use self::contender::Name;
+use self::crowd::{Counts, Crowd, Share, Step};
+use self::limits::Plan;
+use self::options::Options;
+use self::support::machine;
+use self::support::options::Extent;
+use self::support::process::{self, Trouble};
+use self::support::progress::Progress;
+use self::support::report::{Table, written};
+
+const HEAD: [&str; 8] = [
+    "server",
+    "opened in s",
+    "server, bytes each",
+    "kernel, bytes each",
+    "reload in s",
+    "closed",
+    "lost",
+    "asked again in s",
+];
+
+/// What happens to the connections of a server.
+const STEPS: usize = 4;
+
+fn main() -> ExitCode {
+    if let Some(share) = process::role::<Share>() {
+        share.hold();
+    }
+    let options = Options::parse();
+    let plan = Plan::of(options.connections());
+    let servers = options.servers();
+    for line in &plan.said {
+        eprintln!("{line}");
+    }
+    let title = format!(
+        "{} connections, {} processes of clients, {} workers:",
+        written(plan.connections as f64),
+        plan.clients,
+        plan.workers
+    );
+    let mut table = Table::empty(title, &HEAD);
+    let mut progress = Progress::new("connections", STEPS * servers.len());
+    let mut is_sound = true;
+    for &name in &servers {
+        let run = Run::of(name, &plan, &mut progress);
+        is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound());
+        let cells = run.map(|run| run.cells());
+        table.push(name.name(), cells.as_ref().map(<[_; 7]>::as_slice));
+    }
+    if options.extent() != Extent::Smoke || !is_sound {
+        println!("{}", table.for_a_terminal());
+        for (fact, value) in machine::facts() {
+            println!("{fact:<28} {value}");
+        }
+    }
+    match is_sound {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// What the connections of one server took.
+struct Run {
+    opened: (Counts, Duration),
+    /// The server's memory, and what else the machine has lost, for each connection.
+    bytes: [f64; 2],
+    reload: Duration,
+    asked: (Counts, Duration),
+}
+
+impl Run {
+    fn of(name: Name, plan: &Plan, progress: &mut Progress) -> Result<Self, Trouble> {
+        let mut server = name.start(plan.workers)?;
+        let run = (|| {
+            progress.step("open", name.name());
+            let mut crowd = Crowd::start(server.address(), plan)?;
+            let processes = server.processes().tree();
+            let (own, free) = (processes.memory_at_rest()?, machine::available());
+            let opened = timed(|| crowd.step(Step::Open))?;
+            progress.step("rest", name.name());
+            let own = processes.memory_at_rest()?.saturating_sub(own);
+            let all = free.saturating_sub(machine::available());
+            let answered = opened.0.answered.max(1) as f64;
+            let each = |bytes: u64| bytes as f64 / answered;
+            progress.step("reload", name.name());
+            let ((), reload) = timed(|| {
+                server.reload()?;
+                server.settle(0)
+            })?;
+            progress.step("ask again", name.name());
+            Ok(Self {
+                opened,
+                bytes: [each(own), each(all.saturating_sub(own))],
+                reload,
+                asked: timed(|| crowd.step(Step::Ask))?,
+            })
+        })();
+        run.inspect_err(|_: &Trouble| eprintln!("{}", server.log()))
+    }
+
+    fn closed(&self) -> usize {
+        self.asked.0.closed
+    }
+
+    fn lost(&self) -> usize {
+        self.opened.0.lost + self.asked.0.lost
+    }
+
+    fn is_sound(&self) -> bool {
+        self.closed() + self.lost() == 0
+    }
+
+    fn cells(&self) -> [String; 7] {
+        let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
+        [
+            seconds(self.opened.1),
+            written(self.bytes[0].round()),
+            written(self.bytes[1].round()),
+            seconds(self.reload),
+            written(self.closed() as f64),
+            written(self.lost() as f64),
+            seconds(self.asked.1),
+        ]
+    }
+}
+
+fn timed<T>(run: impl FnOnce() -> Result<T, Trouble>) -> Result<(T, Duration), Trouble> {
+    let start = Instant::now();
+    run().map(|done| (done, start.elapsed()))
+}
