@@ -22,6 +22,9 @@ const STEP_MAX: Duration = Duration::from_secs(600);
 /// No response takes this long.
 const RESPONSE_MAX: Duration = Duration::from_secs(30);
 
+/// The port of a process' first connection.
+const PORT_MIN: u16 = 10_000;
+
 /// It is in the body for servers that echo, and in a header for those that cannot.
 const REQUEST: &[u8] = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: hello\r\n\
                          Content-Length: 5\r\n\r\nhello";
@@ -129,8 +132,8 @@ impl Share {
             let mut counts = Counts::default();
             match step {
                 Step::Open => {
-                    for _ in 0..self.connections {
-                        let opened = self.open();
+                    for number in 0..self.connections {
+                        let opened = self.open(number);
                         let asked = opened.and_then(|mut it| ask(&mut it).map(|()| it));
                         open.extend(counts.note(asked));
                     }
@@ -148,9 +151,13 @@ impl Share {
         }
     }
 
-    fn open(&self) -> io::Result<TcpStream> {
+    /// The connection with this number.
+    fn open(&self, number: usize) -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        socket.bind(&SocketAddr::from((self.source, 0)).into())?;
+        // The kernel would look long for a port. This one may still rest from an earlier run.
+        socket.set_reuse_address(true)?;
+        let port = PORT_MIN + u16::try_from(number).expect("fewer than `CLIENTS_MAX`");
+        socket.bind(&SocketAddr::from((self.source, port)).into())?;
         socket.connect(&self.server.into())?;
         socket.set_read_timeout(Some(RESPONSE_MAX))?;
         Ok(socket.into())

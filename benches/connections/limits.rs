@@ -16,8 +16,7 @@ const WORKER_SHARE: f64 = 0.75;
 /// More than nginx's setting in this bench allows a worker.
 const WORKER_MAX: usize = 15_000;
 
-/// How many clients have an address in common: well below the number of ports that the kernel
-/// gives out by itself.
+/// How many clients have an address in common, each with a port of its own.
 const CLIENTS_MAX: usize = 16_000;
 
 /// How the connections are spread.

@@ -117,7 +117,7 @@ impl Run {
         let run = (|| {
             progress.step("open", name.name());
             let mut crowd = Crowd::start(server.address(), plan)?;
-            let processes = server.processes().tree();
+            let processes = server.tree();
             let (own, free) = (processes.memory_at_rest()?, machine::available());
             let opened = timed(|| crowd.step(Step::Open))?;
             progress.step("rest", name.name());

@@ -10,6 +10,7 @@ use crate::foreign::Foreign;
 use crate::prefork::Prefork;
 use crate::process::{Processes, Trouble};
 use crate::support::named;
+use crate::support::tree::Tree;
 
 named! {
     /// What happens.
@@ -90,6 +91,12 @@ pub(crate) enum Contents<'a> {
 /// A running server. Each event returns when it is over, so that the next may begin.
 pub(crate) trait Contender {
     fn processes(&self) -> &Processes;
+
+    /// The server's own processes.
+    #[allow(dead_code, reason = "the bench `connections` uses it")]
+    fn tree(&self) -> Tree {
+        self.processes().tree()
+    }
 
     fn address(&self) -> SocketAddr;
 

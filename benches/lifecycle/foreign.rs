@@ -15,6 +15,7 @@ use crate::connections;
 use crate::contender::{Contender, Contents, Name};
 use crate::process::{Processes, Trouble, free_address, is_alive, started_by, until};
 use crate::support::toolchain;
+use crate::support::tree::Tree;
 
 /// With one listener for all, nothing visible from outside tells that a new process accepts. A Go
 /// program of this size takes 10 ms to get there.
@@ -82,6 +83,11 @@ impl Foreign {
 impl Contender for Foreign {
     fn processes(&self) -> &Processes {
         &self.processes
+    }
+
+    /// A daemon has left the process that was started.
+    fn tree(&self) -> Tree {
+        Tree { root: self.master }
     }
 
     fn address(&self) -> SocketAddr {
