@@ -75,6 +75,8 @@ struct Reading {
     /// How many bytes HTTP has not got yet.
     left: u64,
     permit: Permit,
+    /// Whether the kernel may send the file's own memory, which may change until the client has it.
+    may_be_sent: bool,
     state: State,
 }
 
@@ -105,6 +107,7 @@ impl FileBody {
             Arc::new(file),
             0..length,
             Permit::of_handler(),
+            true,
         ))
     }
 
@@ -115,11 +118,17 @@ impl FileBody {
         if range.start > range.end || range.end > file.identity().length() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(Self::part_of(Arc::new(file), range, Permit::of_handler()))
+        let permit = Permit::of_handler();
+        Ok(Self::part_of(Arc::new(file), range, permit, true))
     }
 
     /// A part of a file that the worker has open.
-    pub(super) fn part_of(file: Arc<OpenFile>, range: Range<u64>, permit: Permit) -> Self {
+    pub(super) fn part_of(
+        file: Arc<OpenFile>,
+        range: Range<u64>,
+        permit: Permit,
+        may_be_sent: bool,
+    ) -> Self {
         if range.is_empty() {
             return Self::default();
         }
@@ -128,6 +137,7 @@ impl FileBody {
             at: range.start,
             left: range.end - range.start,
             permit,
+            may_be_sent,
             state: State::Ready(None),
         })))
     }
@@ -144,7 +154,7 @@ impl Reading {
         loop {
             self.state = match &mut self.state {
                 State::Ready(_) if self.left == 0 => State::Over,
-                State::Ready(None) if FilePart::are_sent() => {
+                State::Ready(None) if self.may_be_sent && FilePart::are_sent() => {
                     let length = self.left.min(PART_MAX);
                     if !self.file.has_same_bytes() {
                         return Poll::Ready(Err(changed()));

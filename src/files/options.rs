@@ -37,6 +37,7 @@ pub struct Files {
     pub(super) rules: Rules,
     pub(super) origins: Vec<Origin>,
     pub(super) cache_bytes: usize,
+    pub(super) changed_in_place: bool,
 }
 
 impl Files {
@@ -54,6 +55,7 @@ impl Files {
             rules: Rules::default(),
             origins: Vec::new(),
             cache_bytes: CACHE_BYTES,
+            changed_in_place: false,
         }
     }
 
@@ -137,6 +139,18 @@ impl Files {
     pub fn cache_bytes(self, cache_bytes: usize) -> Self {
         Self {
             cache_bytes,
+            ..self
+        }
+    }
+
+    /// For files that are cut or overwritten in their place while they are served. Large files are
+    /// then read before they are sent, at about 1.6 times the CPU time, and not sent by
+    /// sendfile(2). So what a client gets was in the file when it was read; else it may be changed
+    /// until the client has it. Files that are replaced (rename(2)) do not need this. Default: no.
+    #[must_use]
+    pub fn changed_in_place(self, changed_in_place: bool) -> Self {
+        Self {
+            changed_in_place,
             ..self
         }
     }

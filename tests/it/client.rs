@@ -120,6 +120,14 @@ impl Client {
         }
     }
 
+    /// All bytes until the connection ends, in whatever way.
+    pub(crate) fn until_end(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.rest);
+        // What came before an error is kept.
+        let _ = self.stream.read_to_end(&mut bytes);
+        bytes
+    }
+
     /// Waits for the server to close or reset the connection. A byte before that is an error.
     pub(crate) fn expect_hang_up(&mut self) {
         match self.stream.read(&mut [0]) {

@@ -23,6 +23,7 @@ tests! {
     head_of_a_directory_has_the_fields_of_get,
     the_options_of_files_reach_the_workers,
     a_part_beyond_4_gib_is_served,
+    a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
@@ -126,6 +127,26 @@ fn a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker() {
     assert_eq!(get(address, "/0").body.len(), 1 << 20);
     assert_eq!(get(address, "/small").body, "small");
     assert_eq!(server.workers(), before);
+}
+
+/// The file is cut within what the sockets' buffers hold.
+fn a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read() {
+    const LENGTH: usize = 4 * LARGE;
+    let dir = directory(0, 0);
+    let path = dir.path().join("large");
+    fs::write(&path, vec![b'x'; LENGTH]).expect("a file");
+    let directory = dir.path().to_str().expect("a path");
+    let mut server = Server::start(&["--changed-in-place", directory]);
+    let mut client = slow(server.address(), "/large");
+    client.wait_for(LARGE / 2);
+    let file = fs::File::options().write(true).open(path);
+    file.and_then(|file| file.set_len(LARGE as u64 / 2 + 100))
+        .expect("it is there");
+    let bytes = client.until_end();
+    let head = bytes.windows(4).position(|at| at == b"\r\n\r\n");
+    let body = &bytes[head.expect("a head") + 4..];
+    assert!(body.len() < LENGTH, "it is broken off");
+    assert!(body.iter().all(|byte| *byte == b'x'));
 }
 
 fn a_reload_waits_for_a_file_and_then_moves_its_connection() {

@@ -82,6 +82,11 @@ pub(crate) struct FileOptions {
     )]
     #[arg(value_parser = value::cache_size)]
     cache_size: usize,
+
+    /// For files that are cut or overwritten in their place, not replaced: copy large ones before
+    /// they are sent
+    #[arg(long, env = "PREFORK_CHANGED_IN_PLACE", value_parser = BoolishValueParser::new())]
+    changed_in_place: bool,
 }
 
 impl FileOptions {
@@ -93,7 +98,8 @@ impl FileOptions {
             .compress(self.compress)
             .safe_caching(self.safe_caching)
             .symlinks(self.symlinks)
-            .cache_bytes(self.cache_size);
+            .cache_bytes(self.cache_size)
+            .changed_in_place(self.changed_in_place);
         if let Some(page) = &self.fallback {
             files = files.fallback(page);
         }
