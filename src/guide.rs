@@ -60,6 +60,9 @@ pub mod init_systems {}
 #[doc = include_str!("guide/tuning.md")]
 pub mod tuning {}
 
+#[doc = include_str!("guide/sizing.md")]
+pub mod sizing {}
+
 #[doc = include_str!("guide/from_fasthttp.md")]
 pub mod from_fasthttp {}
 
