@@ -1,35 +1,25 @@
 //! Clients in processes of their own. Each process holds its share of the connections, and does
 //! with them what the bench says over a socket.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Socket, Type};
 
+use crate::connection::{Connection, Exchange, Habit};
 use crate::limits::Plan;
+use crate::support::load::Fate;
 use crate::support::process::{Processes, Trouble, this_as};
 
 /// No step takes this long.
 const STEP_MAX: Duration = Duration::from_secs(600);
 
-/// No response takes this long.
-const RESPONSE_MAX: Duration = Duration::from_secs(30);
-
 /// The port of a process' first connection.
 const PORT_MIN: u16 = 10_000;
-
-/// It is in the body for servers that echo, and in a header for those that cannot.
-const REQUEST: &[u8] = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nX-Token: hello\r\n\
-                         Content-Length: 5\r\n\r\nhello";
-
-const TOKEN: &[u8] = b"hello";
 
 /// What all clients do next.
 #[derive(Clone, Copy, Deserialize, Serialize)]
@@ -44,7 +34,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Counts {
     pub(crate) answered: usize,
-    /// Closed by the server before a request.
+    /// Closed by the server, before a request or with its response.
     pub(crate) closed: usize,
     /// Not opened, or without a response.
     pub(crate) lost: usize,
@@ -126,6 +116,7 @@ impl Share {
     pub(crate) fn hold(self) -> ! {
         let control = UnixStream::connect(&self.control).expect("the bench listens");
         let mut told = BufReader::new(control);
+        let hello = Exchange::echo(Habit::KeepsAlive, "hello");
         let mut open = Vec::with_capacity(self.connections);
         loop {
             let step: Step = receive(&mut told).expect("a step");
@@ -133,18 +124,18 @@ impl Share {
             match step {
                 Step::Open => {
                     for number in 0..self.connections {
-                        let opened = self.open(number);
-                        let asked = opened.and_then(|mut it| ask(&mut it).map(|()| it));
+                        let opened = self.open(number).map_err(Trouble::from);
+                        let asked = opened.and_then(|mut it| Ok((it.ask(&hello)?, it)));
                         open.extend(counts.note(asked));
                     }
                 }
-                Step::Ask => open.retain_mut(|connection| {
-                    if is_closed(connection) {
+                Step::Ask => open.retain_mut(|connection: &mut Connection| {
+                    if !connection.is_open() {
                         counts.closed += 1;
                         return false;
                     }
-                    let asked = ask(connection);
-                    counts.note(asked).is_some()
+                    let asked = connection.ask(&hello).map_err(Trouble::from);
+                    counts.note(asked.map(|fate| (fate, ()))).is_some()
                 }),
             }
             send(told.get_mut(), &counts).expect("the bench listens");
@@ -152,51 +143,31 @@ impl Share {
     }
 
     /// The connection with this number.
-    fn open(&self, number: usize) -> io::Result<TcpStream> {
+    fn open(&self, number: usize) -> io::Result<Connection> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         // The kernel would look long for a port. This one may still rest from an earlier run.
         socket.set_reuse_address(true)?;
         let port = PORT_MIN + u16::try_from(number).expect("fewer than `CLIENTS_MAX`");
         socket.bind(&SocketAddr::from((self.source, port)).into())?;
         socket.connect(&self.server.into())?;
-        socket.set_read_timeout(Some(RESPONSE_MAX))?;
-        Ok(socket.into())
+        Ok(Connection::over(socket.into()))
     }
 }
 
 impl Counts {
-    fn note<T>(&mut self, asked: io::Result<T>) -> Option<T> {
+    /// What was asked, if it can be asked again.
+    fn note<T>(&mut self, asked: Result<(Fate, T), Trouble>) -> Option<T> {
         match asked {
-            Ok(it) => {
+            Ok((fate, it)) => {
                 self.answered += 1;
-                Some(it)
+                self.closed += usize::from(fate == Fate::Closed);
+                (fate == Fate::Kept).then_some(it)
             }
-            Err(error) => {
+            Err(trouble) => {
                 self.lost += 1;
-                self.why.get_or_insert_with(|| error.to_string());
+                self.why.get_or_insert_with(|| trouble.to_string());
                 None
             }
         }
     }
-}
-
-/// One request and its response.
-fn ask(connection: &mut TcpStream) -> io::Result<()> {
-    connection.write_all(REQUEST)?;
-    let (mut response, mut len) = ([0; 1024], 0);
-    while !response[..len].ends_with(TOKEN) {
-        match connection.read(&mut response[len..])? {
-            0 => return Err(ErrorKind::UnexpectedEof.into()),
-            more => len += more,
-        }
-    }
-    match response.starts_with(b"HTTP/1.1 200") {
-        true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&response[..len]))),
-    }
-}
-
-fn is_closed(connection: &TcpStream) -> bool {
-    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-    recv(connection.as_raw_fd(), &mut [0], flags) != Err(Errno::EAGAIN)
 }

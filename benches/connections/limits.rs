@@ -25,8 +25,8 @@ pub(crate) struct Plan {
     /// Processes of clients.
     pub(crate) clients: usize,
     pub(crate) workers: usize,
-    /// Which limits there are, for the terminal.
-    pub(crate) said: Vec<String>,
+    /// Which limit allows fewer than are wanted.
+    pub(crate) said: Option<String>,
 }
 
 impl Plan {
@@ -37,15 +37,14 @@ impl Plan {
         let by_files = number(open_files_left() / 2);
         let by_memory = number(machine::available() / BYTES_EACH);
         let connections = wanted.min(by_files).min(by_memory);
-        let mut said = Vec::new();
-        if connections < wanted {
+        let said = (connections < wanted).then(|| {
             let (limit, name) = match by_files < by_memory {
                 true => (by_files, "fs.file-max"),
                 false => (by_memory, "memory"),
             };
             let (limit, wanted) = (written(limit as f64), written(wanted as f64));
-            said.push(format!("{name} allows {limit} connections of {wanted}"));
-        }
+            format!("{name} allows {limit} connections of {wanted}")
+        });
         let of_worker = ((of_process as f64 * WORKER_SHARE) as usize).clamp(1, WORKER_MAX);
         Self {
             connections,

@@ -6,8 +6,8 @@
 //! kernel's part, for both ends. Then all workers are replaced, until the old ones are gone, and
 //! each connection is asked once more.
 //!
-//! - **closed**: the server has closed the connection before it was asked again. A client must
-//!   open another one.
+//! - **closed**: the server has closed the connection before it was asked again, or with a
+//!   response. A client must open another one.
 //! - **lost**: a connection was not opened, or a request had no response.
 //!
 //! The clients are as many processes as the limit on descriptors asks for, each with an address of
@@ -22,6 +22,9 @@ mod crowd;
 mod limits;
 mod options;
 
+#[path = "../lifecycle/connection.rs"]
+#[allow(dead_code, reason = "`lifecycle` uses all of it")]
+mod connection;
 #[path = "../lifecycle/connections.rs"]
 #[allow(dead_code, reason = "`lifecycle` uses all of it")]
 mod connections;
@@ -35,6 +38,9 @@ mod foreign;
 mod prefork;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../lifecycle/tally.rs"]
+#[allow(dead_code, reason = "`lifecycle` uses all of it")]
+mod tally;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -72,7 +78,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     let plan = Plan::of(options.connections());
     let servers = options.servers();
-    for line in &plan.said {
+    if let Some(line) = &plan.said {
         eprintln!("{line}");
     }
     let title = format!(

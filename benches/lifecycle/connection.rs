@@ -119,15 +119,20 @@ impl Connection {
             };
             Failure::new(loss, error)
         })?;
+        Ok(Self::over(stream))
+    }
+
+    /// A connection that was opened otherwise.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream
             .set_read_timeout(Some(TIMEOUT))
             .expect("it is not zero");
         stream.set_nodelay(true).expect("a TCP socket");
-        Ok(Self {
+        Self {
             port: stream.local_addr().expect("it is bound").port(),
             stream,
             answered: 0,
-        })
+        }
     }
 
     /// Whether the server has left it open. Asked of the kernel.

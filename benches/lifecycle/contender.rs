@@ -61,6 +61,11 @@ impl Name {
         matches!(self, Self::Prefork | Self::PreforkShared)
     }
 
+    /// Whether it has a reload of its own.
+    pub(crate) fn knows_reloads(self) -> bool {
+        self.is_ours() || self == Self::Nginx
+    }
+
     pub(crate) fn start(self, workers: usize) -> Result<Box<dyn Contender>, Trouble> {
         self.start_with(Contents::Echo, workers)
     }

@@ -30,7 +30,7 @@ pub(crate) fn print(servers: &[Name], reloads: usize) -> bool {
     let mut table = Table::empty(title, &["server", "downloads", "cut", "closed after one"]);
     let mut sound = true;
     for &name in servers {
-        if !name.is_ours() && name != Name::Nginx {
+        if !name.knows_reloads() {
             continue;
         }
         let counts = count(name, reloads);

@@ -149,8 +149,8 @@ fn assert_response<'a>(
             assert_eq!(header(response, CONTENT_LENGTH), body.len().to_string());
         }
         304 | 412 => assert!(body.is_empty()),
-        // The query stays as the client sent it, even if it is not ASCII. Two slashes would be the
-        // begin of another host.
+        // The query stays as the client sent it, even if it is not ASCII. Two slashes would begin
+        // the name of another host.
         308 => {
             let location = response.headers()[LOCATION].as_bytes();
             assert!(location.starts_with(b"/") && !location.starts_with(b"//"));
