@@ -4,8 +4,10 @@
 //! A worker that drains must send the rest of each download, and should then hand over the
 //! connection, so that the client need not open another.
 
-use std::fs;
+use std::fs::File;
+use std::io::Write;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 
@@ -47,7 +49,10 @@ fn count(name: Name, reloads: usize) -> Result<[usize; 3], Trouble> {
     let dir = tempfile::tempdir()?;
     let mut contents = vec![0; MIB << 20];
     Rng::with_seed(0).fill(&mut contents);
-    fs::write(dir.path().join("large.bin"), &contents)?;
+    let mut file = File::create(dir.path().join("large.bin"))?;
+    file.write_all(&contents)?;
+    // Ours copies what was written less than a minute ago.
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600))?;
     let mut server = name.start_with(Contents::Files(dir.path()), 2)?;
     let download = Exchange::download("/large.bin", Arc::from(contents));
     let client = Manner {

@@ -36,8 +36,9 @@ const PART_MAX: u64 = 1024 * 1024;
 /// changed meanwhile, the response breaks off.
 ///
 /// Where HTTP/1 without TLS is served by [`serve`](crate::Prefork::serve), the bytes go from the
-/// kernel's cache to the socket by sendfile(2). Elsewhere the body reads the file in pieces of at
-/// most 64 KiB. A disk is waited for on a thread of the runtime's blocking pool.
+/// kernel's cache to the socket by sendfile(2), if nobody has written to the file for a minute.
+/// Elsewhere the body reads the file in pieces of at most 64 KiB. A thread of the runtime's
+/// blocking pool waits for the disk.
 ///
 /// Default: an empty body.
 ///
@@ -132,6 +133,7 @@ impl FileBody {
         if range.is_empty() {
             return Self::default();
         }
+        let may_be_sent = may_be_sent && file.identity().rests();
         Self(Content::File(Box::new(Reading {
             file,
             at: range.start,

@@ -143,10 +143,10 @@ impl Files {
         }
     }
 
-    /// For files that are cut or overwritten in their place while they are served. Large files are
-    /// then read before they are sent, at about 1.6 times the CPU time, and not sent by
-    /// sendfile(2). So what a client gets was in the file when it was read; else it may be changed
-    /// until the client has it. Files that are replaced (rename(2)) do not need this. Default: no.
+    /// For files that are cut or overwritten in their place while they are served. A large file is
+    /// copied before it is sent if it was written less than a minute ago, and otherwise sent by
+    /// sendfile(2), which may send later changes. With this it is always copied, for about 1.6
+    /// times the CPU time. Files that are replaced (rename(2)) do not need this. Default: no.
     #[must_use]
     pub fn changed_in_place(self, changed_in_place: bool) -> Self {
         Self {

@@ -26,6 +26,9 @@ pub(super) const CONTENTS_MAX: u64 = 64 * 1024;
 /// takes the time of a change from a clock that ticks at least a hundred times a second.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
 
+/// Who cuts or overwrites a file in its place may do it once more within this time.
+const RESTS_AFTER: Duration = Duration::from_secs(60);
+
 /// Two descriptors with the same identity have the same bytes: device, inode, length, and the times
 /// of the last change of the contents and of the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +53,12 @@ impl Identity {
 
     pub(super) fn length(&self) -> u64 {
         self.2
+    }
+
+    /// Whether nobody has written to the file for a while.
+    pub(super) fn rests(&self) -> bool {
+        let [(seconds, nanoseconds), _] = self.3;
+        is_over(seconds, nanoseconds, RESTS_AFTER)
     }
 
     pub(super) fn of_file(file: &File) -> io::Result<Self> {
@@ -156,18 +165,22 @@ thread_local! {
     pub(super) static SETTLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether the inode was last changed long enough ago. One that was changed in the future has
-/// another machine's clock.
+/// Whether the inode was last changed long enough ago.
 fn is_settled(metadata: &Metadata) -> bool {
+    is_over(metadata.ctime(), metadata.ctime_nsec(), SETTLED_AFTER)
+}
+
+/// Whether this long has passed since then. A time in the future is another machine's clock.
+fn is_over(seconds: i64, nanoseconds: i64, wait: Duration) -> bool {
     #[cfg(test)]
     if SETTLED.get() {
         return true;
     }
-    let changed = TimeSpec::new(metadata.ctime(), metadata.ctime_nsec());
+    let then = TimeSpec::new(seconds, nanoseconds);
     let Ok(now) = ClockId::CLOCK_REALTIME.now() else {
         return false;
     };
-    now < changed || Duration::from(now - changed) >= SETTLED_AFTER
+    now < then || Duration::from(now - then) >= wait
 }
 
 /// The content type by the name of the file. Without a charset browsers read a text as

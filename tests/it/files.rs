@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -24,6 +25,7 @@ tests! {
     the_options_of_files_reach_the_workers,
     a_part_beyond_4_gib_is_served,
     a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read,
+    a_file_that_was_just_written_is_sent_as_it_was_read,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
@@ -39,8 +41,15 @@ fn directory(files: usize, length: usize) -> TempDir {
     for at in 0..files {
         let file = fs::File::create(dir.path().join(at.to_string())).expect("a file");
         file.set_len(length as u64).expect("a sparse file");
+        rest(&file);
     }
     dir
+}
+
+/// As if nobody had written to the file for an hour.
+fn rest(file: &fs::File) {
+    let written = SystemTime::now() - Duration::from_secs(3600);
+    file.set_modified(written).expect("the file is ours");
 }
 
 /// A server with one worker and this limit on descriptors.
@@ -131,17 +140,26 @@ fn a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker() {
 
 /// The file is cut within what the sockets' buffers hold.
 fn a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read() {
+    cut_in_its_place(&["--changed-in-place"], rest);
+}
+
+fn a_file_that_was_just_written_is_sent_as_it_was_read() {
+    cut_in_its_place(&[], |_| ());
+}
+
+fn cut_in_its_place(options: &[&str], prepare: fn(&fs::File)) {
     const LENGTH: usize = 4 * LARGE;
     let dir = directory(0, 0);
     let path = dir.path().join("large");
     fs::write(&path, vec![b'x'; LENGTH]).expect("a file");
+    let file = fs::File::options().write(true).open(path);
+    let file = file.expect("it is there");
+    prepare(&file);
     let directory = dir.path().to_str().expect("a path");
-    let mut server = Server::start(&["--changed-in-place", directory]);
+    let mut server = Server::start(&[options, &[directory]].concat());
     let mut client = slow(server.address(), "/large");
     client.wait_for(LARGE / 2);
-    let file = fs::File::options().write(true).open(path);
-    file.and_then(|file| file.set_len(LARGE as u64 / 2 + 100))
-        .expect("it is there");
+    file.set_len(LARGE as u64 / 2 + 100).expect("it is shorter");
     let bytes = client.until_end();
     let head = bytes.windows(4).position(|at| at == b"\r\n\r\n");
     let body = &bytes[head.expect("a head") + 4..];

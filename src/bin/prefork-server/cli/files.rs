@@ -83,8 +83,8 @@ pub(crate) struct FileOptions {
     #[arg(value_parser = value::cache_size)]
     cache_size: usize,
 
-    /// For files that are cut or overwritten in their place, not replaced: copy large ones before
-    /// they are sent
+    /// For files that are cut or overwritten in their place, not replaced: always copy large ones
+    /// before they are sent, not only for a minute after they were written
     #[arg(long, env = "PREFORK_CHANGED_IN_PLACE", value_parser = BoolishValueParser::new())]
     changed_in_place: bool,
 }
