@@ -17,7 +17,7 @@ tests! {
     a_watch_shows_the_server_until_its_reader_leaves,
     an_operation_that_fails_says_why,
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
-    servers_are_found_by_the_runtime_directory_or_the_pid_file,
+    servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
     a_port_is_read_only,
     events_follow_the_server_to_its_end,
 }
@@ -189,7 +189,7 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
     assert_eq!(server.end().code, Some(0));
 }
 
-fn servers_are_found_by_the_runtime_directory_or_the_pid_file() {
+fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let of = |verb: &[&str]| {
         let mut command = binary();
@@ -218,6 +218,14 @@ fn servers_are_found_by_the_runtime_directory_or_the_pid_file() {
     let (code, _, why) = of(&["status"]);
     assert_eq!(code, Some(5));
     assert!(why.contains("several servers run"), "{why}");
+    let pid = std::fs::read_to_string(dir.path().join("first")).expect("a pid file");
+    let socket = dir.path().join(format!("{}.sock", pid.trim()));
+    let mut reload = binary();
+    reload.env("PREFORK_ADMIN", format!("unix:{}", socket.display()));
+    reload.args(["reload", "--wait"]);
+    assert_eq!(told(&reload.output().expect("it runs")), done());
+    first.wait("reload_finished");
+    first.wait("reload_finished");
     let pid_file = dir.path().join("second").display().to_string();
     assert_eq!(of(&["stop", "--wait", "--pid-file", &pid_file]), done());
     assert_eq!(second.end().code, Some(0));

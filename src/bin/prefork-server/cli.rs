@@ -27,7 +27,7 @@ mod tls;
 pub(crate) mod value;
 mod variables;
 
-pub(crate) use self::admin::{Admin, is_running, runtime_directory, sockets};
+pub(crate) use self::admin::{Admin, admin, is_running, runtime_directory, sockets};
 pub(crate) use self::config::ConfigFile;
 pub(crate) use self::files::FileOptions;
 use self::value::HangTimeout;

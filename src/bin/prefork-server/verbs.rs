@@ -125,7 +125,7 @@ enum LogVerb {
 /// Which server.
 #[derive(Clone, Debug, Args)]
 struct Server {
-    /// Admin address of the server [default: the only server of this user]
+    /// Admin address of the server [default: PREFORK_ADMIN, or the only server of this user]
     #[arg(long, value_name = "ADDR", value_parser = value::address)]
     admin: Option<Address>,
 
@@ -280,7 +280,10 @@ impl Server {
         match (&self.admin, &self.pid_file) {
             (Some(address), _) => Ok(Control::at(address.clone())),
             (None, Some(file)) => find::by_pid_file(file),
-            (None, None) => find::only_one(),
+            (None, None) => match find::by_environment()? {
+                Some(address) => Ok(Control::at(address)),
+                None => find::only_one(),
+            },
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) enum Admin {
     At(Address),
 }
 
-pub(super) fn admin(text: &str) -> Result<Admin, String> {
+pub(crate) fn admin(text: &str) -> Result<Admin, String> {
     match text {
         "off" => Ok(Admin::Off),
         "auto" => Ok(Admin::Auto),

@@ -1,5 +1,6 @@
 //! Finds the server that a verb is for.
 
+use std::env;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use prefork_server::Address;
 use prefork_server::control::{Control, ControlError};
 
 use super::Failure;
-use crate::cli::{is_running, runtime_directory, sockets};
+use crate::cli::{Admin, admin, is_running, runtime_directory, sockets};
 
 /// The server whose process id is in this file.
 pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
@@ -17,6 +18,19 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
     let path = directory()?.join(format!("{pid}.sock"));
     Ok(Control::at(Address::Unix(path)))
+}
+
+/// The address that the server itself takes from the environment, if it is one.
+pub(super) fn by_environment() -> Result<Option<Address>, Failure> {
+    let Ok(text) = env::var("PREFORK_ADMIN") else {
+        return Ok(None);
+    };
+    match admin(&text) {
+        _ if text.is_empty() => Ok(None),
+        Ok(Admin::At(address)) => Ok(Some(address)),
+        Ok(Admin::Auto | Admin::Off) => Ok(None),
+        Err(why) => Err(Failure::NoServer(format!("PREFORK_ADMIN: {why}"))),
+    }
 }
 
 /// The server with a socket in the runtime directory, if there is one.
