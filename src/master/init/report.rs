@@ -19,7 +19,7 @@ pub(super) struct Report {
     /// The pid of the worker that serves each slot. In a reload the old worker ends after the new
     /// one is ready.
     serving: BTreeMap<Slot, u32>,
-    /// Why the latest reload was abandoned.
+    /// Why the latest reload or upgrade was abandoned.
     abandoned: Option<String>,
     /// The latest `STATUS=`, so that none is sent twice.
     status: String,
@@ -61,6 +61,14 @@ impl Report {
                 let why = format!("the reload to generation {generation} was abandoned: {why}");
                 Some(self.serve_on(Some(why)))
             }
+            Notice::UpgradeStarted => {
+                self.abandoned = None;
+                self.say_if_new()
+            }
+            Notice::UpgradeAbandoned { why } => {
+                self.abandoned = Some(format!("the upgrade was abandoned: {why}"));
+                self.say_if_new()
+            }
             Notice::Draining => {
                 self.stage = Stage::Draining;
                 Some(self.say(&[NotifyState::Stopping]))
@@ -89,9 +97,7 @@ impl Report {
             | Notice::ListenerReopened { .. }
             | Notice::BackingOff { .. }
             | Notice::Stopping
-            | Notice::UpgradeStarted
             | Notice::UpgradeFinished
-            | Notice::UpgradeAbandoned { .. }
             | Notice::ReloadStarted { .. }
             | Notice::ReloadFinished { .. }
             | Notice::ReloadAbandoned { .. } => None,
@@ -246,6 +252,20 @@ mod tests {
             "{abandoned}"
         );
         assert_eq!(abandoned.lines().count(), 2);
+    }
+
+    #[test]
+    fn an_upgrade_that_was_abandoned_is_in_the_status_until_the_next_try() {
+        let (mut report, _) = serving();
+        let mut lines = |notice| report.on_notice(&notice, NOW).unwrap_or_default();
+        assert_eq!(lines(Notice::UpgradeStarted), "");
+        let why = "/bin/false: exit 1".to_owned();
+        let on = "STATUS=2 workers serving on 127.0.0.1:80, unix:/a";
+        assert_eq!(
+            lines(Notice::UpgradeAbandoned { why }),
+            format!("{on}; the upgrade was abandoned: /bin/false: exit 1\n")
+        );
+        assert_eq!(lines(Notice::UpgradeStarted), format!("{on}\n"));
     }
 
     #[test]
