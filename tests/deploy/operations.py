@@ -1,0 +1,101 @@
+"""What operators do to the service."""
+
+import shutil
+
+from machine import until
+from service import PORT, UNIT
+
+BINARY = "/usr/bin/prefork-server"
+CONFIGURATION = f"""
+listen = ["127.0.0.1:{PORT}"]
+workers = 2
+echo = true
+drain-timeout = "30s"
+"""
+
+
+def times(count, deed, service):
+    for _ in range(count):
+        deed(service)
+
+
+def start(service):
+    service.machine.run("systemctl", "stop", UNIT)
+    service.machine.run("systemctl", "start", UNIT)
+
+
+def reload(service):
+    old = service.workers()
+    service.machine.run("systemctl", "reload", UNIT)
+    until("other workers", lambda: service.is_complete(without=old))
+
+
+def reload_of_nonsense(service):
+    old = service.workers()
+    service.write("/etc/prefork-server.toml", "nonsense = 1")
+    service.machine.try_run("systemctl", "reload", UNIT)
+    service.write("/etc/prefork-server.toml", CONFIGURATION)
+    assert service.workers() == old
+    return "the old workers serve: " + service.show("StatusText")
+
+
+def restart(service):
+    old = service.master()
+    service.machine.run("systemctl", "restart", UNIT)
+    assert service.master() != old
+
+
+def upgrade(service):
+    master, old = service.master(), service.workers()
+    new = service.machine.path(f"{BINARY}.new")
+    shutil.copy2(service.machine.path(BINARY), new)
+    new.rename(new.with_suffix(""))
+    service.machine.run("kill", "-USR2", master)
+    until("other workers", lambda: service.is_complete(without=old))
+    assert service.master() == master, "the main process stays"
+
+
+def upgrade_to_false(service):
+    run = service.machine.run
+    master, old = service.master(), service.workers()
+    run("cp", "--preserve", BINARY, f"{BINARY}.kept")
+    run("cp", "--remove-destination", "/bin/false", BINARY)
+    run("kill", "-USR2", master)
+    until("a reason", lambda: "upgrade" in service.show("StatusText"))
+    run("mv", f"{BINARY}.kept", BINARY)
+    assert (service.master(), service.workers()) == (master, old)
+    return service.show("StatusText")
+
+
+def all_of(service):
+    service.write("/etc/prefork-server.toml", CONFIGURATION)
+    # More starts than systemd lets a user ask for; and it logs each change of state.
+    service.write(f"/run/systemd/system/{UNIT}.d/limit.conf", "[Unit]\nStartLimitIntervalSec=0\n")
+    service.machine.run("systemctl", "daemon-reload")
+    service.machine.run("systemctl", "log-level", "debug")
+    service.case("stop, start", start, load=False)
+    service.case("reload", reload)
+    service.case("reload x10", lambda it: times(10, reload, it))
+    service.case("reload, wrong file", reload_of_nonsense)
+    service.case("restart", restart)
+    service.case("restart x10", lambda it: times(10, restart, it))
+    service.case("USR2", upgrade)
+    service.case("USR2 x10", lambda it: times(10, upgrade, it) or "MainPID is the same")
+    service.case("USR2, to /bin/false", upgrade_to_false)
+
+
+def sockets(service):
+    """systemd has the listener, and starts the service for the first connection."""
+    unit = "prefork-server.socket"
+    service.machine.run("systemctl", "stop", UNIT)
+    source = service.machine.path(f"/usr/share/doc/prefork-server/examples/{unit}")
+    service.write(f"/run/systemd/system/{unit}", source.read_text())
+    service.machine.run("systemctl", "daemon-reload")
+    service.machine.run("systemctl", "start", unit)
+    assert service.show("ActiveState") == "inactive"
+    restarts = lambda it: times(5, lambda it: it.machine.run("systemctl", "restart", UNIT), it)
+    # The first request starts it.
+    service.case("socket unit: restart x5", restarts, port=80)
+    assert service.show("ActiveState") == "active"
+    service.machine.run("systemctl", "stop", unit, UNIT)
+    service.machine.path(f"/run/systemd/system/{unit}").unlink()
