@@ -7,12 +7,16 @@
 
 #[path = "../benches/results/columns.rs"]
 mod columns;
+#[path = "../benches/connections/limits.rs"]
+#[allow(dead_code, reason = "the bench uses all of it")]
+mod limits;
 #[path = "../benches/support/mod.rs"]
 mod support;
 
 use std::fs;
 
 use self::columns::{BUSIEST, CPU, P99};
+use self::limits::{Limits, Plan};
 use self::support::process::Trouble;
 use self::support::report::{Results, Round, Row, Sample, Sheet, Table, written};
 use self::support::turns::{Turn, check, in_turn};
@@ -150,4 +154,28 @@ fn tables_line_up_and_say_why_cells_are_missing() {
     );
     let figures = [0.5, -12.0, 123.4, 12_345.0, -1_234_567.0].map(written);
     assert_eq!(figures, ["0.50", "-12.0", "123", "12,345", "-1,234,567"]);
+}
+
+/// The bench of connections says which limit allows fewer than are wanted.
+#[test]
+fn a_plan_names_the_limit_that_binds() {
+    let limits = |files, memory| Limits {
+        of_process: 20_000,
+        files,
+        memory,
+    };
+    let plan = |files, memory| Plan::of(1_000_000, &limits(files, memory));
+    let whole = plan(3_000_000, 20 << 30);
+    assert_eq!((whole.connections, whole.said), (1_000_000, None));
+    assert_eq!((whole.clients, whole.workers), (63, 67));
+    let few = plan(500_000, 20 << 30);
+    let said = "fs.file-max allows 250,000 connections of 1,000,000";
+    assert_eq!(
+        (few.connections, few.said.as_deref()),
+        (250_000, Some(said))
+    );
+    assert_eq!(few.shares().sum::<usize>(), 250_000);
+    let small = plan(3_000_000, 1_000_000_000);
+    let said = "memory allows 100,000 connections of 1,000,000";
+    assert_eq!(small.said.as_deref(), Some(said));
 }

@@ -29,13 +29,34 @@ pub(crate) struct Plan {
     pub(crate) said: Option<String>,
 }
 
+/// What the machine allows.
+pub(crate) struct Limits {
+    /// Descriptors of a process.
+    pub(crate) of_process: usize,
+    /// Files that the system may open besides.
+    pub(crate) files: u64,
+    /// Free memory, in bytes.
+    pub(crate) memory: u64,
+}
+
+impl Limits {
+    /// Those of this machine, now. Raises the soft limit on descriptors as far as this number asks
+    /// for: servers and clients inherit it.
+    pub(crate) fn now(wanted: usize) -> Self {
+        Self {
+            of_process: allowed(wanted),
+            files: open_files_left(),
+            memory: machine::available(),
+        }
+    }
+}
+
 impl Plan {
-    pub(crate) fn of(wanted: usize) -> Self {
-        // Servers and clients inherit the soft limit that this raises.
-        let of_process = allowed(wanted);
-        let number = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let by_files = number(open_files_left() / 2);
-        let by_memory = number(machine::available() / BYTES_EACH);
+    pub(crate) fn of(wanted: usize, limits: &Limits) -> Self {
+        let of_process = limits.of_process;
+        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let by_files = number(limits.files / 2);
+        let by_memory = number(limits.memory / BYTES_EACH);
         let connections = wanted.min(by_files).min(by_memory);
         let said = (connections < wanted).then(|| {
             let (limit, name) = match by_files < by_memory {

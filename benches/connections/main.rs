@@ -4,7 +4,7 @@
 //! All connections are opened, and each has a response. Then they rest; the memory of the server
 //! is its proportional set size above that before, and what else the machine has lost since is the
 //! kernel's part, for both ends. Then all workers are replaced, until the old ones are gone, and
-//! each connection is asked once more.
+//! each connection is asked once more. At last the server gets TERM, until it is gone.
 //!
 //! - **closed**: the server has closed the connection before it was asked again, or with a
 //!   response. A client must open another one.
@@ -46,18 +46,20 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use nix::sys::signal::{Signal, kill};
 
 use self::contender::Name;
 use self::crowd::{Counts, Crowd, Share, Step};
-use self::limits::Plan;
+use self::limits::{Limits, Plan};
 use self::options::Options;
 use self::support::machine;
 use self::support::options::Extent;
-use self::support::process::{self, Trouble};
+use self::support::process::{self, Trouble, is_alive, until};
 use self::support::progress::Progress;
 use self::support::report::{Table, written};
+use self::support::tree::Tree;
 
-const HEAD: [&str; 8] = [
+const HEAD: [&str; 9] = [
     "server",
     "opened in s",
     "server, bytes each",
@@ -66,17 +68,19 @@ const HEAD: [&str; 8] = [
     "closed",
     "lost",
     "asked again in s",
+    "ended in s",
 ];
 
 /// What happens to the connections of a server.
-const STEPS: usize = 4;
+const STEPS: usize = 5;
 
 fn main() -> ExitCode {
     if let Some(share) = process::role::<Share>() {
         share.hold();
     }
     let options = Options::parse();
-    let plan = Plan::of(options.connections());
+    let connections = options.connections();
+    let plan = Plan::of(connections, &Limits::now(connections));
     let servers = options.servers();
     if let Some(line) = &plan.said {
         eprintln!("{line}");
@@ -94,7 +98,7 @@ fn main() -> ExitCode {
         let run = Run::of(name, &plan, &mut progress);
         is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound());
         let cells = run.map(|run| run.cells());
-        table.push(name.name(), cells.as_ref().map(<[_; 7]>::as_slice));
+        table.push(name.name(), cells.as_ref().map(<[_; 8]>::as_slice));
     }
     if options.extent() != Extent::Smoke || !is_sound {
         println!("{}", table.for_a_terminal());
@@ -115,6 +119,7 @@ struct Run {
     bytes: [f64; 2],
     reload: Duration,
     asked: (Counts, Duration),
+    end: Duration,
 }
 
 impl Run {
@@ -137,11 +142,15 @@ impl Run {
                 server.settle(0)
             })?;
             progress.step("ask again", name.name());
+            let asked = timed(|| crowd.step(Step::Ask))?;
+            progress.step("end", name.name());
+            let ((), end) = timed(|| end(server.tree()))?;
             Ok(Self {
                 opened,
                 bytes: [each(own), each(all.saturating_sub(own))],
                 reload,
-                asked: timed(|| crowd.step(Step::Ask))?,
+                asked,
+                end,
             })
         })();
         run.inspect_err(|_: &Trouble| eprintln!("{}", server.log()))
@@ -159,7 +168,7 @@ impl Run {
         self.closed() + self.lost() == 0
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
         [
             seconds(self.opened.1),
@@ -169,8 +178,18 @@ impl Run {
             written(self.closed() as f64),
             written(self.lost() as f64),
             seconds(self.asked.1),
+            seconds(self.end),
         ]
     }
+}
+
+/// Ends a server whose connections rest.
+fn end(server: Tree) -> Result<(), Trouble> {
+    let pids = server.pids();
+    kill(server.root, Signal::SIGTERM)?;
+    until("all its processes are gone", || {
+        !pids.iter().any(|&pid| is_alive(pid))
+    })
 }
 
 fn timed<T>(run: impl FnOnce() -> Result<T, Trouble>) -> Result<(T, Duration), Trouble> {
