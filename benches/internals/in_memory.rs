@@ -53,7 +53,10 @@ impl fmt::Debug for InMemory {
 /// and then leaves.
 #[derive(Debug)]
 pub struct Client {
-    request: &'static str,
+    /// After the last one the first comes again.
+    requests: &'static [String],
+    /// The place of the next request among them.
+    next: usize,
     /// Requests that have not been read to their end.
     left: u64,
     /// How much of the next request has been read.
@@ -63,11 +66,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends `request` so many times, and leaves when `answered` has grown to `expected` bytes.
-    pub fn new(request: &'static str, times: u64, answered: Arc<AtomicU64>, expected: u64) -> Self {
+    /// Sends so many requests, and leaves when `answered` has grown to `expected` bytes.
+    pub fn new(
+        requests: &'static [String],
+        count: u64,
+        answered: Arc<AtomicU64>,
+        expected: u64,
+    ) -> Self {
         Self {
-            request,
-            left: times,
+            requests,
+            next: 0,
+            left: count,
             at: 0,
             answered,
             expected,
@@ -109,12 +118,14 @@ impl AsyncRead for Client {
             return Poll::Pending;
         }
         while self.left > 0 && buffer.remaining() > 0 {
-            let rest = &self.request.as_bytes()[self.at..];
+            let request = self.requests[self.next].as_bytes();
+            let rest = &request[self.at..];
             let count = rest.len().min(buffer.remaining());
             buffer.put_slice(&rest[..count]);
             self.at += count;
-            if self.at == self.request.len() {
+            if self.at == request.len() {
                 self.at = 0;
+                self.next = (self.next + 1) % self.requests.len();
                 self.left -= 1;
             }
         }

@@ -17,7 +17,7 @@ mod tests;
 
 use std::fmt;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
@@ -150,6 +150,15 @@ pub(crate) fn settle_host<B>(request: &mut Request<B>) {
         let host = host.expect("an authority is visible ASCII");
         request.headers_mut().insert(HOST, host);
     }
+}
+
+/// Whether the server itself reads this field of a request.
+#[inline]
+pub(crate) fn is_about_the_message(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        HOST | CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE
+    )
 }
 
 /// Whether this value is valid in `Host`.

@@ -7,8 +7,8 @@
 use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{Method, Request, Uri};
+use http::header::{CONNECTION, HOST};
+use http::{HeaderValue, Method, Request, Uri};
 use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
@@ -81,10 +81,15 @@ pub(crate) fn find<B>(
         };
     }
     if let Some(cached) = cache.cached()
-        && let Some((line, uri)) = cached.line_before_same_fields(input)
-        && let Some(found) = from_cache(input, line, uri, request, cached, maps, http)
+        && let Some((line, uri)) = cached.line(input)
     {
-        return found;
+        if cached.has_section(&input[line..]) {
+            if let Some(found) = from_cache(input, line, uri, request, cached, maps, http) {
+                return found;
+            }
+        } else if let Some(found) = from_names(input, line, uri, request, cached, maps, http) {
+            return found;
+        }
     }
     parse(input, request, cache, maps, http)
 }
@@ -194,6 +199,50 @@ fn from_cache<B>(
     })
 }
 
+/// Makes a request whose fields have the names of the cache, and some have other values. The rest
+/// is as for [`from_cache`].
+#[inline(never)]
+fn from_names<B>(
+    input: &mut BytesMut,
+    line: usize,
+    cached_uri: Option<&Uri>,
+    request: &mut Request<B>,
+    cache: &CachedHead,
+    maps: &FieldMaps,
+    http: &Http,
+) -> Option<Found> {
+    let mut values = [None; FIELDS_MAX];
+    let len = cache.same_names(input, line, &mut values)?;
+    let fields = cache.fields();
+    let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
+    let head = input.split_to(len).freeze();
+    let uri = match cached_uri {
+        Some(uri) => Ok(uri.clone()),
+        None => Uri::from_maybe_shared(target.of_bytes(&head)),
+    };
+    let Ok(uri) = uri else {
+        return Some(Found::Other(head));
+    };
+    *request.uri_mut() = uri;
+    give_fields(request, maps);
+    let headers = request.headers_mut();
+    headers.reserve(fields.len());
+    for ((name, value), other) in fields.zip(values) {
+        let value = match other {
+            None => value.clone(),
+            Some(other) => match HeaderValue::from_maybe_shared(other.of_bytes(&head)) {
+                Ok(value) => value,
+                Err(_) => return Some(Found::Other(head)),
+            },
+        };
+        headers.append(name, value);
+    }
+    Some(Found::Plain {
+        head: Head::Taken(head),
+        is_last: false,
+    })
+}
+
 /// Gives a new request a map for fields. The request's own map has no capacity, so nothing has to
 /// be dropped. `forget` saves the sixty instructions by which the drop finds that out.
 #[inline]
@@ -247,9 +296,7 @@ fn fill<B>(
             HOST if is_cached || rules::is_host_and_perhaps_port(value.as_bytes()) => hosts += 1,
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"keep-alive") => {}
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"close") => is_last = true,
-            HOST | CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => {
-                return None;
-            }
+            name if rules::is_about_the_message(&name) => return None,
             _ => {}
         }
         headers.append(name, value);

@@ -4,11 +4,13 @@
 //! target. A connection has the cache while it is busy. If a later head has the same line at the
 //! same position, the request gets the cached field: the server compares the line instead of
 //! looking up the name and checking the value byte by byte. A head whose lines are all the same is
-//! not parsed at all. HPACK has a table for the same reason (RFC 7541 2.3.2).
+//! not parsed at all, and one that has other values behind the same names is parsed in these values
+//! only. HPACK has a table for the same reason (RFC 7541 2.3.2).
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 
+use crate::http::exchange::rules;
 use crate::http::http1::field::{Field, Span};
 
 /// A longer head is not cached, because each busy connection has a cache.
@@ -49,6 +51,10 @@ pub(crate) struct CachedHead {
 
 struct CachedField {
     field: Field,
+    /// Where the next line begins.
+    end: usize,
+    /// Whether the request is plain whatever the value is.
+    may_differ: bool,
     name: HeaderName,
     value: HeaderValue,
 }
@@ -94,7 +100,14 @@ impl CachedHead {
         let head = Bytes::copy_from_slice(head);
         let lines = fields.iter().map(|&field| {
             let (name, value) = field.parse(&head)?;
-            Some(CachedField { field, name, value })
+            let end = field.value.end as usize;
+            Some(CachedField {
+                field,
+                end: end + line_len(&head[end..])?,
+                may_differ: !value.is_empty() && !rules::is_about_the_message(&name),
+                name,
+                value,
+            })
         });
         Some(Self {
             section: line_len(&head)?,
@@ -105,16 +118,54 @@ impl CachedHead {
         })
     }
 
-    /// The length of the input's request line, with the end of the line, if all fields that follow
-    /// it equal those of this head. Also the target, if the line equals that of this head.
+    /// The length of the input's request line, with the end of the line. Also the target, if the
+    /// line equals that of this head.
     #[inline]
-    pub(crate) fn line_before_same_fields(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
-        let (line, section) = self.head.split_at(self.section);
-        let (len, uri) = match input.starts_with(line) {
-            true => (line.len(), Some(&self.uri)),
-            false => (line_len(input)?, None),
-        };
-        input[len..].starts_with(section).then_some((len, uri))
+    pub(crate) fn line(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
+        let line = &self.head[..self.section];
+        match input.starts_with(line) {
+            true => Some((line.len(), Some(&self.uri))),
+            false => Some((line_len(input)?, None)),
+        }
+    }
+
+    /// Whether these are the fields of this head, all of them.
+    #[inline]
+    pub(crate) fn has_section(&self, input: &[u8]) -> bool {
+        input.starts_with(&self.head[self.section..])
+    }
+
+    /// The length of the input's head, whose fields begin at `at`, if it has the names of this head
+    /// and each value is a plain one. Puts the values that differ into `values`.
+    pub(crate) fn same_names(
+        &self,
+        input: &[u8],
+        mut at: usize,
+        values: &mut [Option<Span>],
+    ) -> Option<usize> {
+        for (cached, value) in self.lines.iter().zip(values) {
+            let rest = &input[at..];
+            let Field { name, value: known } = cached.field;
+            let line = &self.head[name.start as usize..cached.end];
+            if rest.starts_with(line) {
+                at += line.len();
+                continue;
+            }
+            if !cached.may_differ {
+                return None;
+            }
+            let before = &self.head[name.start as usize..known.start as usize];
+            let rest = rest.strip_prefix(before)?;
+            let end = memchr::memchr(b'\n', rest)?;
+            let text = rest[..end].strip_suffix(b"\r")?;
+            let is_blank = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_whitespace);
+            if is_blank(text.first()) || is_blank(text.last()) {
+                return None;
+            }
+            *value = Some(Span::of(text, input));
+            at += before.len() + end + 1;
+        }
+        input[at..].starts_with(b"\r\n").then_some(at + 2)
     }
 
     /// The length of all fields, with the empty line.

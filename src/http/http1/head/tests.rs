@@ -46,6 +46,12 @@ fn the_cache_does_not_change_a_request() {
         ),
         ("/", "Host: h\r\nCookie:a\r\nX-A: 1\r\n"),
         ("//", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
+        // The same names with other values.
+        ("/", "Host: h\r\nCookie: other\r\nx-a: 1\r\n"),
+        ("/a", "Host: h\r\nCookie: \t o\u{e9} \r\nx-a: 2\r\n"),
+        ("/a", "Host: other:80\r\nCookie: \r\nx-a: 2\r\n"),
+        ("/a", "Host: h\r\nCookie: a\nx-a: 2\r\n"),
+        ("/a", "Host: h\r\nCookie: a b\r\nx-a: 2\r\nx-c: 1\r\n"),
     ];
     for (target, fields) in heads {
         let head = format!("GET {target} HTTP/1.1\r\n{fields}\r\n");
@@ -70,6 +76,11 @@ fn the_cache_does_not_change_a_request() {
         ("GET / HTTP/1.1", "Cookie: a\r\n"),
         ("GET / HTTP/1.1", "Host: h\r\nHost: h\r\n"),
         ("GET / HTTP/1.1", "Host: h\r\nCookie: \0\r\n"),
+        ("GET / HTTP/1.1", "Host: h\r\nCookie: \0\r\nx-a: 1\r\n"),
+        ("GET / HTTP/1.1", "Host: h\r\nCookie: a\rb\r\nx-a: 1\r\n"),
+        ("GET / HTTP/1.1", "Host: /\r\nCookie: a\r\nx-a: 1\r\n"),
+        ("GET /\0 HTTP/1.1", "Host: h\r\nCookie: other\r\nx-a: 1\r\n"),
+        ("GET / HTTP/1.0", "Host: h\r\nCookie: other\r\nx-a: 1\r\n"),
         ("GET / HTTP/1.0", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
         ("GET / HTTP/1.1 ", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
         ("GET / /  HTTP/1.1", "Host: h\r\nCookie: a\r\nx-a: 1\r\n"),
