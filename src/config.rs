@@ -2,6 +2,8 @@
 
 #[cfg(feature = "metrics")]
 mod metrics;
+#[cfg(feature = "sandbox")]
+mod sandbox;
 
 use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
@@ -9,6 +11,10 @@ use std::time::Duration;
 
 #[cfg(feature = "metrics")]
 pub use self::metrics::Metrics;
+#[cfg(feature = "sandbox")]
+pub use self::sandbox::Sandbox;
+#[cfg(feature = "sandbox")]
+pub(crate) use self::sandbox::{Access, Connections};
 use crate::address::Address;
 use crate::named::named;
 use crate::policy::{Backoff, CrashLimit};
@@ -145,6 +151,9 @@ pub(crate) struct Config {
     /// What the app counts by the facade `metrics`. `None`: workers have no recorder.
     #[cfg(feature = "metrics")]
     pub(crate) metrics: Option<Metrics>,
+    /// What workers may open and reach. `None`: what their user may.
+    #[cfg(feature = "sandbox")]
+    pub(crate) sandbox: Option<Sandbox>,
 }
 
 impl Default for Config {
@@ -178,6 +187,8 @@ impl Default for Config {
             admin: None,
             #[cfg(feature = "metrics")]
             metrics: None,
+            #[cfg(feature = "sandbox")]
+            sandbox: None,
         }
     }
 }

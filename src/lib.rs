@@ -100,6 +100,7 @@
 //! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
 //! | `files` | with `cli` | `files`: the files of a directory, and parts of files as bodies |
 //! | `metrics` | no | `Prefork::metrics`: the app's own metrics at [`Prefork::admin`] |
+//! | `sandbox` | with `cli` | `Prefork::sandbox`: what workers may open and reach |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
 //!
 //! Types of `http`, `hyper`, `bytes` and `http-body-util` are not exported again: a program adds
@@ -288,6 +289,8 @@ pub use hyper::service::service_fn;
 pub use crate::address::{Address, AddressError, Peer};
 #[cfg(feature = "metrics")]
 pub use crate::config::Metrics;
+#[cfg(feature = "sandbox")]
+pub use crate::config::Sandbox;
 pub use crate::config::{Balance, HANG_TIMEOUT_MIN, Listeners, WorkerRequests};
 pub use crate::error::{BoxError, EXIT_MISCONFIGURED, Error};
 pub use crate::exit::Exit;

@@ -1,6 +1,8 @@
 //! The builder: collects settings, and calls the master or the worker, depending on the process.
 
 mod check;
+#[cfg(feature = "sandbox")]
+mod sandbox;
 mod settings;
 mod test_server;
 

@@ -26,6 +26,8 @@ use crate::status::{History, Operations};
 use crate::supervisor::{Event, Pause, Policy, PreStop, Supervisor, Time};
 use crate::sys::credentials::{self, Credentials};
 use crate::sys::limits;
+#[cfg(feature = "sandbox")]
+use crate::sys::sandbox::Support;
 use crate::sys::signals::Signals;
 
 /// The user and group of the workers, or why workers cannot run as them.
@@ -62,7 +64,7 @@ pub(super) fn begin(
     let credentials = credentials.map_err(Error::Config)?;
     let secrets = tls.map(Secrets::new).transpose()?;
     let announcer = config.announce_fd.map(announcer).transpose()?;
-    warn_of_root(&config);
+    tell_rights(&config);
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let mut init = Init::of_this_process();
@@ -125,12 +127,27 @@ fn pid_file(path: &Path) -> Result<PidFile, Error> {
     })
 }
 
-pub(super) fn warn_of_root(config: &Config) {
+/// Says what workers may do that the user may not expect.
+pub(super) fn tell_rights(config: &Config) {
+    #[cfg(feature = "sandbox")]
+    tell_sandbox(config);
     if credentials::is_root() && config.user.is_none() {
         tracing::warn!(
             "Workers run as root. Choose a user with fewer rights, or root to confirm \
              (Prefork::user; --user NAME of the binary)."
         );
+    }
+}
+
+#[cfg(feature = "sandbox")]
+fn tell_sandbox(config: &Config) {
+    match config.sandbox.as_ref().map(Support::of) {
+        None | Some(Support::Full) => {}
+        Some(Support::Partial(version, what)) => tracing::info!(
+            "the sandbox is incomplete: version {version} of Landlock, which this kernel has, lets \
+             workers {what}"
+        ),
+        Some(Support::None(why)) => tracing::warn!("workers have no sandbox: {why}"),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::master::listeners::{ListenerWatch, Listeners, NewAddresses};
 use crate::master::observers::Observers;
 use crate::master::observers::announce::Announcer;
 use crate::master::pid_file::PidFile;
-use crate::master::start::{policy, warn_of_root};
+use crate::master::start::{policy, tell_rights};
 use crate::master::tls::{KeyOrigin, Secrets};
 use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
@@ -255,7 +255,7 @@ pub(super) fn resume(
     let signals =
         Signals::resume(&state.signals).map_err(|error| Error::system("signalfd(2)", error))?;
     raise_limits();
-    warn_of_root(&config);
+    tell_rights(&config);
     let credentials = credentials.unwrap_or_else(|error| {
         tracing::error!("{error}; workers run as before");
         state.credentials

@@ -14,6 +14,8 @@ pub(crate) mod random;
 pub(crate) mod reap;
 #[cfg(feature = "files")]
 pub(crate) mod resident;
+#[cfg(feature = "sandbox")]
+pub(crate) mod sandbox;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod spawn;

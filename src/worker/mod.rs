@@ -17,6 +17,7 @@ mod page;
 mod proxied;
 pub(crate) mod recycle;
 pub(crate) mod redirect;
+mod sandbox;
 pub(crate) mod serve;
 pub(crate) mod sharing;
 mod source;
@@ -333,7 +334,6 @@ where
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
-    let shares = Shares::default();
     let worker = Worker {
         slot: inheritance.marker.slot,
         generation: inheritance.marker.generation,
@@ -342,7 +342,7 @@ where
         handle,
         channel: Some(inheritance.channel.clone()),
         outbound: Some(inheritance.outbound),
-        shares: shares.clone(),
+        shares: Shares::default(),
         drain_timeout: config.drain_timeout,
         stats: stats.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
@@ -350,7 +350,8 @@ where
     };
     let channel = inheritance.channel;
     let pending = commands.try_clone();
-    let result = runtime().and_then(|runtime| {
+    let runtime = sandbox::enter(&config).and_then(|()| runtime());
+    let result = runtime.and_then(|runtime| {
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
             let queue = queue(inheritance.listeners, inbox, &config, stats.clone())?;
@@ -362,7 +363,7 @@ where
                 hooks,
                 drain_timeout: config.drain_timeout,
                 stats,
-                shares,
+                shares: worker.shares(),
             })?;
             if let Some(age) = config.max_worker_age {
                 spawn_local(recycle::by_age(worker.clone(), age));
