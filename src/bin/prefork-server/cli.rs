@@ -31,7 +31,7 @@ pub(crate) use self::admin::{Admin, admin, is_running, runtime_directory, socket
 pub(crate) use self::config::ConfigFile;
 pub(crate) use self::files::FileOptions;
 use self::value::HangTimeout;
-pub(crate) use self::value::{LogTarget, Workers};
+pub(crate) use self::value::{LogTarget, SandboxMode, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
 
 /// What `--log-level` takes.
@@ -264,6 +264,16 @@ pub(crate) struct Processes {
     )]
     #[arg(value_parser = admin::admin)]
     pub(crate) admin: Admin,
+
+    /// on: workers can read DIR and write the access log, and can open, start and reach nothing
+    /// else, as far as the kernel can refuse it (Landlock). off: they can do what their user may
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "PREFORK_SANDBOX",
+        default_value = "on"
+    )]
+    pub(crate) sandbox: SandboxMode,
 }
 
 /// Options of the log and of notices.
@@ -437,6 +447,12 @@ fn with_short_help(command: Command) -> Command {
 }
 
 impl Serving {
+    /// Follows the links in `DIR` now, so that the files and the sandbox have the same directory,
+    /// also if a link is changed meanwhile. A directory that is missing stays as it was given.
+    pub(crate) fn resolve_links(&mut self) {
+        self.dir = self.dir.take().map(|it| it.canonicalize().unwrap_or(it));
+    }
+
     /// The one thing that is served.
     pub(crate) fn serve(&self) -> Serve {
         match (&self.dir, &self.respond) {

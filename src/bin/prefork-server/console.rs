@@ -12,15 +12,15 @@ use std::process::ExitCode;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
 use prefork_server::{
-    Address, BoxError, Generation, Hooks, Notice, Prefork, Slot, WorkerCommand, WorkerInfo,
-    usable_cpus,
+    Address, BoxError, Generation, Hooks, Notice, Prefork, Role, Slot, WorkerCommand, WorkerInfo,
+    role, usable_cpus,
 };
 
 use crate::app::{Setup, SharedLog};
 use crate::cli::config::CONTENT;
 use crate::cli::{ConfigFile, LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Workers};
 use crate::log::line::Lines;
-use crate::log::{LINES, Stderr};
+use crate::log::{LINES, Stderr, open};
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -34,6 +34,9 @@ pub(crate) fn log(logs: &Logs) {
         .log_internal_errors(false)
         .event_format(lines.clone())
         .init();
+    if role() == Role::Worker {
+        open();
+    }
     // The hook of std writes text of several lines to standard error, and waits for its reader.
     panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

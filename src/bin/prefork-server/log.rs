@@ -70,6 +70,11 @@ fn lines() -> &'static Lines {
     LINES.get_or_init(|| Lines::of_this_process(LogFormat::Text))
 }
 
+/// Opens the log now: a worker cannot open its terminal or FIFO in the sandbox.
+pub(crate) fn open() {
+    log();
+}
+
 /// Opened for the first line, not before. An option may name a descriptor that is not open, and the
 /// log must not take its number.
 fn log() -> &'static Log<io::Stderr> {

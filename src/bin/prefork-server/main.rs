@@ -8,6 +8,7 @@ mod console;
 #[path = "../../../tests/fuzz/target.rs"]
 mod fuzz;
 mod log;
+mod sandbox;
 mod site;
 mod verbs;
 
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
     if role() == Role::Master && first.is_some_and(|first| verbs::is_verb(&first)) {
         return verbs::run();
     }
-    let options = match Options::from_process() {
+    let mut options = match Options::from_process() {
         Ok(options) => options,
         Err(error) if role() == Role::Worker => return console::refuse_in_worker(&error),
         Err(error) => error.exit(),
@@ -42,9 +43,14 @@ fn main() -> ExitCode {
         return console::print(page);
     }
     console::log(&options.logs);
-    if role() == Role::Master {
-        console::warn_of_variables(&Options::unknown_variables());
-        forgo_huge_pages();
+    match role() {
+        Role::Master => {
+            console::warn_of_variables(&Options::unknown_variables());
+            sandbox::tell(&options);
+            forgo_huge_pages();
+        }
+        Role::Worker => options.serving.resolve_links(),
+        _ => {}
     }
     let setup = Setup::new(&options);
     // The master checks before it binds. A worker that cannot serve the content reports it to the
@@ -179,8 +185,9 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
     observed(server, options)
 }
 
-/// Adds how the server tells what it does.
+/// Adds how the server tells what it does, and what its workers may do.
 fn observed(mut server: Prefork, options: &Options) -> Prefork {
+    server = server.sandbox(sandbox::of(options));
     if let Some(fd) = options.logs.announce_fd {
         server = server.announce_fd(fd);
     }

@@ -90,6 +90,11 @@ pub(crate) struct FileOptions {
 }
 
 impl FileOptions {
+    /// Whether links may lead to any file.
+    pub(crate) fn follows_all_links(&self) -> bool {
+        self.symlinks == Symlinks::Anywhere
+    }
+
     /// The files of a directory with these options.
     pub(crate) fn of(&self, directory: PathBuf) -> Files {
         let mut files = Files::new(directory)

@@ -22,8 +22,8 @@ fn the_definition_holds_together() {
 
 #[test]
 fn the_defaults_are_those_of_the_library() {
-    // The admin address is the one default that the library does not have.
-    let options = parse(&["--admin", "off"]).unwrap();
+    // The library has no default for the admin address and for the sandbox.
+    let options = parse(&["--admin", "off", "--sandbox", "off"]).unwrap();
     let server = crate::server(&options, Default::default());
     let of_library = Prefork::bind("127.0.0.1:8080").workers(usable_cpus().usable);
     assert_eq!(format!("{server:?}"), format!("{of_library:?}"));

@@ -12,6 +12,7 @@ use std::{
 };
 
 use bytesize::ByteSize;
+use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::{Span, SpanRelativeTo};
 use prefork_server::{
@@ -54,6 +55,13 @@ impl Workers {
 /// For how long an event loop may stand still while work waits; `None` is any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HangTimeout(pub(crate) Option<Duration>);
+
+/// Whether workers are restricted. The variants have no docs: clap would print them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxMode {
+    On,
+    Off,
+}
 
 /// Where log lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]

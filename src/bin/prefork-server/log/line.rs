@@ -9,7 +9,8 @@
 use std::fmt::{self, Debug, Display};
 use std::io::{self, IsTerminal};
 
-use jiff::{Timestamp, Zoned};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use prefork_server::{Role, WorkerInfo, role, this_worker};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -30,12 +31,13 @@ pub(crate) struct Lines {
 }
 
 /// How a line of text tells the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Stamp {
     /// The date and the time (RFC 3339), in UTC.
     Whole,
-    /// The time of the day where the reader is.
-    Short,
+    /// The time of the day where the reader is. A worker cannot read the zone later, in the
+    /// sandbox.
+    Short(TimeZone),
 }
 
 impl Lines {
@@ -45,7 +47,7 @@ impl Lines {
             role: role(),
             worker: this_worker(),
             stamp: match io::stderr().is_terminal() {
-                true => Stamp::Short,
+                true => Stamp::Short(TimeZone::system()),
                 false => Stamp::Whole,
             },
         }
@@ -109,14 +111,11 @@ where
             true => ["\x1b[2m", color(level), "\x1b[0m"],
             false => [""; 3],
         };
-        match self.stamp {
+        match &self.stamp {
             Stamp::Whole => write!(writer, "{dim}{:.6}{plain} ", Timestamp::now())?,
-            Stamp::Short => {
-                write!(
-                    writer,
-                    "{dim}{}{plain} ",
-                    Zoned::now().strftime("%H:%M:%S%.3f")
-                )?;
+            Stamp::Short(zone) => {
+                let now = Timestamp::now().to_zoned(zone.clone());
+                write!(writer, "{dim}{}{plain} ", now.strftime("%H:%M:%S%.3f"))?;
             }
         }
         write!(writer, "{color}{level:>5}{plain} ")?;
@@ -274,7 +273,7 @@ mod tests {
         assert!(stamp.parse::<Timestamp>().is_ok(), "{text}");
         let expected = " INFO worker{slot=3 generation=1}: worker ready pid=7\n";
         assert_eq!(rest, expected);
-        let text = told(LogFormat::Text, Stamp::Short, true, tell);
+        let text = told(LogFormat::Text, Stamp::Short(TimeZone::UTC), true, tell);
         let (stamp, rest) = text.split_once(' ').expect("a stamp");
         assert_eq!(stamp.len(), "\x1b[2m12:34:56.789\x1b[0m".len(), "{text}");
         assert!(

@@ -38,6 +38,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("unix-mode", &["\"660\""]),
     ("pid-file", &["\"/run/a.pid\""]),
     ("admin", &["\"off\"", "\"unix:/a\""]),
+    ("sandbox", &["\"off\""]),
     ("header-timeout", &["\"1s\""]),
     ("body-timeout", &["\"1s\""]),
     ("write-timeout", &["\"1s\""]),
