@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics, presence,
-    privileges, recycle, resize, status, websocket,
+    privileges, recycle, resize, sandbox, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -74,11 +74,9 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("fickle") => fickle(),
         Some("sour") => sour(),
         Some("balanced") => balanced(),
-        Some("connects") => {
-            privileges::connect();
-            Ok(())
-        }
+        Some("connects") => privileges::connect(),
         Some("privileges") => privileges::app(),
+        Some("sandbox") => sandbox::app(),
         Some("own_metrics") => own_metrics::app(),
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),

@@ -55,6 +55,7 @@ mod presence;
 mod privileges;
 mod recycle;
 mod resize;
+mod sandbox;
 mod scoreboard;
 mod signals;
 mod startup;
@@ -116,6 +117,7 @@ const MODULES: &[&[Test]] = &[
     privileges::TESTS,
     recycle::TESTS,
     resize::TESTS,
+    sandbox::TESTS,
     scoreboard::TESTS,
     signals::TESTS,
     startup::TESTS,
