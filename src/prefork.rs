@@ -350,7 +350,10 @@ impl Prefork {
                 "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
             });
         }
-        self.begin(app)
+        self.begin(async |worker, incoming| {
+            worker.enter_sandbox()?;
+            app(worker, incoming).await
+        })
     }
 
     fn begin<A>(mut self, app: A) -> Result<(), Error>

@@ -28,6 +28,7 @@ use crate::worker::at_exit::AtExit;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::{Incoming, Queue};
+use crate::worker::sandbox::Entrance;
 use crate::worker::sharing::Shares;
 use crate::worker::{End, Setup, Started, Worker, block_on, page, queue, runtime, tls};
 
@@ -77,6 +78,7 @@ where
         stats: page::alone(&config),
         tls: tls::Inherited::default(),
         at_exit: AtExit::default(),
+        sandbox: Entrance::default(),
     };
     let stats = worker.stats.clone();
     let runtime = runtime().map_err(|error| Error::system("epoll_create1(2)", error))?;

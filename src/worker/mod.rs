@@ -57,6 +57,7 @@ use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
+use crate::worker::sandbox::Entrance;
 use crate::worker::sharing::Shares;
 
 /// The exit code of a program whose `main` panics.
@@ -116,6 +117,7 @@ pub struct Worker {
     stats: WorkerStats,
     tls: tls::Inherited,
     at_exit: AtExit,
+    sandbox: Entrance,
 }
 
 impl Worker {
@@ -244,6 +246,11 @@ impl Worker {
         &self.tls
     }
 
+    /// Restricts this worker. Before the app runs, and before any thread is started.
+    pub(crate) fn enter_sandbox(&self) -> io::Result<()> {
+        self.sandbox.enter()
+    }
+
     /// How notices identify this worker.
     #[must_use]
     pub fn info(&self) -> WorkerInfo {
@@ -347,11 +354,11 @@ where
         stats: stats.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
         at_exit: AtExit::default(),
+        sandbox: Entrance::of(&config),
     };
     let channel = inheritance.channel;
     let pending = commands.try_clone();
-    let runtime = sandbox::enter(&config).and_then(|()| runtime());
-    let result = runtime.and_then(|runtime| {
+    let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
             let inbox = Some(inheritance.inbox);
             let queue = queue(inheritance.listeners, inbox, &config, stats.clone())?;

@@ -1,20 +1,39 @@
 //! Restricts this worker, as the builder says.
 
 use std::io;
+#[cfg(feature = "sandbox")]
+use std::sync::Arc;
 
 use crate::config::Config;
 #[cfg(feature = "sandbox")]
+use crate::config::Sandbox;
+#[cfg(feature = "sandbox")]
 use crate::sys::sandbox;
 
-/// Restricts the thread of the worker, and so each thread that it starts. Nothing that the worker
-/// opens later is of the server but in its own paths: the master has left it the rest as
-/// descriptors.
-pub(super) fn enter(config: &Config) -> io::Result<()> {
+/// The sandbox that this worker will enter. By default none, as without a master.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entrance {
     #[cfg(feature = "sandbox")]
-    if let Some(sandbox) = &config.sandbox {
-        return sandbox::enter(sandbox);
+    sandbox: Option<Arc<Sandbox>>,
+}
+
+impl Entrance {
+    #[cfg_attr(not(feature = "sandbox"), expect(unused_variables))]
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            #[cfg(feature = "sandbox")]
+            sandbox: config.sandbox.clone().map(Arc::new),
+        }
     }
-    #[cfg(not(feature = "sandbox"))]
-    let _ = config;
-    Ok(())
+
+    /// Restricts the thread of the worker, and so each thread that it starts. The server has opened
+    /// what it needs: the master has left it descriptors, and a worker that a new binary gave TLS
+    /// has read the files itself.
+    pub(super) fn enter(&self) -> io::Result<()> {
+        #[cfg(feature = "sandbox")]
+        if let Some(sandbox) = &self.sandbox {
+            return sandbox::enter(sandbox);
+        }
+        Ok(())
+    }
 }

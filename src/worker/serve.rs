@@ -55,6 +55,7 @@ impl Serving {
         } = self;
         // TLS errors are reported before `app` runs, which may take long.
         let acceptor = tls.map(|tls| acceptor(tls, &http, &worker)).transpose()?;
+        worker.enter_sandbox()?;
         let service = app(worker.clone()).await?.into_service();
         let server = Server::new(http, worker.stats().clone());
         if let Some(max) = max_requests {

@@ -356,18 +356,19 @@ fn the_files_of_the_binary_are_served_in_the_sandbox() {
     site.point("b");
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
-    assert_eq!(body("/page"), "b/page");
+    // Until the old workers have left.
+    until(|| body("/page") == "b/page");
     site.point("a");
     installed.replace(BINARY);
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
     server.wait("reload_finished");
-    assert_eq!(body("/page"), "a/page");
+    until(|| body("/page") == "a/page");
     server.signal(Signal::SIGTERM);
     let ended = server.end();
     assert_eq!(ended.code, Some(0));
     let log = fs::read_to_string(&site.log).expect("it was made again");
-    assert_eq!(log.matches("GET /page").count(), 2, "{log}");
+    assert!(log.matches("GET /page").count() >= 2, "{log}");
     assert!(!ended.log.contains("keeps its old file"), "{}", ended.log);
     assert!(!is_new_kernel() || !ended.log.contains("sandbox"));
 }
