@@ -212,10 +212,10 @@
 //!   fork and exec, and are close-on-exec again before `main` (`sys/before_main.rs`), as are those
 //!   that cross into a master's next image. A process is a worker only if the master that started
 //!   it made its channel.
-//! - The master is never in a sandbox, because it executes workers and new programs. A worker enters
-//!   the sandbox just before the app, and before it makes a thread (`worker/sandbox.rs`). After that
-//!   the library opens no path, signals no other process, and neither binds nor connects. What the
-//!   binary opens is in `bin/prefork-server/sandbox.rs`.
+//! - The master is never in a sandbox, because it executes workers and new programs. A worker
+//!   enters the sandbox just before the app, and before it makes a thread (`worker/sandbox.rs`).
+//!   After that the library opens no path, signals no other process, and neither binds nor
+//!   connects. What the binary opens is in `bin/prefork-server/sandbox.rs`.
 //! - No listener is closed while the server serves. The master keeps both ends of each inbox until
 //!   the server ends, so that no connection in it is lost with a worker.
 //! - A worker does not read a connection while it hands the connection over, and serves it again

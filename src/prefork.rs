@@ -350,10 +350,7 @@ impl Prefork {
                 "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
             });
         }
-        self.begin(async |worker, incoming| {
-            worker.enter_sandbox()?;
-            app(worker, incoming).await
-        })
+        self.begin(async |worker, incoming| worker.run_in_sandbox(app, incoming).await)
     }
 
     fn begin<A>(mut self, app: A) -> Result<(), Error>

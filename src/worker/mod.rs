@@ -246,11 +246,6 @@ impl Worker {
         &self.tls
     }
 
-    /// Restricts this worker. Before the app runs, and before any thread is started.
-    pub(crate) fn enter_sandbox(&self) -> io::Result<()> {
-        self.sandbox.enter()
-    }
-
     /// How notices identify this worker.
     #[must_use]
     pub fn info(&self) -> WorkerInfo {

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use crate::config::Config;
 #[cfg(feature = "sandbox")]
 use crate::config::Sandbox;
+use crate::error::BoxError;
 #[cfg(feature = "sandbox")]
 use crate::sys::sandbox;
+use crate::worker::Worker;
+use crate::worker::incoming::Incoming;
 
 /// The sandbox that this worker will enter. By default none, as without a master.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +29,29 @@ impl Entrance {
         }
     }
 
-    /// Restricts the thread of the worker, and so each thread that it starts. The server has opened
-    /// what it needs: the master has left it descriptors, and a worker that a new binary gave TLS
-    /// has read the files itself.
-    pub(super) fn enter(&self) -> io::Result<()> {
+    fn enter(&self) -> io::Result<()> {
         #[cfg(feature = "sandbox")]
         if let Some(sandbox) = &self.sandbox {
             return sandbox::enter(sandbox);
         }
         Ok(())
+    }
+}
+
+impl Worker {
+    /// Restricts the thread of this worker, and so each thread that it starts. The server has
+    /// opened what it needs: the master has left it descriptors, and a worker to which a new binary
+    /// gave TLS has read the files itself.
+    pub(super) fn enter_sandbox(&self) -> io::Result<()> {
+        self.sandbox.enter()
+    }
+
+    /// Runs the app of [`run`](crate::Prefork::run).
+    pub(crate) async fn run_in_sandbox<A>(self, app: A, incoming: Incoming) -> Result<(), BoxError>
+    where
+        A: AsyncFnOnce(Self, Incoming) -> Result<(), BoxError>,
+    {
+        self.enter_sandbox()?;
+        app(self, incoming).await
     }
 }

@@ -27,6 +27,7 @@ use crate::upgrade::Installed;
 tests! {
     a_hostile_handler_does_not_get_out,
     what_the_sandbox_allows_is_done_as_without_it,
+    an_app_of_run_is_in_the_sandbox_too,
     a_path_of_the_sandbox_that_is_missing_is_named,
     the_files_of_the_binary_are_served_in_the_sandbox,
     workers_of_the_binary_cannot_open_another_folder,
@@ -39,6 +40,9 @@ const PLACE: &str = "PREFORK_TEST_PLACE";
 
 /// If it is set, the app has no sandbox.
 const OPEN: &str = "PREFORK_TEST_OPEN";
+
+/// If it is set, the app is one of `run`, and tries one escape at its start.
+const RUNS: &str = "PREFORK_TEST_RUNS";
 
 /// What a handler tries, with the app's folder and the rest of the path.
 type Try = (&'static str, fn(&Path, &str) -> io::Result<()>);
@@ -161,7 +165,15 @@ pub(crate) fn app() -> Result<(), Error> {
         .append(place.join("logs"))
         .no_network();
     let sandbox = std::env::var_os(OPEN).is_none().then_some(sandbox);
-    apps::server().sandbox(sandbox).serve(async |_worker| {
+    let server = apps::server().sandbox(sandbox);
+    if std::env::var_os(RUNS).is_some() {
+        return server.run(async |_worker, mut incoming| {
+            File::open("/etc/passwd")?;
+            while incoming.accept().await.is_some() {}
+            Ok(())
+        });
+    }
+    server.serve(async |_worker| {
         Ok(service_fn(move |request: Request| {
             let path = request.uri().path().to_owned();
             let place = place.clone();
@@ -277,6 +289,18 @@ fn what_the_sandbox_allows_is_done_as_without_it() {
     assert!(failed.is_empty(), "{failed:?}");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
+}
+
+fn an_app_of_run_is_in_the_sandbox_too() {
+    if !is_new_kernel() {
+        return;
+    }
+    let place = place();
+    let mut server = Server::spawn(spawn(place.path()).env(RUNS, "1").env(OPEN, "1"));
+    server.address();
+    let ended = Server::spawn(spawn(place.path()).env(RUNS, "1")).end();
+    assert_eq!(ended.code, Some(3));
+    assert!(ended.log.contains("Permission denied"), "{}", ended.log);
 }
 
 fn a_path_of_the_sandbox_that_is_missing_is_named() {
