@@ -63,7 +63,7 @@ pub(crate) trait Balancer {
     /// Waits until an instance that is back gets requests.
     fn put_in(&mut self, instance: usize) -> Result<(), Trouble>;
 
-    /// Waits until no requests go to an instance that has failed.
+    /// Waits until no requests go to an instance that has failed, if the balancer asks for health.
     fn until_noticed(&mut self, _instance: usize) -> Result<(), Trouble> {
         Ok(())
     }

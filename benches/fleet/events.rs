@@ -44,8 +44,6 @@ pub(crate) struct Mark {
     pub(crate) event: Event,
     pub(crate) instance: usize,
     pub(crate) begun: Duration,
-    /// From when on no request went to an instance that had failed.
-    pub(crate) noticed: Duration,
     pub(crate) ended: Duration,
 }
 
@@ -153,7 +151,6 @@ impl<'a> Fleet<'a> {
             event,
             instance,
             begun: now,
-            noticed: now,
             ended: now,
         });
     }
@@ -255,9 +252,7 @@ impl<'a> Fleet<'a> {
     /// Waits until the balancer has noticed, and then until the fault has lasted long enough.
     fn noticed(&mut self, number: usize) -> Result<(), Trouble> {
         self.balancer.until_noticed(number)?;
-        let now = self.load.now();
-        self.mark().noticed = now;
-        let end = self.mark().begun + self.options.fault();
+        let (now, end) = (self.load.now(), self.mark().begun + self.options.fault());
         rest(end.saturating_sub(now))
     }
 

@@ -185,7 +185,7 @@ impl Balancer for Haproxy {
 
 /// The file without a backend that has no part in this.
 fn without(file: &str, backend: &str) -> String {
-    let head = format!("backend {backend}\n");
+    let head = format!("\nbackend {backend}\n");
     let (before, rest) = file.split_once(&head).expect("the file has it");
     let after = rest.split_once("\n\n").map_or("", |(_, after)| after);
     format!("{before}\n{after}")

@@ -93,8 +93,11 @@ fn print(kind: Kind, outcome: &Result<Outcome, Trouble>, options: &Options) -> b
                 let rightly = written(outcome.named.rightly as f64);
                 println!("access logs that name the client: {rightly} lines\n");
             }
-            outcome.print_failures();
-            !outcome.is_failure()
+            let is_sound = !outcome.is_failure() || options.no_pre_stop;
+            if !is_sound {
+                outcome.print_failures();
+            }
+            is_sound
         }
         Err(trouble) => {
             println!("{}: {trouble}", kind.name());

@@ -80,7 +80,8 @@ impl Outcome {
 
     fn is_excused(&self, segment: &Segment<'_>, record: &Record) -> bool {
         match self.routes.get(&record.number) {
-            Some(route) => segment.event.is_fault() && segment.had(record, route),
+            _ if segment.event.is_fault() => segment.had(record, &self.routes),
+            Some(_) => false,
             // It never came to an instance: nginx closes kept connections in a reload.
             None => self.kind == Kind::Nginx,
         }
@@ -106,12 +107,18 @@ impl<'a> Segment<'a> {
         records.iter().filter(|record| record.failure.is_some())
     }
 
-    /// Whether a victim had the request: the balancer gave it to the victim, and did that before it
-    /// noticed, or had to give it to another then.
-    fn had(&self, record: &Record, route: &Route) -> bool {
+    /// Whether a victim had the request: the balancer gave it to the victim before that was well
+    /// again, or tried, and then gave it to another. HAProxy closes the client's connection without a
+    /// line in its log if a POST fails on a connection that was used before, and leaves the next try
+    /// to the client.
+    fn had(&self, record: &Record, routes: &Routes) -> bool {
         self.marks.iter().any(|mark| {
-            let was_open = record.sent <= mark.noticed && record.done >= mark.begun;
-            was_open && (route.is_retried || route.instances.contains(&mark.instance))
+            let was_open = record.sent <= mark.ended && record.done >= mark.begun;
+            was_open
+                && match routes.get(&record.number) {
+                    Some(route) => route.is_retried || route.instances.contains(&mark.instance),
+                    None => record.failure.is_some(),
+                }
         })
     }
 
@@ -124,14 +131,12 @@ impl<'a> Segment<'a> {
         let mut reasons: Vec<_> = reasons.into_iter().collect();
         reasons.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
         let why = reasons.iter().map(|(why, count)| format!("{count}: {why}"));
-        let routed = self
-            .records
-            .iter()
-            .filter_map(|it| Some((it, routes.get(&it.number)?)));
-        let at_the_victim = routed
-            .clone()
-            .filter(|(record, route)| self.had(record, route));
-        let retried = routed.filter(|(record, route)| record.failure.is_none() && route.is_retried);
+        let records = self.records.iter();
+        let at_the_victim = records.clone().filter(|it| self.had(it, routes));
+        let retried = records.filter(|record| {
+            let route = routes.get(&record.number);
+            record.failure.is_none() && route.is_some_and(|route| route.is_retried)
+        });
         let at_the_victim = match self.event.is_fault() {
             true => written_count(at_the_victim.count()),
             false => "-".into(),
@@ -161,7 +166,7 @@ fn reason(record: &Record, route: Option<&Route>) -> String {
     match route {
         Some(route) if route.end.starts_with(failure) => route.end.clone(),
         Some(route) => format!("{failure}, {}", route.end),
-        None => format!("{failure}, closed by the balancer"),
+        None => format!("{failure}, not in the log"),
     }
 }
 
