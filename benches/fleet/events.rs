@@ -47,9 +47,6 @@ pub(crate) struct Mark {
     pub(crate) ended: Duration,
 }
 
-/// A period of the load at rest, before each kind of event and after the last.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// How long a pod has before it is killed, in place of the kubelet's 30 s.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -105,7 +102,7 @@ impl<'a> Fleet<'a> {
         event: Event,
         progress: &mut Progress,
     ) -> Result<(), Trouble> {
-        rest(PAUSE)?;
+        rest(self.options.pause())?;
         for _ in 0..self.options.count(event) {
             progress.step(event.name(), kind.name());
             let victims = 1..=self.options.victims();
@@ -119,14 +116,17 @@ impl<'a> Fleet<'a> {
                 Event::Pods => self.replace_pods(),
             }?;
         }
-        rest(PAUSE)
+        rest(self.options.pause())
     }
 
     /// Lets the load finish, and then asks the balancer where the requests went.
     pub(crate) fn finish(mut self, kind: Kind) -> Result<Outcome, Trouble> {
         let records = self.load.finish()?;
+        let running = self.instances.values();
+        running
+            .map(|it| it.signal(Signal::SIGTERM))
+            .collect::<Result<(), _>>()?;
         for (_, instance) in self.instances {
-            instance.signal(Signal::SIGTERM)?;
             self.named.add(instance.ended()?);
         }
         Ok(Outcome {
@@ -209,7 +209,7 @@ impl<'a> Fleet<'a> {
         self.begun(Event::Scale, number);
         self.start_one(number)?;
         self.balancer.add(number)?;
-        rest(PAUSE)?;
+        rest(self.options.pause())?;
         self.balancer.remove(number)?;
         self.end_one(number)?;
         self.balancer.forget(number)?;

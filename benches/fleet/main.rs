@@ -8,9 +8,11 @@ mod network;
 mod nginx;
 mod options;
 mod outcome;
+mod picture;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::fs;
 use std::process::ExitCode;
 use std::thread;
 
@@ -49,10 +51,28 @@ fn main() -> ExitCode {
     for ((kind, _), outcome) in runs.iter().zip(&outcomes) {
         is_sound &= print(*kind, outcome, &options);
     }
+    let outcomes: Vec<_> = outcomes.iter().flatten().collect();
+    if options.extent() != Extent::Smoke && !outcomes.is_empty() {
+        is_sound &= draw(&outcomes, &options);
+    }
     match is_sound {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }
+}
+
+/// Whether the picture could be written.
+fn draw(outcomes: &[&Outcome], options: &Options) -> bool {
+    let (instances, rate) = (options.instances, options.rate());
+    let title = format!("A fleet of {instances} instances at {rate} requests a second");
+    let path = options.picture();
+    let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
+    let written = parent.and_then(|()| fs::write(&path, picture::timeline(&title, outcomes)));
+    match written {
+        Ok(()) => println!("picture: {}", path.display()),
+        Err(ref error) => eprintln!("{}: {error}", path.display()),
+    }
+    written.is_ok()
 }
 
 /// What happens to a fleet of its own.

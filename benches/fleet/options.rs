@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 use crate::balancer::Kind;
 use crate::events::Event;
 use crate::support::options::{Common, Extent};
+use crate::support::report::directory;
 
 /// What clients of a fleet lose when its instances are replaced, and when one fails.
 #[derive(Debug, Parser)]
@@ -33,9 +34,9 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) no_pre_stop: bool,
 
-    /// Write the picture to this file
+    /// Write the picture to this file; by default into `bench-results` of the target directory
     #[arg(long)]
-    pub(crate) picture: Option<PathBuf>,
+    picture: Option<PathBuf>,
 
     #[command(flatten)]
     common: Common,
@@ -102,6 +103,14 @@ impl Options {
         Duration::from_secs(2)
     }
 
+    /// The load without events, before and after those of a kind.
+    pub(crate) fn pause(&self) -> Duration {
+        match self.extent() {
+            Extent::Smoke => Duration::from_millis(200),
+            _ => Duration::from_secs(1),
+        }
+    }
+
     /// How long an instance hangs or is alone. Longer than the balancers' timeout for a response,
     /// so that the requests which wait for it meet it.
     pub(crate) fn fault(&self) -> Duration {
@@ -125,6 +134,11 @@ impl Options {
             (false, Extent::Smoke) => Duration::from_secs(1),
             (false, _) => Duration::from_secs(5),
         }
+    }
+
+    pub(crate) fn picture(&self) -> PathBuf {
+        let default = || directory().join("fleet.svg");
+        self.picture.clone().unwrap_or_else(default)
     }
 
     pub(crate) fn extent(&self) -> Extent {

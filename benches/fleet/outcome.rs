@@ -152,7 +152,7 @@ impl<'a> Segment<'a> {
     }
 
     /// What it happened to.
-    fn of(&self) -> String {
+    pub(crate) fn of(&self) -> String {
         match self.marks {
             [mark] => format!("instance {}", mark.instance),
             marks => format!("{} in turn", marks.len()),
