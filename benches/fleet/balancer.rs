@@ -23,7 +23,7 @@ named! {
         /// HTTP/1; asks nothing.
         Nginx = "nginx",
         /// HAProxy in the place of the Service of Kubernetes: no checks, and no second try.
-        Service = "Service",
+        Service = "Service of Kubernetes",
     }
 }
 

@@ -18,7 +18,7 @@ const BELOW: f64 = 36.0;
 const NAME: f64 = 24.0;
 const LABEL: f64 = 15.0;
 const PLOT: f64 = 90.0;
-const SCALE: f64 = 34.0;
+const SCALE: f64 = 44.0;
 /// A letter's width, generously.
 const LETTER: f64 = 6.4;
 
@@ -168,7 +168,11 @@ impl<'a> Panel<'a> {
     }
 
     fn draw_scales(&self, svg: &mut String, (plot, bottom): (f64, f64), most: f64) {
-        let step = if most > 250.0 { 200 } else { 50 };
+        let step = match most {
+            it if it > 1000.0 => 500,
+            it if it > 250.0 => 200,
+            _ => 50,
+        };
         for figure in (0..=most as usize).step_by(step) {
             let y = bottom - figure as f64 / most * (bottom - plot);
             let _ = writeln!(
