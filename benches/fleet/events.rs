@@ -122,10 +122,8 @@ impl<'a> Fleet<'a> {
     /// Lets the load finish, and then asks the balancer where the requests went.
     pub(crate) fn finish(mut self, kind: Kind) -> Result<Outcome, Trouble> {
         let records = self.load.finish()?;
-        let running = self.instances.values();
-        running
-            .map(|it| it.signal(Signal::SIGTERM))
-            .collect::<Result<(), _>>()?;
+        let mut running = self.instances.values();
+        running.try_for_each(|it| it.signal(Signal::SIGTERM))?;
         for (_, instance) in self.instances {
             self.named.add(instance.ended()?);
         }

@@ -29,6 +29,9 @@ const TIMEOUT: Duration = Duration::from_secs(25);
 /// How much of a response is told if it is wrong.
 const TOLD_MAX: usize = 300;
 
+/// How a failure ends if nothing came back on a connection that was used before.
+pub(crate) const KEPT: &str = ", kept connection";
+
 /// What became of one request. Times are since the load began.
 #[derive(Debug)]
 pub(crate) struct Record {
@@ -155,7 +158,7 @@ async fn ask(address: SocketAddr, number: usize, kept: &Kept) -> Result<(), Stri
             }
             Ok(())
         }
-        Err(why) if told.is_empty() && was_used => Err(format!("{why}, kept connection")),
+        Err(why) if told.is_empty() && was_used => Err(format!("{why}{KEPT}")),
         Err(why) if told.is_empty() => Err(format!("{why}, new connection")),
         Err(why) => {
             Err(status_of(&told).unwrap_or_else(|| format!("{why}: {}", told.escape_ascii())))

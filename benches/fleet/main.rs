@@ -3,12 +3,13 @@
 //! Each instance of the binary is on a machine of its own, which is a network namespace. So is the
 //! balancer, and so are the clients; links and a bridge join them. The instances echo after 20 ms.
 //! The balancer runs with the file of `examples/deploy` that users get; HAProxy is asked and
-//! commanded by its runtime API. There are 400 requests a second, whatever becomes of those before,
-//! half of them PUT, which a balancer may send again, and half POST, which it may not. Meanwhile:
+//! commanded by its runtime API. There are 400 requests a second, whatever becomes of those
+//! before, half of them PUT, which a balancer may send again, and half POST, which it may not.
+//! Meanwhile:
 //!
-//! - `restart`: TERM to an instance; when it has ended, it is started again; when the balancer sends
-//!   it requests again, the next one. `/readyz`, or the health path, is 503 for the 2 s of the
-//!   pre-stop delay, in which HAProxy notices. nginx, which asks nothing, is told by its file.
+//! - `restart`: TERM to an instance; when it has ended, it is started again; when the balancer
+//!   sends it requests again, the next one. `/readyz`, or the health path, is 503 for the 2 s of
+//!   the pre-stop delay, in which HAProxy notices. nginx, which asks nothing, is told by its file.
 //! - `upgrade`: a copy of the binary in its place, then USR2 until `upgrade_finished` and
 //!   `reload_finished`, or the verb `upgrade --wait` behind `haproxy-h2c`; then the next instance.
 //! - `scale`: a fourth instance joins, by the runtime API or a reload of nginx, and leaves again.
@@ -16,11 +17,11 @@
 //!   13 s.
 //! - `hang`: all processes of an instance are stopped (SIGSTOP), and go on 13 s later.
 //! - `partition`: the link of an instance is down for 13 s. Both ends are told nothing.
-//! - `pods`: the kubelet's sequence, behind HAProxy without checks and without a second try, as the
-//!   Service of Kubernetes is. A new pod is made; when its readiness probe succeeds, it joins. An
-//!   old pod is then ended, and leaves the Service 2 s later: after 5 s of `preStop` it gets TERM,
-//!   and it may not need the KILL at the end of its grace period. With `--no-pre-stop` TERM comes
-//!   at once.
+//! - `pods`: the kubelet's sequence, behind HAProxy without checks and without a second try, as
+//!   the Service of Kubernetes is. A new pod is made; when its readiness probe succeeds, it joins.
+//!   An old pod is then ended, and leaves the Service 2 s later: after 5 s of `preStop` it gets
+//!   TERM, and it may not need the KILL at the end of its grace period. With `--no-pre-stop` TERM
+//!   comes at once.
 //!
 //! The balancer's log says where each request went; the number of the request is in its path. The
 //! columns:
@@ -31,17 +32,17 @@
 //! - **at the victim**: requests that a failed instance had when it failed, or was given until it
 //!   was well again, or should have had and another got. Those that failed are among them.
 //! - **tried again**: requests that the balancer gave to a second instance, and that succeeded.
-//! - **why**: the status, and what the balancer's log says: HAProxy's two letters of how the session
-//!   ended, or the statuses of all tries of nginx. A request that is not in the log was on a kept
-//!   connection, which the balancer closed without a response.
+//! - **why**: the status, and what the balancer's log says: HAProxy's two letters of how the
+//!   session ended, or the statuses of all tries of nginx. A request that is not in the log was on
+//!   a kept connection, which the balancer closed without a response.
 //!
 //! The access logs of the instances that get PROXY headers must name the clients' address in each
 //! line.
 //!
-//! The bench fails if rolling work lost a request, or a fault one that was not at the victim; except
-//! for those on kept connections that nginx closes in a reload. It needs root, `ip`, `nsenter`,
-//! `unshare` and the balancer. Without them it says so and passes. The picture has responses and
-//! failures in each second.
+//! The bench fails if rolling work lost a request, or a fault one that was not at the victim;
+//! except for those on kept connections that nginx closes in a reload. It needs root, `ip`,
+//! `nsenter`, `unshare` and the balancer. Without them it says so and passes. The picture has
+//! responses and failures in each second.
 //!
 //! [RESULTS.md](RESULTS.md) has the figures of one run.
 //!

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::balancer::{Kind, Route, Routes};
 use crate::events::{Event, Mark};
 use crate::instance::Named;
-use crate::load::Record;
+use crate::load::{KEPT, Record};
 use crate::support::report::written;
 
 pub(crate) const HEAD: [&str; 7] = [
@@ -83,7 +83,10 @@ impl Outcome {
             _ if segment.event.is_fault() => segment.had(record, &self.routes),
             Some(_) => false,
             // It never came to an instance: nginx closes kept connections in a reload.
-            None => self.kind == Kind::Nginx,
+            None => {
+                let why = record.failure.as_deref().unwrap_or_default();
+                self.kind == Kind::Nginx && why.ends_with(KEPT)
+            }
         }
     }
 
@@ -108,9 +111,9 @@ impl<'a> Segment<'a> {
     }
 
     /// Whether a victim had the request: the balancer gave it to the victim before that was well
-    /// again, or tried, and then gave it to another. HAProxy closes the client's connection without a
-    /// line in its log if a POST fails on a connection that was used before, and leaves the next try
-    /// to the client.
+    /// again, or tried, and then gave it to another. HAProxy closes the client's connection without
+    /// a line in its log if a POST fails on a connection that was used before, and leaves the next
+    /// try to the client.
     fn had(&self, record: &Record, routes: &Routes) -> bool {
         self.marks.iter().any(|mark| {
             let was_open = record.sent <= mark.ended && record.done >= mark.begun;

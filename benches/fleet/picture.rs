@@ -202,7 +202,8 @@ impl<'a> Panel<'a> {
         }
         let _ = writeln!(
             svg,
-            "<polygon class=\"load\" fill-opacity=\".6\" points=\"{points} {last:.1},{bottom:.1}\"/>",
+            "<polygon class=\"load\" fill-opacity=\".6\" \
+             points=\"{points} {last:.1},{bottom:.1}\"/>",
         );
     }
 
