@@ -53,7 +53,7 @@ impl Instance {
     ) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("prefork-server");
-        fs::copy(binary(), &program)?;
+        copy(&binary(), &program)?;
         let mut command = machine.command(&program.display().to_string());
         command
             .args(["--listen", &format!("0.0.0.0:{PORT}"), "--user", "root"])
@@ -121,7 +121,7 @@ impl Instance {
     pub(crate) fn upgrade(&self) -> Result<(), Trouble> {
         let program = self.processes.dir().join("prefork-server");
         let new = program.with_extension("new");
-        fs::copy(binary(), &new)?;
+        copy(&binary(), &new)?;
         fs::rename(new, program)?;
         match self.manner.probe {
             Probe::Readyz => {
@@ -218,6 +218,16 @@ impl Named {
     pub(crate) fn add(&mut self, other: Self) {
         self.rightly += other.rightly;
         self.wrongly.extend(other.wrongly);
+    }
+}
+
+/// By cp(1): a process that this one starts meanwhile would inherit the file that is open for
+/// writing, and then nobody could execute it.
+fn copy(from: &Path, to: &Path) -> Result<(), Trouble> {
+    let status = Command::new("cp").arg(from).arg(to).status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(Trouble::Stuck(format!("cp: {status}"))),
     }
 }
 

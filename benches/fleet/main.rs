@@ -29,6 +29,7 @@
 //! - **of**: the victim, or how many instances there were in turn.
 //! - **requests**: those that ended from the first such event until the first of the next kind.
 //! - **failed**: no right response, to the last byte. A response of the balancer itself is wrong.
+//! - **slowest in s**: the right response that took longest.
 //! - **at the victim**: requests that a failed instance had when it failed, or was given until it
 //!   was well again, or should have had and another got. Those that failed are among them.
 //! - **tried again**: requests that the balancer gave to a second instance, and that succeeded.
@@ -41,8 +42,9 @@
 //!
 //! The bench fails if rolling work lost a request, or a fault one that was not at the victim;
 //! except for those on kept connections that nginx closes in a reload. It needs root, `ip`,
-//! `nsenter`, `unshare` and the balancer. Without them it says so and passes. The picture has
-//! responses and failures in each second.
+//! `nsenter`, `unshare` and the balancer. Without them it says so and passes. As a test it does each
+//! thing once, faults behind one balancer only. The picture has responses and failures in each
+//! second.
 //!
 //! [RESULTS.md](RESULTS.md) has the figures of one run.
 //!

@@ -60,9 +60,23 @@ impl Options {
         if events.contains(&Event::Pods) && !balancers.contains(&Kind::Service) {
             balancers.push(Kind::Service);
         }
-        let runs = balancers.into_iter().map(|kind| {
-            let events = events.iter().copied();
-            (kind, events.filter(|&event| is_of(kind, event)).collect())
+        // As tests, faults and all else happen at the same time, to fleets of their own: faults
+        // behind one balancer only.
+        let first = balancers[0];
+        let halves: &[fn(Event, bool) -> bool] = match self.extent() {
+            Extent::Smoke => &[
+                |event, _| !event.is_fault(),
+                |event, is_first| event.is_fault() && is_first,
+            ],
+            _ => &[|_, _| true],
+        };
+        let runs = balancers.into_iter().flat_map(|kind| {
+            halves.iter().map(move |is_in| {
+                let events = events.iter().copied();
+                let events =
+                    events.filter(|&event| is_of(kind, event) && is_in(event, kind == first));
+                (kind, events.collect())
+            })
         });
         runs.filter(|(_, events): &(_, Vec<_>)| !events.is_empty())
             .collect()
@@ -92,7 +106,7 @@ impl Options {
 
     pub(crate) fn rate(&self) -> u32 {
         match self.extent() {
-            Extent::Smoke => self.rate.min(100),
+            Extent::Smoke => self.rate.min(50),
             _ => self.rate,
         }
     }

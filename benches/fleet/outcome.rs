@@ -9,11 +9,12 @@ use crate::instance::Named;
 use crate::load::{KEPT, Record};
 use crate::support::report::written;
 
-pub(crate) const HEAD: [&str; 7] = [
+pub(crate) const HEAD: [&str; 8] = [
     "event",
     "of",
     "requests",
     "failed",
+    "slowest in s",
     "at the victim",
     "tried again",
     "why",
@@ -140,6 +141,9 @@ impl<'a> Segment<'a> {
             let route = routes.get(&record.number);
             record.failure.is_none() && route.is_some_and(|route| route.is_retried)
         });
+        let right = self.records.iter().filter(|it| it.failure.is_none());
+        let slowest = right.map(|record| record.done - record.sent).max();
+        let slowest = slowest.unwrap_or_default();
         let at_the_victim = match self.event.is_fault() {
             true => written_count(at_the_victim.count()),
             false => "-".into(),
@@ -148,6 +152,7 @@ impl<'a> Segment<'a> {
             self.of(),
             written_count(self.records.len()),
             written_count(self.failed().count()),
+            format!("{:.1}", slowest.as_secs_f64()),
             at_the_victim,
             written_count(retried.count()),
             why.collect::<Vec<_>>().join("; "),

@@ -22,15 +22,18 @@ const SCALE: f64 = 44.0;
 /// A letter's width, generously.
 const LETTER: f64 = 6.4;
 
-/// Light paper, then dark.
+/// Room for a number of failures.
+const NUMBER: f64 = 75.0;
+
+/// Light paper, then dark. Labels have a rim in the color of the paper, because lines cross them.
 const STYLE: &str = "<style>\
     text{font:12px system-ui,sans-serif;fill:#1f2328}.title{font-size:15px;font-weight:600}\
     .name{font-weight:600}.paper{fill:#fff}.grid{stroke:#d1d9e0}.lead{stroke:#9aa4af}\
     .band{fill:#eef1f4}.load{fill:#9ec5f4;stroke:#0969da}.failed{fill:#cf222e}\
-    text.failed{font-weight:600}\
+    text.failed{font-weight:600}.label{paint-order:stroke;stroke:#fff;stroke-width:4px}\
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}.paper{fill:#0d1117}\
     .grid{stroke:#3d444d}.lead{stroke:#656d76}.band{fill:#1c2128}\
-    .load{fill:#1f4a80;stroke:#4493f8}.failed{fill:#ff7b72}}\
+    .load{fill:#1f4a80;stroke:#4493f8}.failed{fill:#ff7b72}.label{stroke:#0d1117}}\
     </style>";
 
 /// A panel for each run, all with the same scales.
@@ -207,9 +210,9 @@ impl<'a> Panel<'a> {
         );
     }
 
-    /// Failures a second or two apart have one number.
+    /// Failures that are close to each other have one number.
     fn draw_failures(&self, svg: &mut String, bottom: f64, most: f64) {
-        let mut groups: Vec<(usize, usize)> = Vec::new();
+        let mut groups: Vec<(f64, usize)> = Vec::new();
         for (second, &count) in self.failed.iter().enumerate() {
             if count == 0 {
                 continue;
@@ -224,14 +227,14 @@ impl<'a> Panel<'a> {
                 bottom - height,
             );
             match groups.last_mut() {
-                Some((last, sum)) if second - *last < 8 => *sum += count,
-                _ => groups.push((second, count)),
+                Some((first, sum)) if x - *first < NUMBER => *sum += count,
+                _ => groups.push((x, count)),
             }
         }
-        for (second, sum) in groups {
-            let x = self.x(Duration::from_secs(second as u64));
+        for (x, sum) in groups {
             let told = format!("{sum} failed");
-            *svg += &text((x, bottom + 28.0), "middle", "failed", &told);
+            let x = x.min(WIDTH - NUMBER);
+            *svg += &text((x, bottom + 28.0), "start", "failed", &told);
         }
     }
 }
