@@ -42,9 +42,9 @@
 //!
 //! The bench fails if rolling work lost a request, or a fault one that was not at the victim;
 //! except for those on kept connections that nginx closes in a reload. It needs root, `ip`,
-//! `nsenter`, `unshare` and the balancer. Without them it says so and passes. As a test it does each
-//! thing once, faults behind one balancer only. The picture has responses and failures in each
-//! second.
+//! `nsenter`, `unshare` and the balancer. Without them it says so and passes. As a test it does
+//! each thing once, faults behind one balancer only. The picture has responses and failures in
+//! each second.
 //!
 //! [RESULTS.md](RESULTS.md) has the figures of one run.
 //!
