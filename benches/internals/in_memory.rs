@@ -54,7 +54,7 @@ impl fmt::Debug for InMemory {
 #[derive(Debug)]
 pub struct Client {
     /// After the last one the first comes again.
-    requests: &'static [String],
+    requests: Arc<[Vec<u8>]>,
     /// The place of the next request among them.
     next: usize,
     /// Requests that have not been read to their end.
@@ -68,7 +68,7 @@ pub struct Client {
 impl Client {
     /// Sends so many requests, and leaves when `answered` has grown to `expected` bytes.
     pub fn new(
-        requests: &'static [String],
+        requests: Arc<[Vec<u8>]>,
         count: u64,
         answered: Arc<AtomicU64>,
         expected: u64,
@@ -109,24 +109,25 @@ impl Socket for Client {
 
 impl AsyncRead for Client {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         _: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.left == 0 && self.answered.load(Relaxed) < self.expected {
+        let this = self.get_mut();
+        if this.left == 0 && this.answered.load(Relaxed) < this.expected {
             // If the client left before the last response, that response would be cut off.
             return Poll::Pending;
         }
-        while self.left > 0 && buffer.remaining() > 0 {
-            let request = self.requests[self.next].as_bytes();
-            let rest = &request[self.at..];
+        while this.left > 0 && buffer.remaining() > 0 {
+            let request = &this.requests[this.next][..];
+            let rest = &request[this.at..];
             let count = rest.len().min(buffer.remaining());
             buffer.put_slice(&rest[..count]);
-            self.at += count;
-            if self.at == request.len() {
-                self.at = 0;
-                self.next = (self.next + 1) % self.requests.len();
-                self.left -= 1;
+            this.at += count;
+            if this.at == request.len() {
+                this.at = 0;
+                this.next = (this.next + 1) % this.requests.len();
+                this.left -= 1;
             }
         }
         Poll::Ready(Ok(()))

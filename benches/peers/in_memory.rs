@@ -1,10 +1,12 @@
 //! What a request costs without a kernel: a server that reads from memory and writes to nowhere.
 //!
 //! As fasthttp's own benchmark does it, with its request: a client that never waits, so that the
-//! server finds many requests in one read, and one connection at a time. No runtime takes part:
-//! what waits for memory has only to be asked again.
+//! server finds many requests in one read, and one connection at a time. And with requests as a
+//! browser sends them, of which no two are the same. No runtime takes part: what waits for memory
+//! has only to be asked again.
 
 use std::convert::Infallible;
+use std::io::Write;
 use std::pin::pin;
 use std::process::Command;
 use std::sync::Arc;
@@ -21,8 +23,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use nix::time::ClockId;
 use prefork_server::bench_internals::{Client, InMemory};
+use tempfile::NamedTempFile;
 use tokio::runtime::{Builder, LocalOptions};
 
+use crate::load::Ask;
 use crate::peer::{BODY, Peer};
 use crate::process::Trouble;
 use crate::programs::Program;
@@ -39,27 +43,53 @@ const REQUEST: &str = "GET /foobar?baz HTTP/1.1\r\n\
     Referer: http://example.com/aaa?bbb=ccc\r\n\
     Cookie: foo=bar; baz=baraz; aa=aakslsdweriwereowriewroire\r\n\r\n";
 
-/// How many requests a connection has.
-const LENGTHS: [u64; 2] = [1, 10_000];
+/// The requests of a connection: what is sent, and how many.
+const CASES: [(Sent, u64, &str, &str); 3] = [
+    (Sent::Same, 1, "in_memory_1", "1 per connection"),
+    (
+        Sent::Same,
+        10_000,
+        "in_memory_10000",
+        "10,000 per connection",
+    ),
+    (
+        Sent::Browsing,
+        10_000,
+        "in_memory_browsing",
+        "10,000 per connection, as a browser sends them",
+    ),
+];
+
+#[derive(Clone, Copy)]
+enum Sent {
+    Same,
+    Browsing,
+}
+
+impl Sent {
+    fn requests(self) -> Arc<[Vec<u8>]> {
+        match self {
+            Self::Same => [REQUEST.as_bytes().to_vec()].into(),
+            Self::Browsing => Ask::browsing().requests().into(),
+        }
+    }
+}
 
 /// hyper and we are in this process, the others in a program of their own.
 pub(crate) const PEERS: [Peer; 4] = [Peer::Prefork, Peer::Hyper, Peer::Fasthttp, Peer::NetHttp];
 
-fn key(length: u64) -> String {
-    format!("in_memory_{length}")
-}
-
 pub(crate) fn tables() -> Vec<Shown> {
-    let title = |length| format!("CPU per request in memory, {length} per connection");
-    LENGTHS
-        .map(|length| Shown::compared(&key(length), title(length), "us"))
+    let title = |how| format!("CPU per request in memory, {how}");
+    CASES
+        .map(|(_, _, key, how)| Shown::compared(key, title(how), "us"))
         .into()
 }
 
 pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
-    let requests = session.scale.requests;
+    let count = session.scale.requests;
     let mut turn = Turn::default();
-    for length in LENGTHS {
+    for (sent, length, key, _) in CASES {
+        let requests = sent.requests();
         let micros = cpus::on(&[session.cpus.server], || match peer {
             Peer::Prefork => {
                 let mut runtime = Builder::new_current_thread();
@@ -67,29 +97,30 @@ pub(crate) fn turn(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
                 // Our clock lives in it, and stands still.
                 let _runtime = runtime.enter();
                 let server = InMemory::responding(BODY);
-                Ok(here(length, requests, |client| drive(server.serve(client))))
+                let serve = |client| drive(server.serve(client));
+                Ok(here(&requests, length, count, serve))
             }
-            Peer::Hyper => Ok(here(length, requests, |client| {
+            Peer::Hyper => Ok(here(&requests, length, count, |client| {
                 let service = service_fn(hello);
                 let client = TokioIo::new(client);
                 let served = drive(http1::Builder::new().serve_connection(client, service));
                 served.expect("a client in memory does as it should");
             })),
-            _ => go(session, peer, length),
+            _ => go(session, peer, &requests, length),
         });
-        turn.set(key(length), micros?);
+        turn.set(key, micros?);
     }
     Ok(turn)
 }
 
 /// Microseconds of user and system time per request, in this process.
-fn here(length: u64, requests: u64, serve: impl Fn(Client)) -> f64 {
+fn here(sent: &Arc<[Vec<u8>]>, length: u64, requests: u64, serve: impl Fn(Client)) -> f64 {
     // Gives the bytes of all responses. All are alike but for the date, which is always as long.
     let connection = |requests: u64, response: u64| {
         let answered = Arc::default();
         let expected = requests * response;
         serve(Client::new(
-            REQUEST,
+            Arc::clone(sent),
             requests,
             Arc::clone(&answered),
             expected,
@@ -132,15 +163,19 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 }
 
 /// Microseconds per request.
-fn go(session: &Session, peer: Peer, length: u64) -> Result<f64, Trouble> {
+fn go(session: &Session, peer: Peer, sent: &[Vec<u8>], length: u64) -> Result<f64, Trouble> {
     let which = if peer == Peer::Fasthttp {
         "fasthttp"
     } else {
         "net-http"
     };
+    // Longer than an argument may be.
+    let mut file = NamedTempFile::new()?;
+    file.write_all(&sent.concat())?;
     let output = Command::new(session.programs.path(Program::InMemory)?)
         .args([which, &length.to_string()])
-        .args([&session.scale.requests.to_string(), REQUEST])
+        .arg(session.scale.requests.to_string())
+        .arg(file.path())
         .env("GOMAXPROCS", "1")
         .output()?;
     let said = String::from_utf8_lossy(&output.stdout);

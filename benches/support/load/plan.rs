@@ -63,6 +63,11 @@ impl Ask {
         Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
     }
 
+    /// What is sent, one after the other.
+    pub(crate) fn requests(&self) -> &[Vec<u8>] {
+        &self.requests
+    }
+
     /// `GET` of each path in turn.
     pub(crate) fn each(paths: impl Iterator<Item = String>) -> Self {
         let requests = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
