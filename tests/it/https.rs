@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
@@ -37,6 +37,9 @@ impl Authority {
         let key = KeyPair::generate().expect("random");
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate for self-signed if its issuer has the same name.
+        params.distinguished_name.push(DnType::CommonName, "a CA");
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let certificate = params.self_signed(&key).expect("a key");
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("ca.pem"), certificate.pem()).expect("writable");
@@ -56,7 +59,8 @@ impl Authority {
     /// A certificate for this name, and its key, in these files.
     pub(crate) fn issue(&self, name: &str, certificate: &str, key: &str) {
         let pair = KeyPair::generate().expect("random");
-        let params = CertificateParams::new([name.to_owned()]).expect("a name");
+        let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
+        params.use_authority_key_identifier_extension = true;
         let signed = params.signed_by(&pair, &self.issuer).expect("a key");
         fs::write(self.path(certificate), signed.pem()).expect("writable");
         fs::write(self.path(key), pair.serialize_pem()).expect("writable");
