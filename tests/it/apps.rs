@@ -83,6 +83,8 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("silent") => presence::app(),
         Some("websocket") => websocket::app(CEILING),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),
+        #[cfg(all(feature = "http2", feature = "tls"))]
+        Some("clients") => crate::clients::app::app(),
         #[cfg(feature = "tls")]
         Some("short_tickets") => server()
             .tls(tls().ticket_lifetime(Duration::from_secs(3)))

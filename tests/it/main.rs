@@ -30,6 +30,8 @@ mod cap;
 #[cfg(feature = "tls")]
 mod certificates;
 mod client;
+#[cfg(all(feature = "http2", feature = "tls"))]
+mod clients;
 mod config;
 mod control;
 mod crash;
@@ -88,6 +90,8 @@ const MODULES: &[&[Test]] = &[
     cap::TESTS,
     #[cfg(feature = "tls")]
     certificates::TESTS,
+    #[cfg(all(feature = "http2", feature = "tls"))]
+    clients::TESTS,
     control::TESTS,
     config::TESTS,
     crash::TESTS,

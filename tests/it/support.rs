@@ -104,7 +104,17 @@ impl Server {
 
     /// The next notice of this name that `wanted` accepts.
     pub(crate) fn wait_for(&mut self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + CEILING;
+        self.wait_within(CEILING, name, wanted)
+    }
+
+    /// The same with another limit, for what depends on more than this server.
+    pub(crate) fn wait_within(
+        &mut self,
+        limit: Duration,
+        name: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let deadline = Instant::now() + limit;
         loop {
             match self
                 .notices
