@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use rustls::version::TLS13;
 
 use self::haproxy::Haproxy;
@@ -250,11 +251,14 @@ fn is_wrong(how: &str, case: &str, counts: &Counts) -> bool {
         || (moves && counts.connections > connections)
 }
 
-/// A server that is reloaded after its new workers have begun to serve, again and again.
+/// A server that is reloaded after its new workers have begun to serve, again and again. Dropped
+/// before [`stop`](Self::stop), it is killed.
 struct Reloaded {
     address: SocketAddr,
+    pid: Pid,
     is_over: Arc<AtomicBool>,
-    reloads: JoinHandle<Server>,
+    /// `None` when the server is stopped.
+    reloads: Option<JoinHandle<Server>>,
 }
 
 /// How long the client may use another server.
@@ -269,7 +273,7 @@ impl Reloaded {
             command.env(apps::FILES, authority.path(""));
         }
         let mut server = Server::spawn(&mut command);
-        let address = server.address();
+        let (address, pid) = (server.address(), server.pid);
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let reloads = thread::spawn(move || {
@@ -285,21 +289,23 @@ impl Reloaded {
         });
         Self {
             address,
+            pid,
             is_over,
-            reloads,
+            reloads: Some(reloads),
         }
     }
 
     /// Ends the server, which has cut nothing. A request lets the reloads end.
-    fn stop(self, ask: impl Fn(SocketAddr)) {
+    fn stop(mut self, ask: impl Fn(SocketAddr)) {
         self.is_over.store(true, Ordering::Relaxed);
+        let reloads = self.reloads.take().expect("it is stopped once");
         until(|| {
-            self.reloads.is_finished() || {
+            reloads.is_finished() || {
                 ask(self.address);
                 false
             }
         });
-        let server = self.reloads.join().expect("each reload finishes");
+        let server = reloads.join().expect("each reload finishes");
         server.signal(Signal::SIGTERM);
         let ended = server.end();
         assert_eq!(ended.code, Some(0), "{}", ended.log);
@@ -310,5 +316,15 @@ impl Reloaded {
             "{}",
             ended.log
         );
+    }
+}
+
+impl Drop for Reloaded {
+    fn drop(&mut self) {
+        if let Some(reloads) = self.reloads.take() {
+            let _ = killpg(self.pid, Signal::SIGKILL);
+            // The thread fails, because the server has ended.
+            let _ = reloads.join();
+        }
     }
 }
