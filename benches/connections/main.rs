@@ -170,13 +170,17 @@ impl Run {
 
     fn cells(&self) -> [String; 8] {
         let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
+        let count = |count: usize| match count {
+            0 => "0".to_owned(),
+            some => written(some as f64),
+        };
         [
             seconds(self.opened.1),
             written(self.bytes[0].round()),
             written(self.bytes[1].round()),
             seconds(self.reload),
-            written(self.closed() as f64),
-            written(self.lost() as f64),
+            count(self.closed()),
+            count(self.lost()),
             seconds(self.asked.1),
             seconds(self.end),
         ]
