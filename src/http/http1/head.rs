@@ -8,7 +8,7 @@ use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, HOST};
-use http::{HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
@@ -186,10 +186,7 @@ fn from_cache<B>(
             }
         }
     };
-    *request.uri_mut() = uri;
-    give_fields(request, maps);
-    let headers = request.headers_mut();
-    headers.reserve(fields.len());
+    let headers = begin(request, uri, fields.len(), maps);
     for (name, value) in fields {
         headers.append(name, value.clone());
     }
@@ -223,10 +220,7 @@ fn from_names<B>(
     let Ok(uri) = uri else {
         return Some(Found::Other(head));
     };
-    *request.uri_mut() = uri;
-    give_fields(request, maps);
-    let headers = request.headers_mut();
-    headers.reserve(fields.len());
+    let headers = begin(request, uri, fields.len(), maps);
     for ((name, value), other) in fields.zip(values) {
         let value = match other {
             None => value.clone(),
@@ -241,6 +235,21 @@ fn from_names<B>(
         head: Head::Taken(head),
         is_last: false,
     })
+}
+
+/// Gives a new request its target, and room for so many fields.
+#[inline]
+fn begin<'a, B>(
+    request: &'a mut Request<B>,
+    uri: Uri,
+    fields: usize,
+    maps: &FieldMaps,
+) -> &'a mut HeaderMap {
+    *request.uri_mut() = uri;
+    give_fields(request, maps);
+    let headers = request.headers_mut();
+    headers.reserve(fields);
+    headers
 }
 
 /// Gives a new request a map for fields. The request's own map has no capacity, so nothing has to
