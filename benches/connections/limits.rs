@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::support::machine;
-use crate::support::report::written;
+use crate::support::report::counted;
 use crate::support::tree::allowed;
 
 /// What both ends of a connection take, the kernel's part included, and some more.
@@ -63,7 +63,7 @@ impl Plan {
                 true => (by_files, "fs.file-max"),
                 false => (by_memory, "memory"),
             };
-            let (limit, wanted) = (written(limit as f64), written(wanted as f64));
+            let (limit, wanted) = (counted(limit), counted(wanted));
             format!("{name} allows {limit} connections of {wanted}")
         });
         let of_worker = ((of_process as f64 * WORKER_SHARE) as usize).clamp(1, WORKER_MAX);

@@ -56,7 +56,7 @@ use self::support::machine;
 use self::support::options::Extent;
 use self::support::process::{self, Trouble, is_alive, until};
 use self::support::progress::Progress;
-use self::support::report::{Table, written};
+use self::support::report::{Table, counted, written};
 use self::support::tree::Tree;
 
 const HEAD: [&str; 9] = [
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     }
     let title = format!(
         "{} connections, {} processes of clients, {} workers:",
-        written(plan.connections as f64),
+        counted(plan.connections),
         plan.clients,
         plan.workers
     );
@@ -170,17 +170,13 @@ impl Run {
 
     fn cells(&self) -> [String; 8] {
         let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
-        let count = |count: usize| match count {
-            0 => "0".to_owned(),
-            some => written(some as f64),
-        };
         [
             seconds(self.opened.1),
             written(self.bytes[0].round()),
             written(self.bytes[1].round()),
             seconds(self.reload),
-            count(self.closed()),
-            count(self.lost()),
+            counted(self.closed()),
+            counted(self.lost()),
             seconds(self.asked.1),
             seconds(self.end),
         ]

@@ -76,7 +76,7 @@ use self::outcome::{HEAD, Outcome};
 use self::support::options::Extent;
 use self::support::process::{self, Trouble};
 use self::support::progress::Progress;
-use self::support::report::{Table, written};
+use self::support::report::{Table, counted};
 
 /// Fails if a request was lost that a balancer could not have lost by itself.
 fn main() -> ExitCode {
@@ -161,7 +161,7 @@ fn print(kind: Kind, outcome: &Result<Outcome, Trouble>, options: &Options) -> b
             }
             println!("{}", table.for_a_terminal());
             if outcome.named.rightly > 0 {
-                let rightly = written(outcome.named.rightly as f64);
+                let rightly = counted(outcome.named.rightly);
                 println!("access logs that name the client: {rightly} lines\n");
             }
             let is_sound = !outcome.is_failure() || options.no_pre_stop;

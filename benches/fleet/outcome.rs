@@ -7,7 +7,7 @@ use crate::balancer::{Kind, Route, Routes};
 use crate::events::{Event, Mark};
 use crate::instance::Named;
 use crate::load::{KEPT, Record};
-use crate::support::report::written;
+use crate::support::report::counted;
 
 pub(crate) const HEAD: [&str; 8] = [
     "event",
@@ -145,16 +145,16 @@ impl<'a> Segment<'a> {
         let slowest = right.map(|record| record.done - record.sent).max();
         let slowest = slowest.unwrap_or_default();
         let at_the_victim = match self.event.is_fault() {
-            true => written_count(at_the_victim.count()),
+            true => counted(at_the_victim.count()),
             false => "-".into(),
         };
         vec![
             self.of(),
-            written_count(self.records.len()),
-            written_count(self.failed().count()),
+            counted(self.records.len()),
+            counted(self.failed().count()),
             format!("{:.1}", slowest.as_secs_f64()),
             at_the_victim,
-            written_count(retried.count()),
+            counted(retried.count()),
             why.collect::<Vec<_>>().join("; "),
         ]
     }
@@ -175,12 +175,5 @@ fn reason(record: &Record, route: Option<&Route>) -> String {
         Some(route) if route.end.starts_with(failure) => route.end.clone(),
         Some(route) => format!("{failure}, {}", route.end),
         None => format!("{failure}, not in the log"),
-    }
-}
-
-fn written_count(count: usize) -> String {
-    match count {
-        ..100 => count.to_string(),
-        _ => written(count as f64),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::outcome::{Outcome, Segment};
-use crate::support::report::written;
+use crate::support::report::counted;
 
 const WIDTH: f64 = 960.0;
 /// Room for the scale, and behind the plot.
@@ -141,7 +141,7 @@ impl<'a> Panel<'a> {
 
     // Writing to a string cannot fail, here and below.
     fn draw(&self, svg: &mut String, top: f64, most: f64) {
-        let requests = written(self.outcome.records.len() as f64);
+        let requests = counted(self.outcome.records.len());
         let failed: usize = self.failed.iter().sum();
         let name = format!(
             "{}: {failed} of {requests} requests failed",

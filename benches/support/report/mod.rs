@@ -16,7 +16,7 @@ use std::process::Command;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::sample::{Sample, written};
+pub(crate) use self::sample::{Sample, counted, written};
 pub(crate) use self::svg::{Bar, Look, bars};
 pub(crate) use self::table::{Cell, Table};
 use super::load::{Failure, Failures};

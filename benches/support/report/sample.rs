@@ -65,6 +65,11 @@ pub(crate) fn written(figure: f64) -> String {
     }
 }
 
+/// A number of things, with every digit: `0`, `12,345`.
+pub(crate) fn counted(count: usize) -> String {
+    grouped(count as f64)
+}
+
 fn grouped(figure: f64) -> String {
     let mut text = format!("{figure:.0}");
     let mut at = text.len();
