@@ -6,12 +6,16 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Html;
 use axum::routing::get;
+use http::HeaderName;
+use http::header::CONTENT_TYPE;
 use hyper::body::{Body, Bytes};
 use prefork_server::{BoxError, ConnectionInfo, Error, Worker};
 use serde_json::json;
 use std::pin::pin;
 
 use crate::apps;
+
+const SCRIPT: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "text/javascript")];
 
 /// With TLS if the environment names the folder of its files.
 pub(crate) fn app() -> Result<(), Error> {
@@ -22,6 +26,7 @@ pub(crate) fn app() -> Result<(), Error> {
     server.serve(async |worker: Worker| {
         let routes = Router::new()
             .route("/page", get(Html(include_str!("page.html"))))
+            .route("/case.mjs", get((SCRIPT, include_str!("case.mjs"))))
             .route("/websocket", get(upgrade))
             .fallback(echo);
         Ok(routes.with_state(worker))

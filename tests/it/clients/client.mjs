@@ -9,9 +9,10 @@ import { createRequire } from "node:module";
 import path from "node:path";
 import { Readable } from "node:stream";
 
+import { Counts, talk } from "./case.mjs";
+
 const [plain, secure, caFile, upstream, wanted, generations] = process.argv.slice(2);
 const ca = readFileSync(caFile);
-const FAILURES_MAX = 5;
 const PIECE = 65536;
 
 const body = (number, length) => Buffer.alloc(length, String(number).padStart(16, "0"));
@@ -20,23 +21,12 @@ function* pieces(sent) {
     for (let at = 0; at < sent.length; at += PIECE) yield sent.subarray(at, at + PIECE);
 }
 
-// What a case has to send, and what has come back.
-class Case {
-    requests = 0;
-    failed = 0;
+class Case extends Counts {
     goaway = 0;
-    closed = 0;
-    peers = new Set();
-    generations = new Set();
 
     constructor(name, operation, version) {
-        Object.assign(this, { name, operation, version });
-        this.wanted = ["post", "chunked"].includes(operation) ? wanted / 8 : wanted;
-    }
-
-    goesOn() {
-        const isDone = this.requests >= this.wanted && this.generations.size >= generations;
-        return !isDone && this.failed < FAILURES_MAX;
+        super(operation, wanted, generations);
+        Object.assign(this, { name, version });
     }
 
     next() {
@@ -106,47 +96,7 @@ async function run(name, version, ask, operations, parallel = 1) {
     }
 }
 
-// A message whose echo has not come before Going Away is sent again on the next connection.
-async function talk(name, open) {
-    const it = new Case(name, "websocket", "HTTP/1.1");
-    let socket, received, wake;
-    const take = async () => {
-        while (received.length === 0) await new Promise((resolve) => (wake = resolve));
-        return received.shift();
-    };
-    const connect = async () => {
-        const queue = (received = []);
-        const add = (text) => {
-            queue.push(text);
-            wake?.();
-        };
-        socket = open();
-        socket.addEventListener("message", ({ data }) => add(data));
-        socket.addEventListener("close", ({ code }) => add(`closed ${code}`));
-        socket.addEventListener("error", (event) => console.error(name, event.message));
-        it.generations.add(await take());
-        it.peers.add(it.peers.size);
-    };
-    while (it.goesOn()) {
-        const sent = `message ${++it.requests}`;
-        try {
-            for (let echo; echo !== sent; ) {
-                if (!socket) await connect();
-                if (socket.readyState === 1) socket.send(sent);
-                echo = await take();
-                if (echo === "closed 1001") {
-                    it.closed++;
-                    socket = undefined;
-                } else if (echo !== sent) throw new Error(echo);
-            }
-        } catch (error) {
-            it.fail(error);
-            socket = undefined;
-        }
-    }
-    socket?.close();
-    it.report();
-}
+const message = (name) => new Case(name, "websocket", "HTTP/1.1");
 
 async function collect(stream) {
     const parts = [];
@@ -229,9 +179,9 @@ for (const [scheme, base, module] of [["http", plain, http], ["https", secure, h
     agent.destroy();
     await run(`fetch ${scheme}`, "HTTP/1.1", fetched(fetch, base), ALL);
     const address = base.replace("http", "ws") + "/websocket";
-    if (globalThis.WebSocket) await talk(`WebSocket ${scheme}`, () => new WebSocket(address));
+    if (globalThis.WebSocket) await talk(message(`WebSocket ${scheme}`), () => new WebSocket(address));
     else skip(`WebSocket ${scheme}`, `Node ${process.version} has no WebSocket`);
-    if (ws) await talk(`ws ${scheme}`, () => new ws.WebSocket(address, { ca }));
+    if (ws) await talk(message(`ws ${scheme}`), () => new ws.WebSocket(address, { ca }));
     else skip(`ws ${scheme}`, "the package ws is not installed");
 }
 for (const [kind, base] of [["h2c", plain], ["h2", secure]]) {
@@ -255,7 +205,7 @@ if (undici) {
         await run(`undici ${kind}`, version, ask, ALL, allowH2 ? 4 : 1);
         if (!allowH2) {
             const address = base.replace("http", "ws") + "/websocket";
-            await talk(`undici ${kind}`, () => new undici.WebSocket(address, { dispatcher }));
+            await talk(message(`undici ${kind}`), () => new undici.WebSocket(address, { dispatcher }));
         }
         await dispatcher.close();
     }
