@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 PROGRAM = Path(__file__).with_name("load.py")
@@ -15,12 +14,11 @@ class Load:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        # Each client has asked once.
         assert self.process.stdout.readline() == "started\n"
-        time.sleep(0.3)  # some requests before
 
     def finish(self):
         """What became of the requests."""
-        time.sleep(0.3)  # and some after
         told, _ = self.process.communicate()
         return json.loads(told)
 

@@ -47,6 +47,7 @@ class Client(threading.Thread):
     def __init__(self, address, body, keeps, over):
         super().__init__()
         self.address, self.body, self.keeps, self.over = address, body, keeps, over
+        self.has_begun = threading.Event()
         self.counts = collections.Counter()
         self.losses = []
 
@@ -55,7 +56,10 @@ class Client(threading.Thread):
         head = f"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {len(self.body)}\r\n{close}\r\n"
         request = head.encode() + self.body
         connection = None
-        while not self.over.is_set():
+        is_last = False
+        while not is_last:
+            # One request more: what was done just before the end counts too.
+            is_last = self.over.is_set()
             if connection and is_closed(connection):
                 self.counts["closed"] += 1
                 connection = None
@@ -69,6 +73,7 @@ class Client(threading.Thread):
                 self.losses.append(f"{time.time():.3f} {type(error).__name__}: {error}")
                 connection = None
             connection = connection if self.keeps else None
+            self.has_begun.set()
 
 
 def main():
@@ -81,6 +86,8 @@ def main():
     ]
     for client in clients:
         client.start()
+    for client in clients:
+        client.has_begun.wait()
     print("started", flush=True)
     sys.stdin.read()
     over.set()

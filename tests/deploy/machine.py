@@ -10,6 +10,7 @@ from pathlib import Path
 NEEDS = ["debootstrap", "systemd-nspawn", "nsenter", "dpkg-deb"]
 SUITE = "trixie"
 PACKAGES = "curl,dbus,procps,systemd,systemd-sysv"
+LANDLOCK = ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
 LIMIT = 60.0  # seconds for anything that is waited for
 
 
@@ -49,6 +50,8 @@ class Machine:
         # The system sees changes of its own in an overlay, which is gone when it ends.
         command = ["systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit"]
         command += ["--volatile=overlay", "--private-network", "--console=pipe", "-D", root]
+        # Older versions of the container's own filter of system calls do not know Landlock.
+        command += ["--system-call-filter=" + " ".join(LANDLOCK)]
         # systemd of this suite knows only the unified hierarchy.
         environment = {**os.environ, "UNIFIED_CGROUP_HIERARCHY": "1"}
         self.container = subprocess.Popen(
