@@ -1,10 +1,10 @@
 //! The body of a response that is a file or a part of one.
 //!
-//! A small file of the cache is one piece of memory. Other files go in parts that the server sends
-//! by sendfile(2), where it can. Elsewhere they are read, one piece at a time: HTTP drops a piece
-//! when its last byte was written, and then the next piece is read into the same memory. So a
-//! response holds one piece, however much HTTP would buffer for its client. A caller that collects
-//! the pieces must copy them.
+//! A small file of the cache is one piece of memory. Other files are read, one piece at a time: HTTP
+//! drops a piece when its last byte was written, and then the next piece is read into the same
+//! memory. So a response holds one piece, however much HTTP would buffer for its client. A caller
+//! that collects the pieces must copy them. If the user chooses so, files go in parts that the
+//! server sends by sendfile(2), where it can.
 //!
 //! What the kernel has in memory is read and sent by the event loop. For the rest a thread that may
 //! wait reads it first.
@@ -35,10 +35,8 @@ const PART_MAX: u64 = 1024 * 1024;
 /// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
 /// changed meanwhile, the response breaks off.
 ///
-/// Where HTTP/1 without TLS is served by [`serve`](crate::Prefork::serve), the bytes go from the
-/// kernel's cache to the socket by sendfile(2), if nobody has written to the file for a minute.
-/// Elsewhere the body reads the file in pieces of at most 64 KiB. A thread of the runtime's
-/// blocking pool waits for the disk.
+/// The body reads the file in pieces of at most 64 KiB, or the server sends it by
+/// [sendfile(2)](FileBody::sendfile). A thread of the runtime's blocking pool waits for the disk.
 ///
 /// Default: an empty body.
 ///
@@ -76,7 +74,8 @@ struct Reading {
     /// How many bytes HTTP has not got yet.
     left: u64,
     permit: Permit,
-    /// Whether the kernel may send the file's own memory, which may change until the client has it.
+    /// Whether sendfile(2) may send the file's own memory, which may change until the client has
+    /// it.
     may_be_sent: bool,
     state: State,
 }
@@ -104,12 +103,8 @@ impl FileBody {
     pub fn new(file: File) -> io::Result<Self> {
         let file = OpenFile::alone(file)?;
         let length = file.identity().length();
-        Ok(Self::part_of(
-            Arc::new(file),
-            0..length,
-            Permit::of_handler(),
-            true,
-        ))
+        let permit = Permit::of_handler();
+        Ok(Self::part_of(Arc::new(file), 0..length, permit, false))
     }
 
     /// A part of the file, from a position to another one, which is not part of it. The error is
@@ -120,7 +115,18 @@ impl FileBody {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let permit = Permit::of_handler();
-        Ok(Self::part_of(Arc::new(file), range, permit, true))
+        Ok(Self::part_of(Arc::new(file), range, permit, false))
+    }
+
+    /// Sends the file by sendfile(2) where HTTP/1 without TLS is served by
+    /// [`serve`](crate::Prefork::serve). Choose it if nobody cuts or overwrites the file in its
+    /// place meanwhile, because the client would get a wrong body.
+    #[must_use]
+    pub fn sendfile(mut self) -> Self {
+        if let Content::File(reading) = &mut self.0 {
+            reading.may_be_sent = true;
+        }
+        self
     }
 
     /// A part of a file that the worker has open.
@@ -133,7 +139,6 @@ impl FileBody {
         if range.is_empty() {
             return Self::default();
         }
-        let may_be_sent = may_be_sent && file.identity().rests();
         Self(Content::File(Box::new(Reading {
             file,
             at: range.start,

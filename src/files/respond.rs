@@ -177,7 +177,7 @@ impl Lookup {
                         self.open_file(&chosen.name, &chosen.version, reach)?,
                         part,
                         permit,
-                        !self.options.changed_in_place,
+                        self.options.sendfile,
                     )
                 }
             },

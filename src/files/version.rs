@@ -26,9 +26,6 @@ pub(super) const CONTENTS_MAX: u64 = 64 * 1024;
 /// takes the time of a change from a clock that ticks at least a hundred times a second.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
 
-/// Who cuts or overwrites a file in its place may do it once more within this time.
-const RESTS_AFTER: Duration = Duration::from_secs(60);
-
 /// Two descriptors with the same identity have the same bytes: device, inode, length, and the times
 /// of the last change of the contents and of the inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,12 +50,6 @@ impl Identity {
 
     pub(super) fn length(&self) -> u64 {
         self.2
-    }
-
-    /// Whether nobody has written to the file for a while.
-    pub(super) fn rests(&self) -> bool {
-        let [(seconds, nanoseconds), _] = self.3;
-        is_over(seconds, nanoseconds, RESTS_AFTER)
     }
 
     pub(super) fn of_file(file: &File) -> io::Result<Self> {
@@ -165,22 +156,18 @@ thread_local! {
     pub(super) static SETTLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether the inode was last changed long enough ago.
+/// Whether the inode was last changed long enough ago. A time in the future is another machine's
+/// clock.
 fn is_settled(metadata: &Metadata) -> bool {
-    is_over(metadata.ctime(), metadata.ctime_nsec(), SETTLED_AFTER)
-}
-
-/// Whether this long has passed since then. A time in the future is another machine's clock.
-fn is_over(seconds: i64, nanoseconds: i64, wait: Duration) -> bool {
     #[cfg(test)]
     if SETTLED.get() {
         return true;
     }
-    let then = TimeSpec::new(seconds, nanoseconds);
+    let then = TimeSpec::new(metadata.ctime(), metadata.ctime_nsec());
     let Ok(now) = ClockId::CLOCK_REALTIME.now() else {
         return false;
     };
-    now < then || Duration::from(now - then) >= wait
+    now < then || Duration::from(now - then) >= SETTLED_AFTER
 }
 
 /// The content type by the name of the file. Without a charset browsers read a text as

@@ -10,7 +10,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
-use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -24,9 +23,9 @@ tests! {
     head_of_a_directory_has_the_fields_of_get,
     the_options_of_files_reach_the_workers,
     a_part_beyond_4_gib_is_served,
-    a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read,
-    a_file_that_was_just_written_is_sent_as_it_was_read,
+    a_file_that_is_cut_in_its_place_is_sent_as_it_was_read,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
+    a_file_that_becomes_shorter_ends_the_connection_with_sendfile,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
 
@@ -41,22 +40,15 @@ fn directory(files: usize, length: usize) -> TempDir {
     for at in 0..files {
         let file = fs::File::create(dir.path().join(at.to_string())).expect("a file");
         file.set_len(length as u64).expect("a sparse file");
-        rest(&file);
     }
     dir
 }
 
-/// As if nobody had written to the file for an hour.
-fn rest(file: &fs::File) {
-    let written = SystemTime::now() - Duration::from_secs(3600);
-    file.set_modified(written).expect("the file is ours");
-}
-
 /// A server with one worker and this limit on descriptors.
-fn serve(dir: &TempDir, descriptors: usize) -> Server {
+fn serve(dir: &TempDir, descriptors: usize, options: &str) -> Server {
     let script = format!(
         "ulimit -n {descriptors}; exec \"$0\" --listen 127.0.0.1:0 --workers 1 --announce-fd 1 \
-         \"$1\""
+         {options} \"$1\""
     );
     let mut command = Command::new("sh");
     Server::spawn(command.args(["-c", &script, BINARY]).arg(dir.path()))
@@ -72,7 +64,7 @@ fn slow(address: SocketAddr, path: &str) -> Client {
 
 fn slow_clients_of_one_file_share_one_descriptor() {
     let dir = directory(1, LARGE);
-    let mut server = serve(&dir, 256);
+    let mut server = serve(&dir, 256, "");
     let address = server.address();
     let before = descriptors(server.workers()[0]);
     let clients: Vec<_> = (0..120).map(|_| slow(address, "/0")).collect();
@@ -87,7 +79,7 @@ fn slow_clients_of_one_file_share_one_descriptor() {
 
 fn a_file_beyond_the_descriptor_limit_gets_503() {
     let dir = directory(20, LARGE);
-    let mut server = serve(&dir, 256);
+    let mut server = serve(&dir, 256, "");
     let address = server.address();
     let mut clients: Vec<_> = (0..16).map(|at| slow(address, &format!("/{at}"))).collect();
     let response = get(address, "/16");
@@ -106,7 +98,7 @@ fn a_file_beyond_the_descriptor_limit_gets_503() {
 
 fn head_of_a_directory_has_the_fields_of_get() {
     let dir = directory(0, 0);
-    let mut server = serve(&dir, 256);
+    let mut server = serve(&dir, 256, "");
     let address = server.address();
     // In any order.
     let fields = |head: &str| -> BTreeSet<String> {
@@ -123,8 +115,16 @@ fn head_of_a_directory_has_the_fields_of_get() {
 }
 
 fn a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker() {
+    cut_while_it_is_sent("");
+}
+
+fn a_file_that_becomes_shorter_ends_the_connection_with_sendfile() {
+    cut_while_it_is_sent("--sendfile");
+}
+
+fn cut_while_it_is_sent(options: &str) {
     let dir = directory(1, LARGE);
-    let mut server = serve(&dir, 256);
+    let mut server = serve(&dir, 256, options);
     let address = server.address();
     let before = server.workers();
     let mut client = slow(address, "/0");
@@ -139,24 +139,15 @@ fn a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker() {
 }
 
 /// The file is cut within what the sockets' buffers hold.
-fn a_file_that_may_be_cut_in_its_place_is_sent_as_it_was_read() {
-    cut_in_its_place(&["--changed-in-place"], rest);
-}
-
-fn a_file_that_was_just_written_is_sent_as_it_was_read() {
-    cut_in_its_place(&[], |_| ());
-}
-
-fn cut_in_its_place(options: &[&str], prepare: fn(&fs::File)) {
+fn a_file_that_is_cut_in_its_place_is_sent_as_it_was_read() {
     const LENGTH: usize = 4 * LARGE;
     let dir = directory(0, 0);
     let path = dir.path().join("large");
     fs::write(&path, vec![b'x'; LENGTH]).expect("a file");
     let file = fs::File::options().write(true).open(path);
     let file = file.expect("it is there");
-    prepare(&file);
     let directory = dir.path().to_str().expect("a path");
-    let mut server = Server::start(&[options, &[directory]].concat());
+    let mut server = Server::start(&[directory]);
     let mut client = slow(server.address(), "/large");
     client.wait_for(LARGE / 2);
     file.set_len(LARGE as u64 / 2 + 100).expect("it is shorter");
@@ -171,7 +162,8 @@ fn a_reload_waits_for_a_file_and_then_moves_its_connection() {
     let dir = directory(1, LARGE);
     let mut command = Command::new(BINARY);
     command.args(["--listen", "127.0.0.1:0", "--workers", "1", "--announce-fd"]);
-    let mut server = Server::spawn(command.args(["1", "--worker-header"]).arg(dir.path()));
+    let options = ["1", "--worker-header", "--sendfile"];
+    let mut server = Server::spawn(command.args(options).arg(dir.path()));
     let mut client = Client::connect(server.address());
     client.ask("/0");
     client.wait_for(64);
@@ -191,7 +183,7 @@ fn a_part_beyond_4_gib_is_served() {
     let dir = directory(0, 0);
     let file = fs::File::create(dir.path().join("large")).expect("a file");
     file.write_all_at(b"end", AT).expect("a sparse file");
-    let mut server = serve(&dir, 256);
+    let mut server = serve(&dir, 256, "");
     let mut client = Client::connect(server.address());
     for (range, body) in [(format!("{}-", AT - 1), "\0end"), ("-3".into(), "end")] {
         client.send(&format!(

@@ -68,7 +68,7 @@ fn a_connection_without_a_window_keeps_little_file_data_in_memory() {
     const HEADERS: u8 = 1;
     const PING: u8 = 6;
     let dir = directory(CONNECTIONS * STREAMS, 1 << 20);
-    let mut server = serve(&dir, 4096);
+    let mut server = serve(&dir, 4096, "");
     let address = server.address();
     let worker = server.workers()[0];
     assert_eq!(get(address, "/small").body, "small");

@@ -83,10 +83,10 @@ pub(crate) struct FileOptions {
     #[arg(value_parser = value::cache_size)]
     cache_size: usize,
 
-    /// For files that are cut or overwritten in their place, not replaced: always copy large ones
-    /// before they are sent, not only for a minute after they were written
-    #[arg(long, env = "PREFORK_CHANGED_IN_PLACE", value_parser = BoolishValueParser::new())]
-    changed_in_place: bool,
+    /// Send files of more than 64KiB by sendfile(2), without a copy. Only for files that are
+    /// replaced, never cut or overwritten in their place
+    #[arg(long, env = "PREFORK_SENDFILE", value_parser = BoolishValueParser::new())]
+    sendfile: bool,
 }
 
 impl FileOptions {
@@ -104,7 +104,7 @@ impl FileOptions {
             .safe_caching(self.safe_caching)
             .symlinks(self.symlinks)
             .cache_bytes(self.cache_size)
-            .changed_in_place(self.changed_in_place);
+            .sendfile(self.sendfile);
         if let Some(page) = &self.fallback {
             files = files.fallback(page);
         }

@@ -24,7 +24,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("allow-origin", &["\"*\"", "[\"https://a.example\"]"]),
     ("symlinks", &["\"never\""]),
     ("cache-size", &["\"1MiB\"", "0"]),
-    ("changed-in-place", &["true"]),
+    ("sendfile", &["true"]),
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
     ("balance", &["\"off\""]),
