@@ -31,7 +31,8 @@ const TARGET_MAX: usize = 32;
 const REQUESTS_MAX: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
 
 /// Has hyper serve the rest of the connection too, also plain requests.
-const NOT_PLAIN: &[u8] = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+const NOT_PLAIN: &[u8] =
+    b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
 
 /// hyper's responses to a head with too many fields, and to an invalid head. The version is that of
 /// the request before.

@@ -69,12 +69,20 @@ use crate::id::ConnectionId;
 /// ```
 pub struct Body {
     state: Arc<ConnState>,
-    /// `None` if the request has no body, or the body has been read to its end. On the heap: the
-    /// server moves a request often, and most requests have no body.
-    unread: Option<Arc<Mutex<Unread>>>,
+    content: Content,
 }
 
-/// The part of a body that is not read.
+/// What is not read of a body.
+enum Content {
+    /// The request has no body, or the body has been read to its end.
+    None,
+    /// All of it. It is not in the connection any more, so it may be left unread.
+    Whole(Bytes),
+    /// On the heap: the server moves a request often.
+    Unread(Arc<Mutex<Unread>>),
+}
+
+/// The part of a body that is not read from the connection.
 struct Unread {
     incoming: Incoming,
     limit: u64,
@@ -99,8 +107,13 @@ impl Body {
     pub(crate) fn empty(state: Arc<ConnState>) -> Self {
         Self {
             state,
-            unread: None,
+            content: Content::None,
         }
+    }
+
+    /// Gives it all its bytes.
+    pub(crate) fn fill(&mut self, bytes: Bytes) {
+        self.content = Content::Whole(bytes);
     }
 
     pub(crate) fn new(incoming: Incoming, state: Arc<ConnState>, limit: u64) -> Self {
@@ -110,7 +123,7 @@ impl Body {
         state.open_body();
         Self {
             state,
-            unread: Some(Arc::new(Mutex::new(Unread {
+            content: Content::Unread(Arc::new(Mutex::new(Unread {
                 incoming,
                 limit,
                 left: limit,
@@ -121,7 +134,7 @@ impl Body {
 
     /// A reference by which the server can poll for the body before the response is sent.
     pub(crate) fn expected(&self) -> Option<Expected> {
-        self.unread.as_ref().map(Arc::downgrade).map(Expected)
+        self.unread().map(Arc::downgrade).map(Expected)
     }
 
     /// The connection that the request came on: its client, and the address that accepted it.
@@ -138,8 +151,15 @@ impl Body {
         ConnectionId(std::ptr::from_ref(self.state.of_connection()).addr())
     }
 
+    fn unread(&self) -> Option<&Arc<Mutex<Unread>>> {
+        match &self.content {
+            Content::Unread(unread) => Some(unread),
+            Content::None | Content::Whole(_) => None,
+        }
+    }
+
     fn end(&mut self) {
-        self.unread = None;
+        self.content = Content::None;
         self.state.close_body();
     }
 }
@@ -219,8 +239,14 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        let Some(shared) = &this.unread else {
-            return Poll::Ready(None);
+        let shared = match &mut this.content {
+            Content::None => return Poll::Ready(None),
+            Content::Whole(bytes) => {
+                let bytes = mem::take(bytes);
+                this.content = Content::None;
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            Content::Unread(shared) => shared,
         };
         let mut unread = lock(shared);
         if let Some(failure) = failure(&this.state, unread.limit) {
@@ -251,13 +277,14 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.unread.is_none()
+        matches!(self.content, Content::None)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.unread {
-            Some(unread) => lock(unread).size_hint(),
-            None => SizeHint::with_exact(0),
+        match &self.content {
+            Content::None => SizeHint::with_exact(0),
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Unread(unread) => lock(unread).size_hint(),
         }
     }
 }
@@ -266,7 +293,7 @@ impl Drop for Body {
     fn drop(&mut self) {
         // A body that was read to its end may outlive its exchange. Then the state is that of the
         // next exchange.
-        if self.unread.is_some() {
+        if self.unread().is_some() {
             self.state.leave_body_unread();
         }
     }
@@ -276,10 +303,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body")
             .field("connection", self.connection())
-            .field(
-                "left",
-                &self.unread.as_ref().map(|unread| lock(unread).left),
-            )
+            .field("left", &self.unread().map(|unread| lock(unread).left))
             .finish_non_exhaustive()
     }
 }

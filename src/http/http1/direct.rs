@@ -242,8 +242,15 @@ where
             maps,
             http,
         ) {
-            Found::Plain { head, is_last } => {
+            Found::Plain {
+                head,
+                body,
+                is_last,
+            } => {
                 self.input.part = 0;
+                if !body.is_empty() {
+                    request.body_mut().fill(body);
+                }
                 self.head = head;
                 self.after = match is_last {
                     true => After::Close,
@@ -262,12 +269,23 @@ where
                 return Poll::Ready(Some(Outcome::NotPlain(None)));
             }
             Found::Part => self.input.part = self.stream.input().len(),
+            Found::PartOfBody if self.input.part == 0 && self.reads_on(cx) => {}
+            Found::PartOfBody => return Poll::Ready(Some(Outcome::NotPlain(None))),
             Found::Other(taken) => {
                 self.head = Head::Taken(taken);
                 return Poll::Ready(Some(Outcome::NotPlain(None)));
             }
         }
         Poll::Ready(None)
+    }
+
+    /// Reads more of a request whose body has not come as a whole. Many clients send it right after
+    /// the head. Returns whether bytes have come; the server does not wait for them, because the
+    /// handler may respond before.
+    fn reads_on(&mut self, cx: &mut Context<'_>) -> bool {
+        self.input.part = self.stream.input().len();
+        self.input.socket = SocketInput::Unknown;
+        self.input.part < READ_AT_ONCE && matches!(self.stream.poll_fill(cx), Poll::Ready(Ok(1..)))
     }
 
     /// Reads more input. The responses to all requests that have come are written.

@@ -1,5 +1,5 @@
-//! Finds plain requests. A plain request is a GET or HEAD with a path (RFC 9112 3.2.1) in HTTP/1.1,
-//! with one host, without a body, and without a field that only hyper supports.
+//! Finds plain requests. A plain request has a usual method, a path (RFC 9112 3.2.1), one host, and no
+//! field that only hyper supports. It has no body, or a body that has come as a whole.
 //!
 //! No request is refused here. Every request that is not certainly plain goes to hyper, valid or
 //! not, so that one place decides whether a request is valid.
@@ -7,15 +7,15 @@
 use std::mem::{self, MaybeUninit};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use httparse::{Header, Status};
 
 use crate::http::conn::stream::READ_AT_ONCE;
 use crate::http::exchange::rules;
-use crate::http::http1::field::{Field, Span};
+use crate::http::http1::field::{self, Field, Span};
 use crate::http::http1::field_maps::FieldMaps;
-use crate::http::http1::head_cache::{CachedHead, HeadCache};
+use crate::http::http1::head_cache::{CachedHead, HeadCache, Line};
 use crate::http::options::Http;
 
 /// The most fields of a plain head. Browsers send about fifteen.
@@ -24,19 +24,19 @@ const FIELDS_MAX: usize = 32;
 /// A longer part of a head goes to hyper. The rest of the head must fit into one read.
 const PART_MAX: usize = READ_AT_ONCE / 2;
 
-const GET: &[u8] = b"GET /";
-const HEAD: &[u8] = b"HEAD /";
-
 /// The beginning of the input.
 pub(crate) enum Found {
     /// A plain request.
     Plain {
         head: Head,
+        body: Bytes,
         /// Whether the client will send no other request (RFC 9112 9.6).
         is_last: bool,
     },
-    /// The beginning of a request that may be plain.
+    /// The beginning of the head of a request that may be plain.
     Part,
+    /// The request is plain if the rest of its body has come too.
+    PartOfBody,
     /// A request that is not plain. These bytes of it were taken from the input.
     Other(Bytes),
 }
@@ -45,12 +45,12 @@ pub(crate) enum Found {
 pub(crate) enum Head {
     /// The head is the first so many bytes of the input.
     InInput(usize),
-    /// The head was taken from the input. The request shares its memory.
+    /// The head was taken from the input, with the body. The request shares its memory.
     Taken(Bytes),
 }
 
 impl Head {
-    /// The head, if `input` is the input that it was found in.
+    /// The head, perhaps with the body, if `input` is the input that it was found in.
     pub(crate) fn bytes<'a>(&'a self, input: &'a [u8]) -> &'a [u8] {
         match self {
             Self::InInput(len) => &input[..*len],
@@ -65,7 +65,7 @@ impl Default for Head {
     }
 }
 
-/// Finds the first request of the input. If it is plain, its target and fields are put into
+/// Finds the first request of the input. If it is plain, its method, target and fields are put into
 /// `request`, which is new. `cache` has a head that came before on this connection.
 pub(crate) fn find<B>(
     input: &mut BytesMut,
@@ -74,31 +74,21 @@ pub(crate) fn find<B>(
     maps: &FieldMaps,
     http: &Http,
 ) -> Found {
-    if !begins_with(input, GET) {
-        return match begins_with(input, HEAD) {
-            true => parse(input, request, cache, maps, http),
-            false => Found::Other(Bytes::new()),
-        };
+    if !input.first().is_some_and(u8::is_ascii_uppercase) {
+        return Found::Other(Bytes::new());
     }
     if let Some(cached) = cache.cached()
-        && let Some((line, uri)) = cached.line(input)
+        && let Some(line) = cached.line(input)
     {
-        if cached.has_section(&input[line..]) {
-            if let Some(found) = from_cache(input, line, uri, request, cached, maps, http) {
-                return found;
-            }
-        } else if let Some(found) = from_names(input, line, uri, request, cached, maps, http) {
+        let has_section = cached.has_section(&input[line.len..]);
+        if has_section && line.is_cached && cached.body() == 0 {
+            return repeated(request, cached, maps);
+        }
+        if let Some(found) = similar(input, line, has_section, request, cached, maps, http) {
             return found;
         }
     }
     parse(input, request, cache, maps, http)
-}
-
-/// Whether the input is the beginning of `start`, or goes on after it.
-#[inline]
-fn begins_with(input: &[u8], start: &[u8]) -> bool {
-    let begun = input.len().min(start.len());
-    input[..begun] == start[..begun]
 }
 
 /// Parses the first head of the input.
@@ -111,7 +101,7 @@ fn parse<B>(
 ) -> Found {
     let part_max = http.max_header_size.min(PART_MAX);
     let mut fields = [Field::default(); FIELDS_MAX];
-    let (len, method, target, count) = {
+    let (len, body, method, target, count) = {
         let mut headers = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut parsed = httparse::Request::new(&mut []);
         let len = match parsed.parse_with_uninit_headers(input, &mut headers) {
@@ -119,132 +109,181 @@ fn parse<B>(
             Ok(Status::Partial) if input.len() <= part_max => return Found::Part,
             Ok(Status::Partial) | Err(_) => return Found::Other(Bytes::new()),
         };
-        let (method, path) = match (parsed.method, parsed.path, parsed.version) {
-            (Some("GET"), Some(path), Some(1)) => (Method::GET, path),
-            (Some("HEAD"), Some(path), Some(1)) => (Method::HEAD, path),
-            _ => return Found::Other(Bytes::new()),
+        let (Some(method), Some(path), Some(1)) = (parsed.method, parsed.path, parsed.version)
+        else {
+            return Found::Other(Bytes::new());
+        };
+        let (Some(method), Some(body)) = (usual(method.as_bytes()), body_len(parsed.headers))
+        else {
+            return Found::Other(Bytes::new());
         };
         for (field, header) in fields.iter_mut().zip(parsed.headers.iter()) {
             field.name = Span::of(header.name.as_bytes(), input);
             field.value = Span::of(header.value, input);
         }
         let target = Span::of(path.as_bytes(), input);
-        (len, method, target, parsed.headers.len())
+        (len, body, method, target, parsed.headers.len())
     };
-    if !fits(len, target, count, http) {
+    if !target.of_slice(input).starts_with(b"/") {
         return Found::Other(Bytes::new());
     }
-    let head = input.split_to(len).freeze();
+    if let Some(found) = lacks(input, len, body, target, count, http) {
+        return found;
+    }
+    let taken = input.split_to(len + body).freeze();
     let fields = &fields[..count];
     give_fields(request, maps);
-    match fill(&head, target, fields, request, cache.cached()) {
+    match fill(&taken, target, fields, request, cache.cached()) {
         Some((is_last, new)) => {
-            // A head that equals the cached one does not end the connection.
-            if !is_last && method == Method::GET {
-                cache.learn(&head, target, fields, new);
-            }
             *request.method_mut() = method;
-            Found::Plain {
-                head: Head::Taken(head),
-                is_last,
+            // A head that equals the cached one does not end the connection.
+            if !is_last {
+                cache.learn(&taken[..len], request.method(), target, fields, body, new);
             }
+            plain(taken, len, is_last)
         }
-        None => Found::Other(head),
+        None => Found::Other(taken),
     }
 }
 
-/// Whether a head of this length, with this target and so many fields, is within the limits.
-fn fits(len: usize, target: Span, count: usize, http: &Http) -> bool {
+/// A plain request that was taken from the input. Its head has this length.
+#[inline]
+fn plain(taken: Bytes, len: usize, is_last: bool) -> Found {
+    let body = match taken.len() == len {
+        true => Bytes::new(),
+        false => taken.slice(len..),
+    };
+    Found::Plain {
+        head: Head::Taken(taken),
+        body,
+        is_last,
+    }
+}
+
+/// The methods of plain requests.
+fn usual(method: &[u8]) -> Option<Method> {
+    Some(match method {
+        b"GET" => Method::GET,
+        b"HEAD" => Method::HEAD,
+        b"POST" => Method::POST,
+        b"PUT" => Method::PUT,
+        b"DELETE" => Method::DELETE,
+        b"PATCH" => Method::PATCH,
+        b"OPTIONS" => Method::OPTIONS,
+        _ => return None,
+    })
+}
+
+/// The length of a request's body, as its fields say. `None`: hyper decides.
+fn body_len(fields: &[Header<'_>]) -> Option<usize> {
+    let is_length = |field: &&Header<'_>| field.name.eq_ignore_ascii_case("content-length");
+    let mut lengths = fields.iter().filter(is_length);
+    match (lengths.next(), lengths.next()) {
+        (None, _) => Some(0),
+        (Some(length), None) => field::number(length.value),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+/// Why a request with this head cannot be taken from the input: it is over a limit, or not complete.
+/// `None` if it can. `count` is the number of its fields.
+fn lacks(
+    input: &[u8],
+    len: usize,
+    body: usize,
+    target: Span,
+    count: usize,
+    http: &Http,
+) -> Option<Found> {
     // The rules compute the size of a head with a CR in each line and a space after each colon. So
     // their size is larger than the length in bytes if the client leaves these out.
     let size_max = len + 2 * (count + 1);
     let target_len = (target.end - target.start) as usize;
-    target_len <= http.max_target_size && size_max <= http.max_header_size
-}
-
-/// Makes a request from the cache, which has all its fields, and its target if that is
-/// `cached_uri`. `line` is the length of the request line. `None`: the whole head must be parsed.
-fn from_cache<B>(
-    input: &mut BytesMut,
-    line: usize,
-    cached_uri: Option<&Uri>,
-    request: &mut Request<B>,
-    cache: &CachedHead,
-    maps: &FieldMaps,
-    http: &Http,
-) -> Option<Found> {
-    let len = line + cache.section_len();
-    let fields = cache.fields();
-    let (uri, head) = match cached_uri {
-        Some(uri) => (uri.clone(), Head::InInput(len)),
-        None => {
-            let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
-            let head = input.split_to(len).freeze();
-            match Uri::from_maybe_shared(target.of_bytes(&head)) {
-                Ok(uri) => (uri, Head::Taken(head)),
-                Err(_) => return Some(Found::Other(head)),
-            }
-        }
-    };
-    let headers = begin(request, uri, fields.len(), maps);
-    for (name, value) in fields {
-        headers.append(name, value.clone());
+    if target_len > http.max_target_size || size_max > http.max_header_size {
+        return Some(Found::Other(Bytes::new()));
     }
-    Some(Found::Plain {
-        head,
-        is_last: false,
+    if input.len() - len >= body {
+        let is_allowed = http.max_body_size.is_none_or(|max| body as u64 <= max);
+        return (!is_allowed).then(|| Found::Other(Bytes::new()));
+    }
+    Some(match len.saturating_add(body) <= READ_AT_ONCE {
+        true => Found::PartOfBody,
+        false => Found::Other(Bytes::new()),
     })
 }
 
-/// Makes a request whose fields have the names of the cache, and some have other values. The rest
-/// is as for [`from_cache`].
+/// Makes a request whose head is the cached one.
+fn repeated<B>(request: &mut Request<B>, cached: &CachedHead, maps: &FieldMaps) -> Found {
+    let fields = cached.fields();
+    let method = cached.method().clone();
+    let headers = begin(request, method, cached.uri().clone(), fields.len(), maps);
+    for (name, value) in fields {
+        headers.append(name, value.clone());
+    }
+    Found::Plain {
+        head: Head::InInput(cached.len()),
+        body: Bytes::new(),
+        is_last: false,
+    }
+}
+
+/// Makes a request that has the names of the cached head. Some values may differ, or none if
+/// `has_section`. `None`: the whole head must be parsed.
 #[inline(never)]
-fn from_names<B>(
+fn similar<B>(
     input: &mut BytesMut,
-    line: usize,
-    cached_uri: Option<&Uri>,
+    line: Line,
+    has_section: bool,
     request: &mut Request<B>,
-    cache: &CachedHead,
+    cached: &CachedHead,
     maps: &FieldMaps,
     http: &Http,
 ) -> Option<Found> {
     let mut values = [None; FIELDS_MAX];
-    let len = cache.same_names(input, line, &mut values)?;
-    let fields = cache.fields();
-    let target = target(&input[..line]).filter(|&it| fits(len, it, fields.len(), http))?;
-    let head = input.split_to(len).freeze();
-    let uri = match cached_uri {
-        Some(uri) => Ok(uri.clone()),
-        None => Uri::from_maybe_shared(target.of_bytes(&head)),
+    let (len, body) = match has_section {
+        true => (line.len + cached.section_len(), cached.body()),
+        false => cached.same_names(input, line.len, &mut values)?,
+    };
+    let (method, target) = match line.is_cached {
+        true => (cached.method().clone(), cached.target()),
+        false => request_line(&input[..line.len])?,
+    };
+    let fields = cached.fields();
+    if let Some(found) = lacks(input, len, body, target, fields.len(), http) {
+        return Some(found);
+    }
+    let taken = input.split_to(len + body).freeze();
+    let uri = match line.is_cached {
+        true => Ok(cached.uri().clone()),
+        false => Uri::from_maybe_shared(target.of_bytes(&taken)),
     };
     let Ok(uri) = uri else {
-        return Some(Found::Other(head));
+        return Some(Found::Other(taken));
     };
-    let headers = begin(request, uri, fields.len(), maps);
+    let headers = begin(request, method, uri, fields.len(), maps);
     for ((name, value), other) in fields.zip(values) {
         let value = match other {
             None => value.clone(),
-            Some(other) => match HeaderValue::from_maybe_shared(other.of_bytes(&head)) {
+            Some(other) => match HeaderValue::from_maybe_shared(other.of_bytes(&taken)) {
                 Ok(value) => value,
-                Err(_) => return Some(Found::Other(head)),
+                Err(_) => return Some(Found::Other(taken)),
             },
         };
         headers.append(name, value);
     }
-    Some(Found::Plain {
-        head: Head::Taken(head),
-        is_last: false,
-    })
+    Some(plain(taken, len, false))
 }
 
-/// Gives a new request its target, and room for so many fields.
+/// Gives a new request its method and target, and room for so many fields.
 #[inline]
 fn begin<'a, B>(
     request: &'a mut Request<B>,
+    method: Method,
     uri: Uri,
     fields: usize,
     maps: &FieldMaps,
 ) -> &'a mut HeaderMap {
+    *request.method_mut() = method;
     *request.uri_mut() = uri;
     give_fields(request, maps);
     let headers = request.headers_mut();
@@ -260,17 +299,15 @@ fn give_fields<B>(request: &mut Request<B>, maps: &FieldMaps) {
     mem::forget(mem::replace(request.headers_mut(), maps.take()));
 }
 
-/// Where the target is in a request line. `None` if the line is not plain.
-fn target(line: &[u8]) -> Option<Span> {
-    let mut parsed = httparse::Request::new(&mut []);
-    // `Partial`: the line is complete, and the fields are missing.
-    let Ok(Status::Partial) = parsed.parse(line) else {
-        return None;
-    };
-    match (parsed.method, parsed.path, parsed.version) {
-        (Some("GET"), Some(path), Some(1)) => Some(Span::of(path.as_bytes(), line)),
-        _ => None,
-    }
+/// The method and the target of a request line. `None` if the line is not plain.
+fn request_line(line: &[u8]) -> Option<(Method, Span)> {
+    let words = line.strip_suffix(b" HTTP/1.1\r\n")?;
+    let end = memchr::memchr(b' ', words)?;
+    let (method, target) = (usual(&words[..end])?, &words[end + 1..]);
+    // One pass without a branch. RFC 3986 allows fewer characters, but hyper allows these.
+    let is_visible = |plain, byte: &u8| plain & matches!(byte, b'!'..=b'~');
+    let is_plain = target.starts_with(b"/") && target.iter().fold(true, is_visible);
+    is_plain.then(|| (method, Span::of(target, line)))
 }
 
 /// Gives the request its target and its fields. Returns whether the request is the last one, and
@@ -282,7 +319,7 @@ fn fill<B>(
     request: &mut Request<B>,
     cache: Option<&CachedHead>,
 ) -> Option<(bool, u32)> {
-    *request.uri_mut() = match cache.and_then(|cache| cache.uri(target.of_slice(head))) {
+    *request.uri_mut() = match cache.and_then(|cache| cache.uri_of(target.of_slice(head))) {
         Some(uri) => uri.clone(),
         None => Uri::from_maybe_shared(target.of_bytes(head)).ok()?,
     };
@@ -305,6 +342,8 @@ fn fill<B>(
             HOST if is_cached || rules::is_host_and_perhaps_port(value.as_bytes()) => hosts += 1,
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"keep-alive") => {}
             CONNECTION if value.as_bytes().eq_ignore_ascii_case(b"close") => is_last = true,
+            // `body_len` has read it.
+            CONTENT_LENGTH => {}
             name if rules::is_about_the_message(&name) => return None,
             _ => {}
         }

@@ -8,10 +8,11 @@
 //! only. HPACK has a table for the same reason (RFC 7541 2.3.2).
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Uri};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderName, HeaderValue, Method, Uri};
 
 use crate::http::exchange::rules;
-use crate::http::http1::field::{Field, Span};
+use crate::http::http1::field::{self, Field, Span};
 
 /// A longer head is not cached, because each busy connection has a cache.
 const HEAD_MAX: usize = 4 * 1024;
@@ -44,16 +45,28 @@ pub(crate) struct CachedHead {
     head: Bytes,
     /// Where the fields begin.
     section: usize,
+    method: Method,
     target: Span,
     uri: Uri,
     lines: Vec<CachedField>,
+    /// The length of the request's body.
+    body: usize,
+}
+
+/// A request line of the input.
+#[derive(Clone, Copy)]
+pub(crate) struct Line {
+    /// With the end of the line.
+    pub(crate) len: usize,
+    /// Whether it equals the cached one.
+    pub(crate) is_cached: bool,
 }
 
 struct CachedField {
     field: Field,
     /// Where the next line begins.
     end: usize,
-    /// Whether the request is plain whatever the value is.
+    /// Whether the request is plain whatever the value is, or whatever number.
     may_differ: bool,
     name: HeaderName,
     value: HeaderValue,
@@ -68,34 +81,46 @@ impl HeadCache {
     /// Caches a head whose fields are plain, unless the cached head has most of its lines. `new` is
     /// the number of lines that the cached head did not have.
     #[inline]
-    pub(crate) fn learn(&mut self, head: &[u8], target: Span, fields: &[Field], new: u32) {
+    pub(crate) fn learn(
+        &mut self,
+        head: &[u8],
+        method: &Method,
+        target: Span,
+        fields: &[Field],
+        body: usize,
+        new: u32,
+    ) {
         self.heads = match self.heads {
             Heads::Two => {
                 self.new += new;
-                if self.new > NEW_MAX {
-                    self.store(head, target, fields);
+                if self.new <= NEW_MAX {
+                    return;
                 }
-                return;
-            }
-            Heads::None => Heads::One,
-            Heads::One => {
-                self.store(head, target, fields);
                 Heads::Two
             }
+            Heads::None => {
+                self.heads = Heads::One;
+                return;
+            }
+            Heads::One => Heads::Two,
         };
-    }
-
-    #[cold]
-    fn store(&mut self, head: &[u8], target: Span, fields: &[Field]) {
         self.new = 0;
         if head.len() <= HEAD_MAX {
-            self.cached = CachedHead::new(head, target, fields).map(Box::new);
+            let cached = CachedHead::new(head, method, target, fields, body);
+            self.cached = cached.map(Box::new);
         }
     }
 }
 
 impl CachedHead {
-    fn new(head: &[u8], target: Span, fields: &[Field]) -> Option<Self> {
+    #[cold]
+    fn new(
+        head: &[u8],
+        method: &Method,
+        target: Span,
+        fields: &[Field],
+        body: usize,
+    ) -> Option<Self> {
         // A copy: the head itself is a part of the input buffer, which will be used again.
         let head = Bytes::copy_from_slice(head);
         let lines = fields.iter().map(|&field| {
@@ -104,29 +129,33 @@ impl CachedHead {
             Some(CachedField {
                 field,
                 end: end + line_len(&head[end..])?,
-                may_differ: !value.is_empty() && !rules::is_about_the_message(&name),
+                may_differ: !value.is_empty()
+                    && (name == CONTENT_LENGTH || !rules::is_about_the_message(&name)),
                 name,
                 value,
             })
         });
         Some(Self {
             section: line_len(&head)?,
+            method: method.clone(),
             target,
             uri: Uri::from_maybe_shared(target.of_bytes(&head)).ok()?,
             lines: lines.collect::<Option<_>>()?,
+            body,
             head,
         })
     }
 
-    /// The length of the input's request line, with the end of the line. Also the target, if the
-    /// line equals that of this head.
+    /// The input's request line.
     #[inline]
-    pub(crate) fn line(&self, input: &[u8]) -> Option<(usize, Option<&Uri>)> {
+    pub(crate) fn line(&self, input: &[u8]) -> Option<Line> {
         let line = &self.head[..self.section];
-        match input.starts_with(line) {
-            true => Some((line.len(), Some(&self.uri))),
-            false => Some((line_len(input)?, None)),
-        }
+        let is_cached = input.starts_with(line);
+        let len = match is_cached {
+            true => line.len(),
+            false => line_len(input)?,
+        };
+        Some(Line { len, is_cached })
     }
 
     /// Whether these are the fields of this head, all of them.
@@ -135,14 +164,16 @@ impl CachedHead {
         input.starts_with(&self.head[self.section..])
     }
 
-    /// The length of the input's head, whose fields begin at `at`, if it has the names of this head
-    /// and each value is a plain one. Puts the values that differ into `values`.
+    /// The lengths of the input's first head, whose fields begin at `at`, and of its body, if the head
+    /// has the names of this one and each value is a plain one. Puts the values that differ into
+    /// `values`.
     pub(crate) fn same_names(
         &self,
         input: &[u8],
         mut at: usize,
         values: &mut [Option<Span>],
-    ) -> Option<usize> {
+    ) -> Option<(usize, usize)> {
+        let mut body = self.body;
         for (cached, value) in self.lines.iter().zip(values) {
             let rest = &input[at..];
             let Field { name, value: known } = cached.field;
@@ -162,10 +193,19 @@ impl CachedHead {
             if is_blank(text.first()) || is_blank(text.last()) {
                 return None;
             }
+            if cached.name == CONTENT_LENGTH {
+                body = field::number(text)?;
+            }
             *value = Some(Span::of(text, input));
             at += before.len() + end + 1;
         }
-        input[at..].starts_with(b"\r\n").then_some(at + 2)
+        let is_whole = input[at..].starts_with(b"\r\n");
+        is_whole.then_some((at + 2, body))
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.head.len()
     }
 
     /// The length of all fields, with the empty line.
@@ -174,9 +214,30 @@ impl CachedHead {
         self.head.len() - self.section
     }
 
+    /// The length of the request's body.
+    #[inline]
+    pub(crate) fn body(&self) -> usize {
+        self.body
+    }
+
+    #[inline]
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    #[inline]
+    pub(crate) fn target(&self) -> Span {
+        self.target
+    }
+
+    #[inline]
+    pub(crate) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
     /// The cached URI, if its target equals this one.
     #[inline]
-    pub(crate) fn uri(&self, target: &[u8]) -> Option<&Uri> {
+    pub(crate) fn uri_of(&self, target: &[u8]) -> Option<&Uri> {
         (self.target.of_slice(&self.head) == target).then_some(&self.uri)
     }
 
@@ -196,6 +257,5 @@ impl CachedHead {
 
 /// The length of the first line, with the end of the line.
 fn line_len(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.iter().position(|&byte| byte == b'\n')?;
-    Some(end + 1)
+    Some(memchr::memchr(b'\n', bytes)? + 1)
 }
