@@ -49,9 +49,13 @@ fn main() {
         async |_worker| Ok(service_fn(respond)),
         move |address| {
             print("case", "allocations", "bytes");
-            for case in CASES {
-                count(case, address, requests);
+            for (name, path, at_once) in CASES {
+                count(name, Ask::get(path), at_once, address, requests);
             }
+            let browsing = "kept alive, as a browser sends them";
+            count(browsing, Ask::browsing(), 1, address, requests);
+            let posting = "kept alive, bodies of 1 KiB as a service sends them";
+            count(posting, Ask::posting(), 1, address, requests);
             count_at_rest(address);
         },
     );
@@ -61,11 +65,8 @@ fn main() {
     beside(
         async |_worker| Ok(files.open()?),
         move |address| {
-            count(
-                ("kept alive, a file of 1 KiB", "/1KiB", 1),
-                address,
-                requests,
-            );
+            let name = "kept alive, a file of 1 KiB";
+            count(name, Ask::get("/1KiB"), 1, address, requests);
         },
     );
 }
@@ -120,8 +121,8 @@ fn print(case: &str, allocations: impl Display, bytes: impl Display) {
     println!("{case:<60} {allocations:>12} {bytes:>14}");
 }
 
-fn count((name, path, at_once): (&str, &str, usize), address: SocketAddr, requests: usize) {
-    let mut plan = Plan::new(1, Ask::get(path));
+fn count(name: &str, ask_for: Ask, at_once: usize, address: SocketAddr, requests: usize) {
+    let mut plan = Plan::new(1, ask_for);
     plan.pipeline = at_once;
     let mut driver = Driver::new(address, plan);
     // What grows at first: buffers, header maps, the tables of the runtime.

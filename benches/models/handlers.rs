@@ -38,6 +38,7 @@ pub(crate) async fn respond<B>(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let body = match request.uri().path() {
         "/" => Bytes::from_static(BODY.as_bytes()),
+        page if page.starts_with("/articles/") => Bytes::from_static(BODY.as_bytes()),
         "/sleep" => {
             tokio::time::sleep(PAUSE).await;
             Bytes::from_static(BODY.as_bytes())

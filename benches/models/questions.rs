@@ -44,6 +44,7 @@ impl Question {
 /// `directory` is for files.
 pub(crate) fn all(extent: Extent, directory: &Path) -> Vec<Question> {
     let mut all = keep_alive();
+    all.push(browsing());
     all.extend(neighbour());
     all.push(churn());
     all.push(pipelined());
@@ -70,6 +71,15 @@ fn keep_alive() -> Vec<Question> {
     cases
         .map(|connections| Question::new(format!("keep_alive_{connections}"), connections, hello()))
         .into()
+}
+
+/// What does a request cost that no client sends a second time?
+///
+/// 64 connections, and requests as a browser sends them from page to page.
+///
+/// Not measured: how browsers open and close connections.
+fn browsing() -> Question {
+    Question::new("browsing_64", 64, Ask::browsing().expecting(BODY))
 }
 
 /// What does a request cost while another process computes on the worker's CPU?

@@ -44,7 +44,7 @@ const REQUEST: &str = "GET /foobar?baz HTTP/1.1\r\n\
     Cookie: foo=bar; baz=baraz; aa=aakslsdweriwereowriewroire\r\n\r\n";
 
 /// The requests of a connection: what is sent, and how many.
-const CASES: [(Sent, u64, &str, &str); 3] = [
+const CASES: [(Sent, u64, &str, &str); 4] = [
     (Sent::Same, 1, "in_memory_1", "1 per connection"),
     (
         Sent::Same,
@@ -58,12 +58,19 @@ const CASES: [(Sent, u64, &str, &str); 3] = [
         "in_memory_browsing",
         "10,000 per connection, as a browser sends them",
     ),
+    (
+        Sent::Posting,
+        10_000,
+        "in_memory_posting",
+        "10,000 per connection, as a service sends bodies of 1 KiB",
+    ),
 ];
 
 #[derive(Clone, Copy)]
 enum Sent {
     Same,
     Browsing,
+    Posting,
 }
 
 impl Sent {
@@ -71,6 +78,7 @@ impl Sent {
         match self {
             Self::Same => [REQUEST.as_bytes().to_vec()].into(),
             Self::Browsing => Ask::browsing().requests().into(),
+            Self::Posting => Ask::posting().requests().into(),
         }
     }
 }
@@ -171,7 +179,7 @@ fn go(session: &Session, peer: Peer, sent: &[Vec<u8>], length: u64) -> Result<f6
     };
     // Longer than an argument may be.
     let mut file = NamedTempFile::new()?;
-    file.write_all(&sent.concat())?;
+    file.write_all(&sent.join(&0))?;
     let output = Command::new(session.programs.path(Program::InMemory)?)
         .args([which, &length.to_string()])
         .arg(session.scale.requests.to_string())

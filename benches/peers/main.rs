@@ -25,8 +25,8 @@
 //! as our binary has; in `idle` they have the system's allocator, which holds less. The cases:
 //!
 //! - `cost`, 9 rounds: CPU per request: 64 kept-alive connections with the same request again and
-//!   again, and with requests as a browser sends them, each one different; 16 requests at once on
-//!   each; a connection for each request.
+//!   again; with requests as a browser sends them, and as a service sends bodies of 1 KiB, each one
+//!   different; 16 requests at once on each; a connection for each request.
 //! - `handshakes`, 9 rounds: CPU per connection within TLS 1.3, full handshakes and resumed ones;
 //!   of `prefork`, `nginx`, `fasthttp` and `net-http`.
 //! - `files`, 9 rounds: CPU per request of files, with 16 kept-alive connections: one of 1, 16, 64
@@ -47,9 +47,9 @@
 //! and pictures, which `--write` puts beside this bench too.
 //!
 //! Not measured: more than one worker (`models` asks about that), a network, encryption in bulk,
-//! handlers that do anything, bodies of more than 13 bytes but for files. In most cases every
+//! handlers that do anything, responses of more than 13 bytes but for files. In most cases every
 //! request is the same, as in most benchmarks. We remember what a client repeats, the others do
-//! not: the case `cpu_browsing` shows what that is worth.
+//! not: the cases `cpu_browsing` and `cpu_posting` show what that is worth.
 
 mod crowd;
 mod facts;

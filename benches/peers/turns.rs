@@ -32,7 +32,7 @@ fn hello() -> Ask {
     Ask::get("/").expecting(BODY)
 }
 
-const LOADS: [(&str, &str); 4] = [
+const LOADS: [(&str, &str); 5] = [
     (
         "cpu_keep_alive",
         "CPU per request, 64 kept-alive connections",
@@ -40,6 +40,10 @@ const LOADS: [(&str, &str); 4] = [
     (
         "cpu_browsing",
         "CPU per request, 64 kept-alive connections, requests as a browser sends them",
+    ),
+    (
+        "cpu_posting",
+        "CPU per request, 64 kept-alive connections, bodies of 1 KiB as a service sends them",
     ),
     (
         "cpu_pipelined",
@@ -65,10 +69,11 @@ pub(crate) fn cost(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let mut turn = Turn::default();
     let kept = Plan::new(CONNECTIONS, hello());
     let browsing = Plan::new(CONNECTIONS, Ask::browsing().expecting(BODY));
+    let posting = Plan::new(CONNECTIONS, Ask::posting().expecting(BODY));
     let mut pipelined = kept.clone();
     pipelined.pipeline = 16;
     let closing = Plan::new(CONNECTIONS, hello().closing());
-    let plans = [kept, browsing, pipelined, closing];
+    let plans = [kept, browsing, posting, pipelined, closing];
     for ((key, _), plan) in LOADS.into_iter().zip(plans) {
         let length = cpu_of_load(&server, plan, session.scale.turn, (key, &mut turn))?;
         turn.round.entry(LENGTH.into()).or_insert(length as f64);

@@ -63,6 +63,30 @@ impl Ask {
         Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
     }
 
+    /// Requests as a service sends them to another: ten fields and a body of 1 KiB, and another
+    /// path, trace, request number and body each time. No client repeats one within 4,096.
+    pub(crate) fn posting() -> Self {
+        let request = |at: usize| {
+            let trace = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let method = ["POST", "PUT", "PATCH"][at % 3];
+            let body = format!(
+                "{{\"order\":{at:08},\"note\":\"{}\"}}",
+                "x".repeat(1024 - 28)
+            );
+            format!(
+                "{method} /orders/{at:04} HTTP/1.1\r\nHost: localhost\r\n\
+                 User-Agent: orders/3.1\r\nAccept: application/json\r\n\
+                 Authorization: Bearer 5f2c9a7be1d04c3f5f2c9a7be1d04c3f\r\n\
+                 Content-Type: application/json\r\nContent-Length: {}\r\n\
+                 Traceparent: 00-{trace:032x}-{trace:016x}-01\r\n\
+                 X-Request-Id: {at:08x}-{trace:016x}\r\nX-Forwarded-For: 10.0.0.7\r\n\
+                 X-Forwarded-Proto: https\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        Self::of((0..VARIANTS).map(|at| request(at).into_bytes()).collect())
+    }
+
     /// What is sent, one after the other.
     pub(crate) fn requests(&self) -> &[Vec<u8>] {
         &self.requests
