@@ -72,13 +72,13 @@ pub struct Body {
     content: Content,
 }
 
-/// What is not read of a body.
+/// What is not read of a body. It is on the heap: the server moves a request often, and most
+/// requests have no body.
 enum Content {
     /// The request has no body, or the body has been read to its end.
     None,
     /// All of it. It is not in the connection any more, so it may be left unread.
-    Whole(Bytes),
-    /// On the heap: the server moves a request often.
+    Whole(Box<Bytes>),
     Unread(Arc<Mutex<Unread>>),
 }
 
@@ -113,7 +113,7 @@ impl Body {
 
     /// Gives it all its bytes.
     pub(crate) fn fill(&mut self, bytes: Bytes) {
-        self.content = Content::Whole(bytes);
+        self.content = Content::Whole(Box::new(bytes));
     }
 
     pub(crate) fn new(incoming: Incoming, state: Arc<ConnState>, limit: u64) -> Self {
@@ -242,7 +242,7 @@ impl http_body::Body for Body {
         let shared = match &mut this.content {
             Content::None => return Poll::Ready(None),
             Content::Whole(bytes) => {
-                let bytes = mem::take(bytes);
+                let bytes = mem::take(&mut **bytes);
                 this.content = Content::None;
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
