@@ -1,7 +1,7 @@
 //! The body of a response that is a file or a part of one.
 //!
-//! A small file of the cache is one piece of memory. Other files are read, one piece at a time: HTTP
-//! drops a piece when its last byte was written, and then the next piece is read into the same
+//! A small file of the cache is one piece of memory. Other files are read, one piece at a time:
+//! HTTP drops a piece when its last byte was written, and then the next piece is read into the same
 //! memory. So a response holds one piece, however much HTTP would buffer for its client. A caller
 //! that collects the pieces must copy them. If the user chooses so, files go in parts that the
 //! server sends by sendfile(2), where it can.

@@ -1,5 +1,5 @@
-//! Finds plain requests. A plain request has a usual method, a path (RFC 9112 3.2.1), one host, and no
-//! field that only hyper supports. It has no body, or a body that has come as a whole.
+//! Finds plain requests. A plain request has a usual method, a path (RFC 9112 3.2.1), one host, and
+//! no field that only hyper supports. It has no body, or a body that has come as a whole.
 //!
 //! No request is refused here. Every request that is not certainly plain goes to hyper, valid or
 //! not, so that one place decides whether a request is valid.
@@ -185,8 +185,8 @@ fn body_len(fields: &[Header<'_>]) -> Option<usize> {
     }
 }
 
-/// Why a request with this head cannot be taken from the input: it is over a limit, or not complete.
-/// `None` if it can. `count` is the number of its fields.
+/// Why a request with this head cannot be taken from the input: it is over a limit, or not
+/// complete. `None` if it can. `count` is the number of its fields.
 fn lacks(
     input: &[u8],
     len: usize,

@@ -164,9 +164,9 @@ impl CachedHead {
         input.starts_with(&self.head[self.section..])
     }
 
-    /// The lengths of the input's first head, whose fields begin at `at`, and of its body, if the head
-    /// has the names of this one and each value is a plain one. Puts the values that differ into
-    /// `values`.
+    /// The lengths of the input's first head, whose fields begin at `at`, and of its body, if the
+    /// head has the names of this one and each value is a plain one. Puts the values that differ
+    /// into `values`.
     pub(crate) fn same_names(
         &self,
         input: &[u8],
