@@ -2,6 +2,8 @@
 
 mod free_list;
 mod inputs;
+#[cfg(feature = "tls")]
+mod scratch;
 
 use std::fmt;
 use std::io;
@@ -10,6 +12,8 @@ use bytes::{Buf, Bytes};
 
 pub(crate) use self::free_list::FreeList;
 pub(crate) use self::inputs::Inputs;
+#[cfg(feature = "tls")]
+pub(crate) use self::scratch::Scratch;
 
 /// How many buffers a thread keeps for later.
 const KEPT_MAX: usize = 64;

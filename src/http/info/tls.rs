@@ -1,6 +1,6 @@
 //! Facts about a TLS connection.
 
-use rustls::{HandshakeKind, ProtocolVersion, ServerConnection};
+use rustls::{CommonState, HandshakeKind, ProtocolVersion};
 
 use crate::named::named;
 
@@ -83,8 +83,8 @@ pub enum TlsHandshake {
 }
 
 impl TlsInfo {
-    /// From a connection whose handshake is complete.
-    pub(crate) fn of(session: &ServerConnection) -> Self {
+    /// From a connection whose handshake is complete, and the host name that the client asked for.
+    pub(crate) fn of(session: &CommonState, server_name: Option<&str>) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let certificates = session.peer_certificates().unwrap_or_default();
         Self {
@@ -93,7 +93,7 @@ impl TlsInfo {
                 _ => TlsVersion::Tls13,
             },
             alpn: session.alpn_protocol().map(text),
-            server_name: session.server_name().map(str::to_owned),
+            server_name: server_name.map(str::to_owned),
             client_certificates: certificates
                 .iter()
                 .map(|certificate| certificate.to_vec())

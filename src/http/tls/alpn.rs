@@ -1,6 +1,6 @@
 //! The choice of the protocol within TLS, by ALPN (RFC 7301).
 
-use rustls::ServerConnection;
+use rustls::CommonState;
 
 use crate::http::conn::socket::Version;
 use crate::http::options::Http;
@@ -23,7 +23,7 @@ pub(crate) fn offered(http: &Http) -> Vec<Vec<u8>> {
 }
 
 /// The protocol that client and server have agreed on.
-pub(crate) fn version(session: &ServerConnection) -> Version {
+pub(crate) fn version(session: &CommonState) -> Version {
     let agreed = session.alpn_protocol().unwrap_or_default();
     let protocol = PROTOCOLS.iter().find(|(name, _)| *name == agreed);
     protocol.map_or(Version::Http1, |(_, version)| *version)

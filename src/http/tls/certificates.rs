@@ -1,6 +1,7 @@
 //! Chooses the certificate for a client, by the name that it asks for (RFC 6066 3, SNI) and by the
 //! signatures that it can verify.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -9,6 +10,18 @@ use rustls::sign::CertifiedKey;
 use webpki::EndEntityCert;
 
 use crate::http::tls::validity;
+
+thread_local! {
+    static ASKED: Cell<Option<Box<str>>> = const { Cell::new(None) };
+}
+
+/// Has rustls process a part of a handshake. Returns the name that the client asks for in it, in
+/// lower case: an unbuffered connection of rustls does not tell that name.
+pub(crate) fn with_asked_name<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
+    ASKED.set(None);
+    let processed = process();
+    (processed, ASKED.take())
+}
 
 /// The server's certificates. A client that asks for no name, or for a name that no certificate
 /// has, gets the first one.
@@ -56,7 +69,9 @@ impl Certificates {
 }
 
 impl ResolvesServerCert for Certificates {
+    /// rustls calls this for every client, also for one that resumes a session.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        ASKED.set(hello.server_name().map(Box::from));
         let [first, others @ ..] = &self.all[..] else {
             return None;
         };

@@ -1,8 +1,9 @@
 //! TLS: the handshake before HTTP, and the encrypted stream.
 //!
 //! [`config`] has the user's options, [`identity`] the contents of the files, [`certificates`] the
-//! choice between them, [`secure`] the stream that HTTP reads and writes, and [`tickets`] the
-//! session tickets, by which a client resumes a session on another worker.
+//! choice between them, [`secure`] the stream that HTTP reads and writes, [`stream`] the encryption
+//! below it, and [`tickets`] the session tickets, by which a client resumes a session on another
+//! worker.
 
 pub(crate) mod acceptor;
 pub(crate) mod alpn;
@@ -14,5 +15,6 @@ pub(crate) mod identity;
 pub(crate) mod ocsp;
 pub(crate) mod pem;
 pub(crate) mod secure;
+mod stream;
 pub(crate) mod tickets;
 mod validity;

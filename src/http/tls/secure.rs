@@ -7,13 +7,12 @@ use std::task::{Context, Poll, ready};
 
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::{FallibleAccept, TlsStream};
 
 use crate::http::conn::socket::{Closed, Socket, Version};
 use crate::http::info::ConnectionInfo;
 use crate::http::info::tls::TlsInfo;
 use crate::http::tls::alpn::version;
+use crate::http::tls::stream::{Output, TlsStream};
 use crate::stats::{Count, WorkerStats};
 
 /// The response to a client that sends HTTP without TLS. Sent without TLS.
@@ -32,7 +31,7 @@ enum State<I: Socket> {
     /// The handshake has not begun. A PROXY header may come before it.
     Fresh(I, Arc<ServerConfig>),
     /// The handshake is under way.
-    Opening(FallibleAccept<Wire<I>>),
+    Opening(TlsStream<Wire<I>>),
     /// The handshake is done.
     Open(TlsStream<Wire<I>>),
     /// The handshake has failed, and the server sends the reason.
@@ -50,7 +49,7 @@ impl<I: Socket> Secure<I> {
     }
 
     /// Begins the handshake, if it has not begun.
-    fn begin(&mut self) {
+    fn begin(&mut self) -> io::Result<()> {
         *self.state = match std::mem::replace(&mut *self.state, State::Failed) {
             State::Fresh(io, config) => {
                 let wire = Wire {
@@ -59,10 +58,11 @@ impl<I: Socket> Secure<I> {
                     sent: 0,
                     part: 0,
                 };
-                State::Opening(TlsAcceptor::from(config).accept(wire).into_fallible())
+                State::Opening(TlsStream::new(wire, config)?)
             }
             begun => begun,
         };
+        Ok(())
     }
 
     fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TlsStream<Wire<I>>>> {
@@ -74,13 +74,28 @@ impl<I: Socket> Secure<I> {
 
     fn opened(&self, stream: &TlsStream<Wire<I>>) {
         self.stats.add(Count::TlsHandshakes, 1);
-        if stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
+        if stream.session().handshake_kind() == Some(rustls::HandshakeKind::Resumed) {
             self.stats.add(Count::TlsResumed, 1);
         }
     }
 
-    /// The state after a failed handshake. TLS has sent its alert.
-    fn reject(&self, wire: Wire<I>, why: io::Error) -> State<I> {
+    /// The state after the handshake.
+    fn end_handshake(&mut self, opened: io::Result<()>) -> State<I> {
+        match (std::mem::replace(&mut *self.state, State::Failed), opened) {
+            (State::Opening(stream), Ok(())) => {
+                self.opened(&stream);
+                State::Open(stream)
+            }
+            (State::Opening(stream), Err(why)) => {
+                let (wire, alert) = stream.into_parts();
+                self.reject(wire, alert, why)
+            }
+            (other, _) => other,
+        }
+    }
+
+    /// The state after a failed handshake. The client gets `alert`.
+    fn reject(&self, wire: Wire<I>, alert: Output, why: io::Error) -> State<I> {
         // Not counted without a byte: a load balancer connects to check that the server listens.
         if wire.first_byte != FirstByte::NotReceived {
             self.stats.add(Count::TlsHandshakeFailures, 1);
@@ -88,8 +103,8 @@ impl<I: Socket> Secure<I> {
         State::Rejecting(Rejecting {
             io: wire.io,
             left: match wire.first_byte {
-                FirstByte::Http => NOT_TLS,
-                FirstByte::NotReceived | FirstByte::Other => b"",
+                FirstByte::Http => Output::plain(NOT_TLS),
+                FirstByte::NotReceived | FirstByte::Other => alert,
             },
             why,
         })
@@ -99,10 +114,7 @@ impl<I: Socket> Secure<I> {
 impl<I: Socket> Socket for Secure<I> {
     fn has_unread(&self) -> bool {
         match &*self.state {
-            State::Open(stream) => {
-                let (wire, session) = stream.get_ref();
-                !session.wants_read() || wire.io.has_unread()
-            }
+            State::Open(stream) => stream.has_unread() || stream.io().io.has_unread(),
             _ => false,
         }
     }
@@ -110,13 +122,12 @@ impl<I: Socket> Socket for Secure<I> {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self.state {
             State::Open(stream) => {
-                let (wire, session) = stream.get_mut();
                 // The socket does not become readable for bytes that are already decrypted, nor for
                 // a `close_notify` that has been read.
-                if !session.wants_read() {
+                if stream.has_unread() {
                     return Poll::Ready(());
                 }
-                wire.io.poll_readable(cx)
+                stream.io_mut().io.poll_readable(cx)
             }
             // The next read returns the error.
             _ => Poll::Ready(()),
@@ -125,7 +136,7 @@ impl<I: Socket> Socket for Secure<I> {
 
     fn closed(&self) -> Closed {
         match &*self.state {
-            State::Open(stream) => stream.get_ref().0.io.closed(),
+            State::Open(stream) => stream.io().io.closed(),
             State::Fresh(..) | State::Opening(_) | State::Rejecting(_) => Closed::Nothing,
             State::Failed => Closed::Everything,
         }
@@ -133,14 +144,14 @@ impl<I: Socket> Socket for Secure<I> {
 
     fn take_sent(&mut self) -> usize {
         match &mut *self.state {
-            State::Open(stream) => std::mem::take(&mut stream.get_mut().0.sent),
+            State::Open(stream) => std::mem::take(&mut stream.io_mut().sent),
             _ => 0,
         }
     }
 
     fn has_part(&mut self) -> bool {
         match &mut *self.state {
-            State::Open(stream) => std::mem::take(&mut stream.get_mut().0.part) > 0,
+            State::Open(stream) => std::mem::take(&mut stream.io_mut().part) > 0,
             _ => false,
         }
     }
@@ -148,20 +159,17 @@ impl<I: Socket> Socket for Secure<I> {
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         if let State::Fresh(io, _) = &mut *self.state {
             ready!(io.poll_open(cx))?;
-            self.begin();
+            self.begin()?;
         }
         loop {
             *self.state = match &mut *self.state {
-                State::Opening(handshake) => match ready!(Pin::new(handshake).poll(cx)) {
-                    Ok(mut stream) => {
-                        // These bytes belonged to the handshake.
-                        stream.get_mut().0.part = 0;
-                        self.opened(&stream);
-                        State::Open(stream)
-                    }
-                    Err((error, wire)) => self.reject(wire, error),
-                },
-                State::Open(stream) => return Poll::Ready(Ok(version(stream.get_ref().1))),
+                State::Opening(stream) => {
+                    let opened = ready!(stream.poll_handshake(cx));
+                    // These bytes belonged to the handshake.
+                    stream.io_mut().part = 0;
+                    self.end_handshake(opened)
+                }
+                State::Open(stream) => return Poll::Ready(Ok(version(stream.session()))),
                 State::Rejecting(rejecting) => {
                     let why = ready!(rejecting.poll(cx));
                     *self.state = State::Failed;
@@ -178,9 +186,8 @@ impl<I: Socket> Socket for Secure<I> {
         let State::Open(stream) = &*self.state else {
             unreachable!("called before the handshake is done");
         };
-        let (wire, session) = stream.get_ref();
-        let mut info = wire.io.info();
-        info.set_tls(TlsInfo::of(session));
+        let mut info = stream.io().io.info();
+        info.set_tls(TlsInfo::of(stream.session(), stream.server_name()));
         info
     }
 }
@@ -193,7 +200,7 @@ impl<I: Socket> AsyncRead for Secure<I> {
     ) -> Poll<io::Result<()>> {
         let mut stream = self.stream()?;
         ready!(stream.as_mut().poll_read(cx, buf))?;
-        stream.get_mut().get_mut().0.part = 0;
+        stream.io_mut().part = 0;
         Poll::Ready(Ok(()))
     }
 }
@@ -316,12 +323,13 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Wire<I> {
     }
 }
 
-/// The end of a connection whose handshake has failed, after the alert of TLS. The server sends
-/// `left`, closes its sending half, and discards the bytes that the client still sends: a close
-/// with unread bytes would reset the connection, and the client could lose the server's bytes.
+/// The end of a connection whose handshake has failed. The server sends `left`, which is the alert
+/// of TLS or a response. Then it closes its sending half, and discards the bytes that the client
+/// still sends: a close with unread bytes would reset the connection, and the client could lose the
+/// server's bytes.
 struct Rejecting<I> {
     io: I,
-    left: &'static [u8],
+    left: Output,
     why: io::Error,
 }
 
@@ -335,12 +343,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Rejecting<I> {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.left.is_empty() {
-            match ready!(Pin::new(&mut self.io).poll_write(cx, self.left))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                sent => self.left = &self.left[sent..],
-            }
-        }
+        ready!(self.left.poll_send(&mut self.io, cx))?;
         ready!(Pin::new(&mut self.io).poll_shutdown(cx))?;
         let mut discarded = [0; 1024];
         loop {

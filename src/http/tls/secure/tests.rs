@@ -287,7 +287,7 @@ async fn a_stream_with_decrypted_bytes_is_readable() {
 
 fn secure_socket(secure: &Secure<Tcp>) -> &Tcp {
     match &*secure.state {
-        State::Open(stream) => &stream.get_ref().0.io,
+        State::Open(stream) => &stream.io().io,
         _ => panic!("it is open"),
     }
 }

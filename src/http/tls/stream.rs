@@ -1,0 +1,372 @@
+//! A stream within TLS that has no buffer while it rests.
+//!
+//! rustls' own connection keeps a buffer of 4 KiB for what it receives, as long as it lives. Its
+//! unbuffered interface leaves the buffers to us. All connections of a thread read into one buffer
+//! and encrypt into another ([`Scratch`]). A connection has memory of its own only for bytes that
+//! must wait:
+//!
+//! | bytes | wait for | at most |
+//! |---|---|---|
+//! | `Input::sealed` | the rest of a record, or of a handshake message | `input::SEALED_MAX` |
+//! | `Input::plain` | a reader with a smaller buffer than the records | one read |
+//! | [`Output`] | a client that does not read | one write, or one flight of the handshake |
+//!
+//! Between two calls no complete record is in `sealed`: each read from the socket decrypts all that
+//! came. So the socket is readable if and only if the stream is, unless `plain` has bytes or the
+//! stream has ended. And rustls may be asked to encrypt at any time: it would have to give away
+//! decrypted bytes first.
+//!
+//! [`Scratch`]: crate::pool::Scratch
+
+mod input;
+mod output;
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
+use rustls::{CommonState, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use self::input::Input;
+pub(crate) use self::output::Output;
+use crate::http::tls::certificates::with_asked_name;
+
+/// At least so many bytes are read at once: a record of full length, or a whole flight of the
+/// client's handshake.
+const READ_MIN: usize = 16 * 1024;
+
+const UNEXPECTED: &str = "rustls is in a state that does not follow from ours";
+
+/// The server's side of TLS on `io`.
+pub(crate) struct TlsStream<I> {
+    io: I,
+    session: UnbufferedServerConnection,
+    /// The name that the client asked for.
+    name: Option<Box<str>>,
+    input: Input,
+    output: Output,
+    reading: Reading,
+    writing: Writing,
+}
+
+/// What the next read returns when all plaintext is read.
+enum Reading {
+    /// What the client sends.
+    Open,
+    /// The end of file: the client has sent `close_notify`.
+    Ended,
+    /// An error: the end of file came without `close_notify`. The client may still read.
+    Cut,
+    /// This error, with which the session has failed. The alert is in the output. rustls must not
+    /// be asked for anything more.
+    Failed(io::Error),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    Open,
+    /// `close_notify` is in the output, or was sent.
+    Closed,
+}
+
+impl<I> TlsStream<I> {
+    pub(crate) fn new(io: I, config: Arc<ServerConfig>) -> io::Result<Self> {
+        Ok(Self {
+            io,
+            session: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
+            name: None,
+            input: Input::default(),
+            output: Output::default(),
+            reading: Reading::Open,
+            writing: Writing::Open,
+        })
+    }
+
+    pub(crate) fn io(&self) -> &I {
+        &self.io
+    }
+
+    pub(crate) fn io_mut(&mut self) -> &mut I {
+        &mut self.io
+    }
+
+    /// The socket, and the bytes that the client has to get before the connection ends, such as
+    /// the alert after a failure.
+    pub(crate) fn into_parts(self) -> (I, Output) {
+        (self.io, self.output)
+    }
+
+    /// What was agreed on.
+    pub(crate) fn session(&self) -> &CommonState {
+        &self.session
+    }
+
+    /// The name that the client asked for, in lower case.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Whether the next read returns at once, and reads nothing from the socket.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.input.has_plain() || !matches!(self.reading, Reading::Open)
+    }
+
+    /// The memory for bytes that wait.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.input.held() + self.output.held()
+    }
+
+    /// Gives rustls these bytes and does what it asks for. Returns how many bytes are used. The
+    /// plaintext goes into `buf`, and what `buf` has no space for into the input.
+    fn decrypt(&mut self, bytes: &mut [u8], buf: &mut ReadBuf<'_>) -> io::Result<usize> {
+        let mut used = 0;
+        loop {
+            let status = self.session.process_tls_records(&mut bytes[used..]);
+            let UnbufferedStatus { mut discard, state } = status;
+            let mut needs_more = false;
+            match state.map_err(invalid)? {
+                ConnectionState::ReadTraffic(mut records) => {
+                    while let Some(record) = records.next_record() {
+                        let record = record.map_err(invalid)?;
+                        discard += record.discard;
+                        self.input.put(record.payload, buf);
+                    }
+                }
+                ConnectionState::EncodeTlsData(mut data) => self.output.append(&mut data)?,
+                // It is in the output.
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                // What follows is ignored (RFC 8446 6.1).
+                ConnectionState::PeerClosed | ConnectionState::Closed => {
+                    self.reading = Reading::Ended;
+                    return Ok(bytes.len());
+                }
+                ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => {
+                    needs_more = true;
+                }
+                _ => return Err(io::Error::other(UNEXPECTED)),
+            }
+            used += discard;
+            if needs_more {
+                return Ok(used);
+            }
+        }
+    }
+
+    /// Encrypts bytes into `out`. Returns how many were encrypted, and the length of the records.
+    fn encrypt(&mut self, slices: &[IoSlice<'_>], out: &mut [u8]) -> io::Result<(usize, usize)> {
+        let mut len = 0;
+        loop {
+            let status = self.session.process_tls_records(self.input.sealed());
+            let UnbufferedStatus { discard, state } = status;
+            match state.map_err(invalid)? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    let (taken, sealed) = output::seal(&mut traffic, slices, &mut out[len..])?;
+                    return Ok((taken, len + sealed));
+                }
+                ConnectionState::EncodeTlsData(mut data) => {
+                    len += data.encode(&mut out[len..]).map_err(io::Error::other)?;
+                }
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                _ => return Err(io::Error::other(UNEXPECTED)),
+            }
+            self.input.discard(discard);
+        }
+    }
+
+    /// The session has failed. Puts the alert into the output, if there is one.
+    fn fail(&mut self, error: io::Error) {
+        self.input.discard_sealed();
+        while self.session.wants_write() {
+            // rustls gives away the alert before it looks at the input.
+            let state = self.session.process_tls_records(&mut []).state;
+            let Ok(ConnectionState::EncodeTlsData(mut data)) = state else {
+                break;
+            };
+            if self.output.append(&mut data).is_err() {
+                break;
+            }
+        }
+        self.reading = Reading::Failed(error);
+    }
+
+    /// Fails if nothing can be encrypted any more.
+    fn check_writable(&self) -> io::Result<()> {
+        match (&self.reading, self.writing) {
+            (Reading::Failed(error), _) => Err(error.kind().into()),
+            (_, Writing::Closed) => Err(io::ErrorKind::BrokenPipe.into()),
+            (_, Writing::Open) => Ok(()),
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
+    /// Does the handshake, until the client has everything of the server's part.
+    pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            self.check_readable()?;
+            ready!(Pin::new(&mut *self).poll_flush(cx))?;
+            if !self.session.is_handshaking() {
+                return Poll::Ready(Ok(()));
+            }
+            let receive = || self.poll_receive(cx, &mut ReadBuf::new(&mut []));
+            let (received, name) = with_asked_name(receive);
+            self.name = self.name.take().or(name);
+            ready!(received)?;
+        }
+    }
+
+    /// Fails if no more plaintext can come, but after `close_notify`.
+    fn check_readable(&mut self) -> io::Result<()> {
+        match &mut self.reading {
+            Reading::Open | Reading::Ended => Ok(()),
+            Reading::Cut => {
+                let why = "the end of file came without TLS's close_notify";
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+            }
+            // The first one who asks gets the reason.
+            Reading::Failed(error) => {
+                let kind = error.kind();
+                Err(std::mem::replace(error, kind.into()))
+            }
+        }
+    }
+
+    /// Reads once from the socket, and decrypts the records that are complete. The input has no
+    /// plaintext before. An error is that of the socket.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut scratch = input::scratch();
+        let (before, space) = scratch.split_at_mut(input::SEALED_MAX);
+        let most = buf.remaining().clamp(READ_MIN, space.len());
+        let mut space = ReadBuf::new(&mut space[..most]);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut space))?;
+        let came = space.filled().len();
+        if came == 0 {
+            self.reading = Reading::Cut;
+            return Poll::Ready(Ok(()));
+        }
+        let Some(joined) = self.input.join(before, space.filled()) else {
+            return Poll::Ready(Ok(()));
+        };
+        let bytes = &mut scratch[input::SEALED_MAX - joined..input::SEALED_MAX + came];
+        let kept = self
+            .decrypt(bytes, buf)
+            .and_then(|used| self.input.keep(&bytes[used..]));
+        if let Err(error) = kept {
+            self.fail(error);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_slices(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // Nothing is encrypted before the client has taken what was.
+        ready!(self.output.poll_send(&mut self.io, cx))?;
+        self.check_writable()?;
+        let mut scratch = output::scratch();
+        match self.encrypt(slices, &mut scratch) {
+            Ok((taken, sealed)) => {
+                self.output.send(&scratch[..sealed], &mut self.io, cx)?;
+                Poll::Ready(Ok(taken))
+            }
+            Err(error) => {
+                let kind = error.kind();
+                self.fail(error);
+                Poll::Ready(Err(kind.into()))
+            }
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buf.filled().len();
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            this.input.give(buf);
+            if buf.filled().len() > before || matches!(this.reading, Reading::Ended) {
+                return Poll::Ready(Ok(()));
+            }
+            this.check_readable()?;
+            ready!(this.poll_receive(cx, buf))?;
+            // An alert. If it cannot be sent now, or not at all, the next write knows.
+            let _ = this.output.poll_send(&mut this.io, cx);
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_slices(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_slices(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        ready!(this.output.poll_send(&mut this.io, cx))?;
+        Pin::new(&mut this.io).poll_flush(cx)
+    }
+
+    /// Sends `close_notify`, if the session has not failed, and closes the stream.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.check_writable().is_ok() {
+            this.writing = Writing::Closed;
+            let sealed = this.input.sealed();
+            let state = this.session.process_tls_records(sealed).state;
+            if let Ok(ConnectionState::WriteTraffic(traffic)) = state {
+                this.output.close(traffic)?;
+            }
+        }
+        ready!(this.output.poll_send(&mut this.io, cx))?;
+        match ready!(Pin::new(&mut this.io).poll_shutdown(cx)) {
+            // The client has gone already.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Poll::Ready(Ok(())),
+            shut => Poll::Ready(shut),
+        }
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod wire;

@@ -1,0 +1,127 @@
+//! What a TLS stream has received and not used.
+
+use std::cell::Cell;
+use std::io;
+
+use tokio::io::ReadBuf;
+
+use crate::pool::Scratch;
+
+/// At most so many encrypted bytes wait: rustls takes handshake messages up to this length, and
+/// records are shorter.
+pub(super) const SEALED_MAX: usize = 64 * 1024;
+
+/// At most so many bytes are read at once: four records of full length.
+const READ_MAX: usize = 66 * 1024;
+
+/// The memory for waiting bytes grows by so much.
+const STEP: usize = 4 * 1024;
+
+/// The type, the version and the length of a record (RFC 8446 5.1).
+const HEADER: usize = 5;
+
+thread_local! {
+    static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The buffer to read into and to decrypt in. The first [`SEALED_MAX`] bytes are for what waits.
+pub(super) fn scratch() -> Scratch {
+    Scratch::take(&RECEIVED, SEALED_MAX + READ_MAX)
+}
+
+#[derive(Default)]
+pub(super) struct Input {
+    /// The beginning of a record, or records with the beginning of a handshake message. rustls has
+    /// seen all of it, but for a record whose length is known and not reached.
+    sealed: Vec<u8>,
+    /// Decrypted bytes, and how many of them are read.
+    plain: Vec<u8>,
+    read: usize,
+}
+
+impl Input {
+    pub(super) fn has_plain(&self) -> bool {
+        !self.plain.is_empty()
+    }
+
+    /// Takes decrypted bytes: `buf` gets as many as it has space for.
+    pub(super) fn put(&mut self, bytes: &[u8], buf: &mut ReadBuf<'_>) {
+        let (now, later) = bytes.split_at(bytes.len().min(buf.remaining()));
+        buf.put_slice(now);
+        self.plain.extend_from_slice(later);
+    }
+
+    /// Gives away the decrypted bytes that wait.
+    pub(super) fn give(&mut self, buf: &mut ReadBuf<'_>) {
+        let waiting = &self.plain[self.read..];
+        let count = waiting.len().min(buf.remaining());
+        buf.put_slice(&waiting[..count]);
+        self.read += count;
+        if self.read == self.plain.len() {
+            (self.plain, self.read) = (Vec::new(), 0);
+        }
+    }
+
+    /// The encrypted bytes that wait.
+    pub(super) fn sealed(&mut self) -> &mut [u8] {
+        &mut self.sealed
+    }
+
+    /// Puts what waits right before the bytes that came, at the end of `space`. Returns how long it
+    /// is. `None`: their record is still not complete, and all of it waits.
+    pub(super) fn join(&mut self, space: &mut [u8], came: &[u8]) -> Option<usize> {
+        let joined = self.sealed.len();
+        if joined == 0 {
+            return Some(0);
+        }
+        if record_len(&self.sealed).is_some_and(|len| joined + came.len() < len) {
+            self.wait(came);
+            return None;
+        }
+        let start = space.len() - joined;
+        space[start..].copy_from_slice(&self.sealed);
+        self.sealed.clear();
+        Some(joined)
+    }
+
+    /// The bytes that rustls cannot use yet wait.
+    pub(super) fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match bytes.len() {
+            0 => self.sealed = Vec::new(),
+            1..=SEALED_MAX => self.wait(bytes),
+            _ => {
+                let why = "a handshake message is too long";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, bytes: &[u8]) {
+        if self.sealed.capacity() - self.sealed.len() < bytes.len() {
+            self.sealed
+                .reserve_exact(bytes.len().next_multiple_of(STEP));
+        }
+        self.sealed.extend_from_slice(bytes);
+    }
+
+    /// Removes encrypted bytes at the beginning.
+    pub(super) fn discard(&mut self, count: usize) {
+        self.sealed.drain(..count);
+    }
+
+    pub(super) fn discard_sealed(&mut self) {
+        self.sealed = Vec::new();
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.sealed.capacity() + self.plain.capacity()
+    }
+}
+
+/// The length of the record that begins so, if its header is complete.
+fn record_len(sealed: &[u8]) -> Option<usize> {
+    let [_, _, _, high, low] = *sealed.first_chunk::<HEADER>()?;
+    Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
+}
