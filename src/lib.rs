@@ -173,6 +173,7 @@
 //! | `Endpoint` | a service that serves one kind of stream |
 //! | `Shared` | what the connections of an endpoint, or of HTTP/1, have in common |
 //! | `Inputs`, `FieldMaps`, `FreeList` | buffers and maps that connections take and give back |
+//! | `ClientState` | what replaces an HTTP/2 client's first frames when its connection has rested |
 //! | `HeadCache`, `CachedHead` | the last request head of a connection, parsed |
 //! | `DropNotice` | marks in the state that a stream was dropped |
 //! | `ResponseSource` | whether the handler or the server made a response |

@@ -5,6 +5,8 @@
 //! different pieces, and the responses are taken in different pieces. The responses must not depend
 //! on that, nor on whether plain requests are served directly or by hyper.
 
+#[cfg(feature = "http2")]
+mod rests;
 mod wire;
 
 use std::num::NonZeroU32;

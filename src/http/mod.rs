@@ -17,7 +17,8 @@
 //! 7. Every step writes into the connection's state. `Registry::tick()` looks at each connection
 //!    when its turn comes (`registry/list.rs`), and orders its task to end it when a deadline has
 //!    passed (`registry/timeouts.rs`).
-//! 8. A connection that is idle for a second gives up everything but its socket and rests again.
+//! 8. A connection that is idle for a second gives up everything but its socket and rests again. In
+//!    HTTP/2 it also keeps what the client will not send again (`http2/protocol.rs`).
 //! 9. In a drain an idle connection goes to the slot's next worker, or is closed after a moment; a
 //!    busy one ends with its next response (`registry/drain.rs`, `conn/handover.rs`).
 //! 10. At the end the server sends what is left, and discards what the client still sends, so that

@@ -23,6 +23,12 @@ pub(crate) trait Protocol<I> {
         Some(order)
     }
 
+    /// Ready when a protocol that rests has something to do. A protocol rests after it has returned
+    /// [`Order::Rest`] in HTTP/2. One of HTTP/1 gives up its stream instead.
+    fn poll_wake(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+
     /// Returns the stream, with the bytes put back that were read and not parsed. `None` after an
     /// upgrade.
     fn into_stream(self: Box<Self>) -> Option<Stream<I>>;

@@ -192,6 +192,12 @@ impl<I> Stream<I> {
         }
     }
 
+    /// Whether a write waits for the client.
+    #[cfg(feature = "http2")]
+    pub(crate) fn is_write_blocked(&self) -> bool {
+        self.state().write_blocked_since().is_some()
+    }
+
     /// Gives up the buffer for held back bytes, if it is empty.
     #[inline]
     pub(crate) fn release(&mut self) {

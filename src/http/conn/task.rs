@@ -1,5 +1,6 @@
-//! The task of one connection. First the connection opens. Then it rests, which needs only the
-//! socket and this task, or a protocol serves it. At the end [`LingeringClose`] closes it.
+//! The task of one connection. First the connection opens. Then it rests, or a protocol serves it.
+//! At rest it needs only the socket and this task, and in HTTP/2 the state of the client. At the
+//! end [`LingeringClose`] closes it.
 
 use std::mem;
 use std::pin::Pin;
@@ -46,6 +47,8 @@ enum Phase<I> {
     /// No byte has come since the last response, or since the connection opened.
     Resting(I),
     Serving(Box<dyn Protocol<I>>),
+    /// An HTTP/2 connection rests: the protocol keeps the socket and what it knows of the client.
+    RestingHttp2(Box<dyn Protocol<I>>),
     /// On its way to another server.
     HandingOver {
         future: HandoverFuture<I>,
@@ -105,6 +108,7 @@ impl<I: Socket> OpenConnection<I> {
                 Phase::Opening(_) => self.poll_open(cx),
                 Phase::Resting(_) => self.poll_rest(cx),
                 Phase::Serving(_) => self.poll_served(cx),
+                Phase::RestingHttp2(_) => self.poll_rest_of_http2(cx),
                 Phase::HandingOver { .. } => self.poll_hand_over(cx),
                 Phase::Moving => Poll::Ready(Some(None)),
             };
@@ -224,6 +228,26 @@ impl<I: Socket> OpenConnection<I> {
         })
     }
 
+    /// Each order makes the connection served first.
+    fn poll_rest_of_http2(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
+        let Phase::RestingHttp2(protocol) = &mut self.phase else {
+            return Poll::Ready(None);
+        };
+        let order = match protocol.poll_wake(cx) {
+            Poll::Ready(()) => None,
+            Poll::Pending => match self.member.take_order(cx) {
+                Some(order) => Some(order),
+                None => return Poll::Pending,
+            },
+        };
+        self.member.activate();
+        let left = order.and_then(|order| protocol.follow(order, cx));
+        if let Phase::RestingHttp2(protocol) = mem::replace(&mut self.phase, Phase::Moving) {
+            self.phase = Phase::Serving(protocol);
+        }
+        Poll::Ready(left.and_then(|order| self.apply(order)))
+    }
+
     /// Bytes that come during the hand-over wait in the kernel.
     fn poll_hand_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending<I>>> {
         let Phase::HandingOver { future, .. } = &mut self.phase else {
@@ -298,7 +322,7 @@ impl<I: Socket> OpenConnection<I> {
     fn take_stream(&mut self) -> Option<Stream<I>> {
         match mem::replace(&mut self.phase, Phase::Moving) {
             Phase::Resting(io) => Some(Stream::of_member(&self.member, io)),
-            Phase::Serving(protocol) => protocol.into_stream(),
+            Phase::Serving(protocol) | Phase::RestingHttp2(protocol) => protocol.into_stream(),
             Phase::Opening(_) | Phase::HandingOver { .. } | Phase::Moving => None,
         }
     }
@@ -309,6 +333,14 @@ impl<I: Socket> OpenConnection<I> {
             // A client that does not read would not read a last response either.
             self.member.note(order);
             return Some(None);
+        }
+        if order == Order::Rest && self.member.state.stage() == Stage::Quiet {
+            self.member.rest();
+            self.phase = match mem::replace(&mut self.phase, Phase::Moving) {
+                Phase::Serving(protocol) => Phase::RestingHttp2(protocol),
+                other => other,
+            };
+            return None;
         }
         let Some(mut stream) = self.take_stream() else {
             self.member.note(order);
@@ -324,7 +356,8 @@ impl<I: Socket> OpenConnection<I> {
             }
             return None;
         }
-        if order.is_void_after_input() && is_between_requests && stream.has_unread() {
+        let may_go_on = is_between_requests && !stream.begins_http2();
+        if order.is_void_after_input() && may_go_on && stream.has_unread() {
             self.serve_stream(Version::Http1, stream);
             return None;
         }

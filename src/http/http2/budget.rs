@@ -39,10 +39,10 @@ pub(crate) struct ResponseBudget {
 }
 
 impl ResponseBudget {
-    pub(crate) fn new(registry: &Rc<Registry>) -> Self {
+    pub(crate) fn new(registry: &Rc<Registry>, frames: &Rc<Frames>) -> Self {
         Self {
             registry: Rc::clone(registry),
-            frames: Rc::new(Frames::new(registry)),
+            frames: Rc::clone(frames),
             bytes: Cell::new(0),
             waiting: RefCell::default(),
         }

@@ -2,13 +2,22 @@
 //!
 //! h2 responds to each PING and SETTINGS and processes each WINDOW_UPDATE, PRIORITY and unknown
 //! frame. It has no limit for them and no hook. A client that sends nothing else keeps a worker
-//! busy without one request. So [`Frames`] sees all bytes that h2 reads: it parses each frame's
-//! header (RFC 9113 4.1) and skips the payload. Such a frame costs the client one credit. Requests,
-//! responses and time give credits.
+//! busy without one request. So [`Frames`] sees all bytes that h2 reads and writes. Such a frame
+//! costs the client one credit. Requests, responses and time give credits.
+//!
+//! It also keeps the [`ClientState`], and passes the replay of a connection that has rested to h2.
+//! While h2 reads the replay, what it writes is discarded: the client has had it before.
 
 use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
 use std::rc::Rc;
 
+use bytes::Bytes;
+
+use crate::http::http2::client_state::ClientState;
+use crate::http::http2::scan::{
+    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header, PADDED, Scan,
+};
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
 
@@ -29,24 +38,17 @@ const BYTES_PER_CREDIT: u32 = 512;
 /// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
 
-/// Length of the preface, which comes before the first frame (RFC 9113 3.4), in bytes.
-const PREFACE: usize = 24;
-const FRAME_HEADER: usize = 9;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const GOAWAY: u8 = 7;
-const CONTINUATION: u8 = 9;
-const END_STREAM: u8 = 1;
-const PADDED: u8 = 8;
-
 /// The frames and the credits of one client.
 pub(crate) struct Frames {
     registry: Rc<Registry>,
-    scan: RefCell<Scan>,
+    read: RefCell<Scan>,
+    written: RefCell<Scan>,
+    client: RefCell<ClientState>,
+    /// `Some` while h2 reads a replay: the part of it that h2 has not read.
+    replay: RefCell<Option<Bytes>>,
     credit: Cell<u32>,
     /// The bytes written that have not given a credit yet.
-    written: Cell<u32>,
+    unrewarded: Cell<u32>,
     /// When the client got [`PER_SECOND`] last.
     last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
@@ -62,30 +64,16 @@ enum Balance {
     Exceeded,
 }
 
-/// The position of the next byte in the sequence of frames.
-struct Scan {
-    header: [u8; FRAME_HEADER],
-    /// The number of bytes of the header that have come.
-    filled: usize,
-    /// The number of bytes before the next header.
-    skip: usize,
-}
-
-/// The fields of a frame's header that are needed here.
-struct Header {
-    len: usize,
-    kind: u8,
-    flags: u8,
-    stream: u32,
-}
-
 impl Frames {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
         Self {
             registry: Rc::clone(registry),
-            scan: RefCell::new(Scan::new()),
+            read: RefCell::new(Scan::of_client()),
+            written: RefCell::new(Scan::of_server()),
+            client: RefCell::new(ClientState::new()),
+            replay: RefCell::new(None),
             credit: Cell::new(ON_CREDIT),
-            written: Cell::new(0),
+            unrewarded: Cell::new(0),
             last_refill: Cell::new(registry.now()),
             last_stream: Cell::new(0),
             balance: Cell::new(Balance::NotExceeded),
@@ -96,9 +84,12 @@ impl Frames {
     /// Counts the frames in bytes that were read.
     pub(crate) fn read(&self, bytes: &[u8]) {
         self.last_read.set(self.registry.now());
-        self.scan
-            .borrow_mut()
-            .read(bytes, |frame| self.count(&frame));
+        let mut client = self.client.borrow_mut();
+        let mut read = self.read.borrow_mut();
+        read.read(bytes, ClientState::wants_read, |frame, payload| {
+            self.count(frame);
+            client.read(frame, payload);
+        });
     }
 
     /// When bytes of the client were read last.
@@ -106,13 +97,23 @@ impl Frames {
         self.last_read.get()
     }
 
-    /// So many bytes were written, of any frames.
-    pub(crate) fn wrote(&self, bytes: usize) {
-        let written = self.written.get() as usize + bytes;
-        let credit = written / BYTES_PER_CREDIT as usize;
-        self.written
-            .set((written % BYTES_PER_CREDIT as usize) as u32);
+    /// The first `count` of these bytes were written.
+    pub(crate) fn wrote(&self, bufs: &[IoSlice<'_>], count: usize) {
+        let bytes = self.unrewarded.get() as usize + count;
+        let credit = bytes / BYTES_PER_CREDIT as usize;
+        self.unrewarded
+            .set((bytes % BYTES_PER_CREDIT as usize) as u32);
         self.give(u32::try_from(credit).unwrap_or(u32::MAX));
+        let mut client = self.client.borrow_mut();
+        let mut written = self.written.borrow_mut();
+        let mut left = count;
+        for buf in bufs {
+            let bytes = &buf[..left.min(buf.len())];
+            left -= bytes.len();
+            written.read(bytes, ClientState::wants_written, |frame, payload| {
+                client.wrote(frame, payload);
+            });
+        }
     }
 
     /// Some of a response's data was written.
@@ -133,6 +134,45 @@ impl Frames {
         frame[9..13].copy_from_slice(&self.last_stream.get().to_be_bytes());
         frame[13..].copy_from_slice(&u32::from(reason).to_be_bytes());
         frame
+    }
+
+    /// Whether a new connection can take the place of this one, which has no open stream.
+    pub(crate) fn can_be_replayed(&self) -> bool {
+        let header_size_max = self.registry.http.max_header_size;
+        self.read.borrow().is_between_frames()
+            && self.written.borrow().is_between_frames()
+            && self.client.borrow().can_be_replayed(header_size_max)
+    }
+
+    /// Gives memory back that is not needed while the connection rests.
+    pub(crate) fn shrink(&self) {
+        self.client.borrow_mut().shrink();
+    }
+
+    /// From now on h2 reads the replay, until [`Frames::end_replay`].
+    pub(crate) fn begin_replay(&self) {
+        let replay = self.client.borrow().replay(self.last_stream.get());
+        self.replay.replace(Some(replay.into()));
+    }
+
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.replay.borrow().is_some()
+    }
+
+    /// The next bytes of the replay, at most `max`. Empty if h2 has read all of them, and `None` if
+    /// there is no replay.
+    pub(crate) fn read_replay(&self, max: usize) -> Option<Bytes> {
+        let mut replay = self.replay.borrow_mut();
+        let left = replay.as_mut()?;
+        Some(left.split_to(left.len().min(max)))
+    }
+
+    /// The new connection is where the old one was, and has granted the client this window. Returns
+    /// the frame that the client needs for that. `None` if h2 has not read the whole replay.
+    pub(crate) fn end_replay(&self, window: u32) -> Option<Vec<u8>> {
+        let replay = self.replay.take()?;
+        let granted = self.client.borrow_mut().grant(window).unwrap_or_default();
+        replay.is_empty().then_some(granted)
     }
 
     fn count(&self, frame: &Header) {
@@ -175,77 +215,6 @@ impl Frames {
         match self.credit.get().checked_sub(1) {
             Some(credit) => self.credit.set(credit),
             None => self.balance.set(Balance::Exceeded),
-        }
-    }
-}
-
-impl Scan {
-    fn new() -> Self {
-        Self {
-            header: [0; FRAME_HEADER],
-            filled: 0,
-            skip: PREFACE,
-        }
-    }
-
-    fn read(&mut self, mut bytes: &[u8], mut each: impl FnMut(Header)) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return;
-            }
-            let missing = &mut self.header[self.filled..];
-            let (now, rest) = bytes.split_at(missing.len().min(bytes.len()));
-            missing[..now.len()].copy_from_slice(now);
-            self.filled += now.len();
-            bytes = rest;
-            if self.filled == FRAME_HEADER {
-                self.filled = 0;
-                let header = Header::parse(self.header);
-                self.skip = header.len;
-                each(header);
-            }
-        }
-    }
-}
-
-impl Header {
-    fn parse(bytes: [u8; FRAME_HEADER]) -> Self {
-        let [a, b, c, kind, flags, stream @ ..] = bytes;
-        Self {
-            len: u32::from_be_bytes([0, a, b, c]) as usize,
-            kind,
-            flags,
-            // The first bit is reserved.
-            stream: u32::from_be_bytes(stream) & (u32::MAX >> 1),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_found_in_reads_of_any_length() {
-        let frames: [(usize, u8); 4] = [(0, 4), (8, 6), (300, DATA), (5, HEADERS)];
-        let mut bytes = vec![0; PREFACE];
-        for (len, kind) in frames {
-            bytes.extend([0, (len >> 8) as u8, len as u8, kind, 0, 0, 0, 0, 7]);
-            bytes.extend(vec![0xff; len]);
-        }
-        for piece in 1..=bytes.len() {
-            let mut scan = Scan::new();
-            let mut found = Vec::new();
-            for piece in bytes.chunks(piece) {
-                scan.read(piece, |frame| {
-                    assert_eq!(frame.stream, 7);
-                    found.push((frame.len, frame.kind));
-                });
-            }
-            assert_eq!(found, frames, "in pieces of {piece}");
         }
     }
 }

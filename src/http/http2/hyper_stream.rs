@@ -1,5 +1,5 @@
 //! The stream as hyper uses it. hyper's HTTP/2 connection does not return its stream, and the
-//! server writes a GOAWAY after hyper has ended.
+//! server writes a GOAWAY after hyper has ended. A connection that has rested reads a replay first.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -20,9 +20,13 @@ pub(crate) struct HyperStream<I> {
 }
 
 impl<I> HyperStream<I> {
-    fn note_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.frames.wrote(bytes);
+    fn note_written(
+        &self,
+        bufs: &[IoSlice<'_>],
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = written {
+            self.frames.wrote(bufs, count);
         }
         written
     }
@@ -32,9 +36,17 @@ impl<I: Socket> Read for HyperStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let Self { stream, frames } = &*self;
+        if let Some(replay) = frames.read_replay(buf.remaining()) {
+            if replay.is_empty() {
+                // The connection is polled again when the replay is over.
+                return Poll::Pending;
+            }
+            buf.put_slice(&replay);
+            return Poll::Ready(Ok(()));
+        }
         ready!(
             stream
                 .borrow_mut()
@@ -53,8 +65,11 @@ impl<I: Socket> Write for HyperStream<I> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.frames.is_replaying() {
+            return Poll::Ready(Ok(buf.len()));
+        }
         let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf);
-        self.note_written(written)
+        self.note_written(&[IoSlice::new(buf)], written)
     }
 
     fn poll_write_vectored(
@@ -62,8 +77,11 @@ impl<I: Socket> Write for HyperStream<I> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.frames.is_replaying() {
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
+        }
         let written = Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, bufs);
-        self.note_written(written)
+        self.note_written(bufs, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -71,6 +89,9 @@ impl<I: Socket> Write for HyperStream<I> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.frames.is_replaying() {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
     }
 

@@ -6,14 +6,25 @@
 //! [`Stage::Quiet`] the connection has the idle timeout. When the registry orders it, the
 //! connection looks for [`streams`] whose client takes too long.
 //!
+//! A connection that has been quiet for a second rests: it gives up hyper's connection, and keeps
+//! its stream and the [`client_state`], which [`frames`] has learned from the bytes of both sides.
+//! When bytes come, a new hyper connection reads a replay first: what a client would send that
+//! begins a connection in this state. What it writes meanwhile is discarded. Then it goes on where
+//! the old one was, and the client sees no difference ([`protocol`]). A connection whose state
+//! cannot be replayed does not rest.
+//!
 //! [`ConnState`]: crate::http::registry::state::ConnState
 //! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet
 //! [`Stage::Streams`]: crate::http::registry::state::Stage::Streams
 
 pub(crate) mod budget;
+pub(crate) mod client_state;
 pub(crate) mod frames;
+pub(crate) mod header_table;
+pub(crate) mod hyper_connection;
 pub(crate) mod hyper_stream;
 pub(crate) mod protocol;
+pub(crate) mod scan;
 pub(crate) mod spawner;
 pub(crate) mod streams;
 pub(crate) mod tasks;

@@ -1,45 +1,23 @@
-//! Serves HTTP/2 on a stream, by hyper.
+//! Serves HTTP/2 on a stream: by hyper, or not at all while the connection rests.
 
 use std::cell::RefCell;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 
 use hyper::rt::Write;
-use hyper::server::conn::http2::{Builder, Connection};
-
-use crate::http::http2::budget::ResponseBudget;
-use crate::http::http2::hyper_stream::HyperStream;
-use crate::http::http2::spawner::Spawner;
-use crate::http::http2::streams::{Overdue, StreamService, Streams};
-use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::{Failure, Protocol};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::service::Handler;
-use crate::http::options::{DateHeader, Http};
+use crate::http::http2::frames::Frames;
+use crate::http::http2::hyper_connection::{HyperConnection, Parts, write_goaway};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Stage};
-use crate::http::registry::timeouts::{Deadline, Order};
-use crate::http::registry::wheel::Tick;
-
-/// The bytes that the client may send ahead of the handler, on one stream and on all streams of a
-/// connection. The first limits an upload to so many bytes per round trip. The second limits the
-/// bytes that a worker buffers for one client.
-const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-
-/// The bytes of one stream's response that hyper buffers before it polls the body again.
-const SEND_BUFFER: usize = 64 * 1024;
-
-/// Limits for the streams that a client opens and resets before they are served, and for the
-/// streams that the server resets because of the client's errors. Beyond a limit the connection
-/// ends with ENHANCE_YOUR_CALM. The first limit is for the streams in one read, the second for the
-/// whole connection.
-const RESETS_AHEAD: usize = 20;
-const RESETS_FOR_ERRORS: usize = 1024;
+use crate::http::registry::timeouts::Order;
 
 /// Serves connections with one service.
 pub(crate) struct Http2<S> {
@@ -62,260 +40,154 @@ impl<S> Http2<S> {
     {
         // The connection waits for the preface, which may have been read already. It does not rest.
         state.enter(Stage::Head);
-        let io = Rc::new(RefCell::new(stream));
-        let streams = Rc::new(Streams::new(state));
-        let spawner = Spawner::new(&streams);
-        let budget = Rc::new(ResponseBudget::new(&self.registry));
-        let served = StreamService::new(&self.service, &self.registry, &streams, &budget);
-        let lent = HyperStream {
-            stream: Rc::clone(&io),
-            frames: Rc::clone(&budget.frames),
-        };
-        let connection = builder(&self.registry.http, spawner).serve_connection(lent, served);
-        Box::new(HyperConnection {
-            connection,
-            tasks: Tasks::new(),
-            streams,
-            budget,
-            io,
+        let parts = Parts {
             registry: Rc::clone(&self.registry),
+            service: Rc::clone(&self.service),
             state: Arc::clone(state),
-            shutdown: Shutdown::NotBegun,
-            last_search: self.registry.now(),
+            io: Rc::new(RefCell::new(stream)),
+            frames: Rc::new(Frames::new(&self.registry)),
+        };
+        let hyper = Box::new(HyperConnection::new(&parts));
+        Box::new(Http2Connection {
+            parts,
+            phase: Phase::Served(hyper),
         })
     }
 }
 
-/// hyper's connection, with the tasks and states of its streams.
-struct HyperConnection<I, S>
-where
-    StreamService<S>: hyper::service::HttpService<hyper::body::Incoming>,
-{
-    connection: Connection<HyperStream<I>, StreamService<S>, Spawner>,
-    tasks: Tasks,
-    streams: Rc<Streams>,
-    budget: Rc<ResponseBudget>,
-    io: Rc<RefCell<Stream<I>>>,
-    registry: Rc<Registry>,
-    state: Arc<ConnState>,
-    shutdown: Shutdown,
-    /// When the connection was last searched for streams that block others.
-    last_search: Tick,
+/// One connection.
+struct Http2Connection<I, S: Handler> {
+    parts: Parts<I, S>,
+    phase: Phase<I, S>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shutdown {
-    NotBegun,
-    /// The server has sent GOAWAY, and finishes the streams that are open.
-    GoAwaySent,
-    /// The client does not acknowledge the GOAWAY.
-    Unacknowledged,
+enum Phase<I, S: Handler> {
+    Served(Box<HyperConnection<I, S>>),
+    /// The connection has no open stream. No byte of the client has come since the rest began.
+    Resting,
 }
 
-impl<I, S> HyperConnection<I, S>
+impl<I, S> Http2Connection<I, S>
 where
     I: Socket,
     S: Handler,
 {
-    /// Polls hyper and the handlers twice: the second round sends the responses of the first. Then
-    /// it yields to other connections. A loop without a limit would never end with a handler that
-    /// wakes itself.
-    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        for _ in 0..2 {
-            if self.must_go_away() {
-                self.go_away();
+    /// Gives up hyper's connection, if a new one can take its place later.
+    fn try_rest(&mut self) -> Option<Order> {
+        if let Phase::Served(hyper) = &self.phase {
+            if !hyper.can_be_dropped() {
+                return None;
             }
-            if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
-                return Poll::Ready(outcome);
+            self.phase = Phase::Resting;
+            self.parts.io.borrow_mut().release();
+            self.parts.frames.shrink();
+        }
+        Some(Order::Rest)
+    }
+
+    /// Ready when bytes of the client have come, the end of file, or an error.
+    fn poll_input(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut stream = self.parts.io.borrow_mut();
+        match stream.input().len() {
+            0 => {
+                ready!(stream.poll_readable(cx));
+                stream.poll_fill(cx)
             }
-            self.streams.move_spawned(&mut self.tasks);
-            self.budget.admit();
-            if !self.tasks.poll_due(cx) {
-                return Poll::Pending;
-            }
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    fn note_stage(&self) {
-        let open = !self.tasks.is_empty() || self.streams.are_open();
-        let stage = match (open, self.shutdown) {
-            (true, _) => Stage::Streams,
-            // The deadline for the first bytes and for the preface stays.
-            (false, _) if !self.io.borrow().begins_http2() => return,
-            (false, Shutdown::NotBegun) => Stage::Quiet,
-            (false, Shutdown::GoAwaySent | Shutdown::Unacknowledged) => Stage::Ending,
-        };
-        if !open {
-            self.state.set_streams_wait(None);
-        }
-        if self.state.stage() != stage {
-            self.state.enter(stage);
+            read => Poll::Ready(Ok(read)),
         }
     }
 
-    /// Whether the server must send GOAWAY. If a connection ends before its first request, a client
-    /// may take that for a failure to connect, and fail the request: Go's client does. So in a
-    /// drain a new connection is served its first request, or ends a while later.
-    fn must_go_away(&self) -> bool {
-        let drains = self.registry.is_draining(&self.state) && self.state.has_requested();
-        drains || self.state.ends_after_response()
-    }
-
-    /// Sends GOAWAY with the highest stream number and a PING. When the client has acknowledged the
-    /// PING, h2 sends GOAWAY with the number of the client's last stream (RFC 9113 6.8). So a
-    /// request that the client has already sent is not lost.
-    fn go_away(&mut self) {
-        if self.shutdown == Shutdown::NotBegun {
-            self.shutdown = Shutdown::GoAwaySent;
-            self.streams.end(self.registry.now());
-            Pin::new(&mut self.connection).graceful_shutdown();
-        }
-    }
-
-    /// Sends GOAWAY for an end of the connection that h2 does not know of. Not sent if h2 may have
-    /// written a part of a frame, because no other frame can follow a part of one.
-    fn write_goaway(&self, reason: h2::Reason) {
-        if self.state.write_blocked_since().is_none() {
-            let mut io = self.io.borrow_mut();
-            io.held()
-                .extend_from_slice(&self.budget.frames.goaway(reason));
-            io.note_held();
-        }
-    }
-
-    /// Resets streams whose response the client does not take while other responses of the
-    /// connection wait. A stream whose handler has ended stays, because only hyper has the rest of
-    /// its response and no task is left to drop.
-    fn reset_blocking(&mut self, cx: &Context<'_>) {
-        let now = self.registry.now();
-        if self.last_search == now || !self.budget.is_full() {
-            return;
-        }
-        self.last_search = now;
-        let last_read = self.budget.frames.last_read();
-        for stream in self.streams.blocking(&self.registry, last_read) {
-            if self.tasks.drop_of(&stream) {
-                let peer = self.state.info().client();
-                tracing::debug!(?peer, "stream reset: other streams wait for its client");
-                self.registry.counters.timeout(Deadline::Write);
-                cx.waker().wake_by_ref();
+    /// Makes a new hyper connection. `None` if it did not take the place of the old one.
+    fn wake(&mut self, cx: &mut Context<'_>) -> Option<&mut HyperConnection<I, S>> {
+        let mut hyper = Box::new(HyperConnection::new(&self.parts));
+        let is_replayed = hyper.replay(cx);
+        self.phase = Phase::Served(hyper);
+        match &mut self.phase {
+            Phase::Served(hyper) if is_replayed => Some(hyper),
+            _ => {
+                let peer = self.parts.state.info().client();
+                tracing::error!(?peer, "HTTP/2 connection failed after a rest");
+                None
             }
         }
-    }
-
-    /// Ends the streams whose client takes too long.
-    fn look_after_streams(&mut self, cx: &mut Context<'_>) -> Option<Order> {
-        let Overdue {
-            bodies,
-            responses,
-            waiting_since,
-        } = self.streams.overdue(&self.registry);
-        self.state.set_streams_wait(waiting_since);
-        for stream in bodies {
-            self.registry.counters.timeout(Deadline::Body);
-            stream.expire_body().into_iter().for_each(Waker::wake);
-        }
-        for stream in responses {
-            if self.tasks.drop_of(&stream) {
-                // hyper resets the stream when its task is dropped.
-                let peer = self.state.info().client();
-                tracing::debug!(?peer, "stream reset: the client does not read it");
-                self.registry.counters.timeout(Deadline::Write);
-            } else {
-                // The handler has ended and only hyper has the rest of the response: no task is
-                // left whose drop would reset the stream. So the connection ends.
-                self.go_away();
-                let _: Poll<_> = Pin::new(&mut self.connection).poll(cx);
-                return Some(Order::Expire(Deadline::Write));
-            }
-        }
-        None
     }
 }
 
-impl<I, S> Protocol<I> for HyperConnection<I, S>
+impl<I, S> Protocol<I> for Http2Connection<I, S>
 where
     I: Socket,
     S: Handler,
 {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if self.shutdown == Shutdown::Unacknowledged {
-            // The end of a TLS stream is a `close_notify`, which is sent here.
-            let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
-            return ended.map(|_| Ok(()));
-        }
-        let Poll::Ready(outcome) = self.poll_rounds(cx) else {
-            self.reset_blocking(cx);
-            self.note_stage();
-            return Poll::Pending;
+        let Parts {
+            registry,
+            state,
+            io,
+            ..
+        } = &self.parts;
+        let hyper = match &mut self.phase {
+            Phase::Served(hyper) => hyper,
+            Phase::Resting => {
+                if !registry.must_go_away(state) {
+                    match ready!(self.poll_input(cx)) {
+                        Ok(0) => {
+                            let ended = Pin::new(&mut *io.borrow_mut()).poll_shutdown(cx);
+                            return ended.map(|_| Ok(()));
+                        }
+                        Ok(_) => {}
+                        Err(error) => return Poll::Ready(Err(Failure::Stream(error))),
+                    }
+                }
+                match self.wake(cx) {
+                    Some(hyper) => hyper,
+                    None => {
+                        let error = io::Error::other("no new HTTP/2 connection");
+                        return Poll::Ready(Err(Failure::Stream(error)));
+                    }
+                }
+            }
         };
-        if let Err(error) = outcome {
-            tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
+        hyper.poll(cx)
+    }
+
+    fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Parts {
+            registry, state, ..
+        } = &self.parts;
+        match registry.must_go_away(state) {
+            true => Poll::Ready(()),
+            false => self.poll_input(cx).map(drop),
         }
-        if self.budget.frames.are_exceeded() {
-            self.write_goaway(h2::Reason::ENHANCE_YOUR_CALM);
-        }
-        // In every case the server has sent GOAWAY, and the client must be able to read it. The
-        // client may still send, and a reset would discard the last frames of the server.
-        self.state.leave_body_unread();
-        Poll::Ready(Ok(()))
     }
 
     fn follow(&mut self, order: Order, cx: &mut Context<'_>) -> Option<Order> {
+        if order == Order::Rest {
+            return self.try_rest();
+        }
+        if let Phase::Served(hyper) = &mut self.phase {
+            return hyper.follow(order, cx);
+        }
         match order {
-            Order::Streams => self.look_after_streams(cx),
-            Order::Expire(Deadline::Idle) => {
-                if !self.registry.is_draining(&self.state) {
-                    self.registry.counters.timeout(Deadline::Idle);
-                }
-                self.go_away();
-                self.note_stage();
-                None
-            }
-            Order::Expire(Deadline::Header) if self.shutdown == Shutdown::GoAwaySent => {
-                self.shutdown = Shutdown::Unacknowledged;
-                None
-            }
             Order::Evict => {
-                let is_idle = self.tasks.is_empty() && !self.streams.are_open();
                 // Bytes that have come must be read first.
-                let may_end = is_idle && !self.io.borrow().has_unread();
+                let may_end = !self.parts.io.borrow().has_unread();
                 may_end.then(|| {
-                    self.write_goaway(h2::Reason::NO_ERROR);
+                    write_goaway(&self.parts.io, &self.parts.frames, h2::Reason::NO_ERROR);
                     order
                 })
             }
-            // These orders are for HTTP/1 and for a connection that rests.
-            Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
-            Order::Cut | Order::Expire(_) => Some(order),
+            Order::Expire(_) => match self.wake(cx) {
+                Some(hyper) => hyper.follow(order, cx),
+                None => Some(Order::Cut),
+            },
+            Order::Cut => Some(order),
+            Order::Rest | Order::Streams | Order::CloseIdle | Order::EndUpgrade => None,
         }
     }
 
     fn into_stream(self: Box<Self>) -> Option<Stream<I>> {
-        let Self {
-            connection,
-            tasks,
-            streams,
-            io,
-            ..
-        } = *self;
-        drop((tasks, streams, connection));
-        Rc::into_inner(io).map(RefCell::into_inner)
+        let Self { parts, phase } = *self;
+        drop(phase);
+        Rc::into_inner(parts.io).map(RefCell::into_inner)
     }
-}
-
-fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
-    let mut builder = Builder::new(spawner);
-    builder
-        .max_concurrent_streams(http.max_concurrent_streams)
-        .max_header_list_size(u32::try_from(http.max_header_size).unwrap_or(u32::MAX))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(RESETS_AHEAD)
-        .max_local_error_reset_streams(RESETS_FOR_ERRORS)
-        .auto_date_header(http.date_header == DateHeader::Sent);
-    builder
 }

@@ -176,7 +176,7 @@ where
     type Future = StreamFuture<S::Future, S::Body>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        if self.streams.are_over(&self.registry) {
+        if self.budget.frames.is_replaying() || self.streams.are_over(&self.registry) {
             return StreamFuture::Refused;
         }
         let stream = self.streams.begin();
@@ -203,7 +203,7 @@ pin_project! {
             stream: Arc<ConnState>,
             budget: Rc<ResponseBudget>,
         },
-        // The client may retry the request elsewhere (RFC 9113 8.7).
+        // The client may retry the request elsewhere (RFC 9113 8.7). A replay ends with a request.
         Refused,
     }
 }

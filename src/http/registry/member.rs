@@ -74,7 +74,8 @@ impl Member {
             Order::CloseIdle => self.state.is_idle() && self.registry.is_draining(&self.state),
             Order::Evict => self.registry.idle_since(&self.state).is_some(),
             Order::Rest => {
-                let holds = self.state.is_idle() && self.state.has_no_leftover();
+                let is_idle = self.state.is_idle() && self.state.has_no_leftover();
+                let holds = is_idle || self.state.is_quiet();
                 let is_over = matches!(self.state.stage(), Stage::HandedOver | Stage::Upgraded);
                 if !holds && !is_over {
                     // The registry may have taken it from the active set already.

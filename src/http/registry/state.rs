@@ -183,6 +183,12 @@ impl ConnState {
             && !self.holds_back()
     }
 
+    /// Whether an HTTP/2 connection has no open stream, and the client has taken all that was
+    /// written.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.stage() == Stage::Quiet && self.write_blocked_since().is_none() && !self.holds_back()
+    }
+
     /// hyper is polled: it discards the rest of a body, or ends the connection.
     pub(crate) fn clear_leftover(&self) {
         if self.request_body.is(RequestBody::Dropped) {

@@ -47,6 +47,14 @@ impl Registry {
         self.timeouts.is_round_trip_over(since, self.now())
     }
 
+    /// Whether the server must send GOAWAY. If a connection ends before its first request, a client
+    /// may take that for a failure to connect, and fail the request: Go's client does. So in a
+    /// drain a new connection is served its first request, or ends a while later.
+    pub(crate) fn must_go_away(&self, state: &ConnState) -> bool {
+        let drains = self.is_draining(state) && state.has_requested();
+        drains || state.ends_after_response()
+    }
+
     /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
     pub(crate) fn wake_http2(&self) {
         let wakers: Vec<_> = {

@@ -260,7 +260,7 @@ pub(crate) enum Order {
     EndUpgrade,
     /// Check the HTTP/2 streams: a client may have taken too long.
     Streams,
-    /// Give up all but the socket until bytes come.
+    /// Give up all but the socket until bytes come. In HTTP/2 the client's state stays too.
     Rest,
     /// End, in any stage.
     Cut,

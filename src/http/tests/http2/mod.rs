@@ -6,6 +6,7 @@ mod deadlines;
 mod draining;
 mod handlers;
 mod protocol;
+mod rest;
 
 use h2::client::{self, ResponseFuture, SendRequest};
 

@@ -1,0 +1,259 @@
+//! What a server knows of its client besides open streams: enough to begin a new HTTP/2 connection
+//! in its place.
+
+use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
+use crate::http::http2::scan::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Header, PADDED, PAYLOAD_MAX,
+    PRIORITY, SETTINGS, WINDOW_UPDATE, write_frame,
+};
+
+/// The window of a new connection, in both directions (RFC 9113 6.9.2).
+const WINDOW: i64 = 65_535;
+const WINDOW_MAX: i64 = (1 << 31) - 1;
+
+/// The limit of an incomplete header block. h2 takes no more from a client that it serves on.
+const BLOCK_MAX: usize = 128 * 1024;
+
+/// Settings (RFC 9113 6.5.2).
+const HEADER_TABLE_SIZE: u16 = 1;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_FRAME_SIZE: u16 = 5;
+
+/// A stream that no client can open. The server opens none.
+const NO_STREAM: u32 = 2;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// GET / (RFC 7541, from the static table).
+const GET: &[u8] = b"\x82\x86\x84";
+
+/// A field that no request may have, as a literal without indexing: `connection` without a value.
+const MALFORMED: &[u8] = b"\x00\x0aconnection\x00";
+
+/// The state of a client. Frames of the client and of the server change it.
+#[derive(Debug)]
+pub(crate) struct ClientState {
+    knowledge: Knowledge,
+    header_table_size: u32,
+    initial_window_size: u32,
+    max_frame_size: u32,
+    /// The bytes of responses that the client takes now, on all streams.
+    send_window: i64,
+    /// The bytes of requests that the client may send now, on all streams.
+    receive_window: i64,
+    table: HeaderTable,
+    /// A header block whose end has not come.
+    block: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    /// The client has not acknowledged the server's settings.
+    Begun,
+    Complete,
+    /// The connection ends: GOAWAY was read or written, or the client broke the protocol.
+    Lost,
+}
+
+impl ClientState {
+    pub(crate) fn new() -> Self {
+        Self {
+            knowledge: Knowledge::Begun,
+            header_table_size: TABLE_SIZE as u32,
+            initial_window_size: WINDOW as u32,
+            max_frame_size: PAYLOAD_MAX as u32,
+            send_window: WINDOW,
+            receive_window: WINDOW,
+            table: HeaderTable::new(),
+            block: None,
+        }
+    }
+
+    /// Whether the payload of a client's frame changes the state.
+    #[inline]
+    pub(crate) fn wants_read(frame: &Header) -> bool {
+        let is_wanted = match frame.kind {
+            HEADERS | CONTINUATION => true,
+            SETTINGS | WINDOW_UPDATE => frame.stream == 0,
+            _ => false,
+        };
+        is_wanted && frame.len <= PAYLOAD_MAX
+    }
+
+    /// Whether the payload of a server's frame changes the state.
+    #[inline]
+    pub(crate) fn wants_written(frame: &Header) -> bool {
+        frame.kind == WINDOW_UPDATE && frame.stream == 0
+    }
+
+    /// Applies a frame of the client.
+    pub(crate) fn read(&mut self, frame: &Header, payload: &[u8]) {
+        if self.knowledge != Knowledge::Lost && self.apply(frame, payload).is_none() {
+            self.lose();
+        }
+    }
+
+    /// Applies a frame of the server.
+    pub(crate) fn wrote(&mut self, frame: &Header, payload: &[u8]) {
+        match frame.kind {
+            DATA => self.send_window -= frame.len as i64,
+            WINDOW_UPDATE if frame.stream == 0 => {
+                self.receive_window += increment(payload).unwrap_or_default();
+            }
+            GOAWAY => self.lose(),
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self) {
+        self.knowledge = Knowledge::Lost;
+        self.table = HeaderTable::new();
+        self.block = None;
+    }
+
+    /// `None` if the client ends the connection or breaks the protocol.
+    fn apply(&mut self, frame: &Header, payload: &[u8]) -> Option<()> {
+        let is_needed = matches!(frame.kind, HEADERS | CONTINUATION | SETTINGS);
+        if is_needed && payload.len() != frame.len {
+            return None;
+        }
+        match frame.kind {
+            DATA => self.receive_window -= frame.len as i64,
+            HEADERS => {
+                let fragment = fragment(frame, payload)?;
+                self.add_to_block(frame, fragment)?;
+            }
+            CONTINUATION => {
+                self.block.as_ref()?;
+                self.add_to_block(frame, payload)?;
+            }
+            SETTINGS if frame.flags & ACK != 0 => {
+                self.knowledge = match self.knowledge {
+                    Knowledge::Begun => Knowledge::Complete,
+                    Knowledge::Complete | Knowledge::Lost => Knowledge::Lost,
+                };
+            }
+            SETTINGS => self.set(payload),
+            WINDOW_UPDATE if frame.stream == 0 => self.send_window += increment(payload)?,
+            GOAWAY => return None,
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn set(&mut self, settings: &[u8]) {
+        for setting in settings.chunks_exact(6) {
+            let value = u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+            match u16::from_be_bytes([setting[0], setting[1]]) {
+                HEADER_TABLE_SIZE => self.header_table_size = value,
+                INITIAL_WINDOW_SIZE => self.initial_window_size = value,
+                MAX_FRAME_SIZE => self.max_frame_size = value,
+                // The others concern promises, which the server never sends, and the size of
+                // responses' heads, which h2 does not limit.
+                _ => {}
+            }
+        }
+    }
+
+    fn add_to_block(&mut self, frame: &Header, fragment: &[u8]) -> Option<()> {
+        match (self.block.take(), frame.flags & END_HEADERS != 0) {
+            (None, true) => self.table.read(fragment),
+            (before, is_whole) => {
+                let mut block = before.unwrap_or_default();
+                block.extend_from_slice(fragment);
+                if is_whole {
+                    return self.table.read(&block);
+                }
+                let is_short = block.len() <= BLOCK_MAX;
+                self.block = Some(block);
+                is_short.then_some(())
+            }
+        }
+    }
+
+    /// Whether a new connection can take this one's place. `header_size_max` is the server's limit
+    /// for the fields of a request: h2 ends a connection whose client sends four times as much.
+    pub(crate) fn can_be_replayed(&self, header_size_max: usize) -> bool {
+        self.knowledge == Knowledge::Complete
+            && self.block.is_none()
+            // A client can only raise a window.
+            && (WINDOW..=WINDOW_MAX).contains(&self.send_window)
+            && self.table.size() <= header_size_max.saturating_mul(4)
+    }
+
+    /// Gives memory back that is not needed while the connection rests.
+    pub(crate) fn shrink(&mut self) {
+        self.table.shrink();
+    }
+
+    /// What a client would send that begins a connection in this state. `last_stream` is the last
+    /// stream that it has opened, or 0.
+    ///
+    /// The table of the server's encoder is empty then, and that of the client's decoder is not.
+    /// h2 tells the client so before the next field, because the size of the table was 0 in between
+    /// (RFC 7541 4.2). A malformed request fills the table of the server's decoder: h2 reads it to
+    /// its end, and resets its stream.
+    pub(crate) fn replay(&self, last_stream: u32) -> Vec<u8> {
+        let mut bytes = PREFACE.to_vec();
+        let mut settings = Vec::new();
+        write_frame(&mut bytes, SETTINGS, 0, 0, &setting(HEADER_TABLE_SIZE, 0));
+        for (identifier, value) in [
+            (HEADER_TABLE_SIZE, self.header_table_size),
+            (INITIAL_WINDOW_SIZE, self.initial_window_size),
+            (MAX_FRAME_SIZE, self.max_frame_size),
+        ] {
+            settings.extend_from_slice(&setting(identifier, value));
+        }
+        write_frame(&mut bytes, SETTINGS, 0, 0, &settings);
+        write_frame(&mut bytes, SETTINGS, ACK, 0, b"");
+        if let Ok(increment @ 1..) = u32::try_from(self.send_window - WINDOW) {
+            write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
+        }
+        let flags = END_STREAM | END_HEADERS;
+        if let Some(mut block) = self.table.replay() {
+            block.extend_from_slice(MALFORMED);
+            write_frame(&mut bytes, HEADERS, flags, NO_STREAM, &block);
+        }
+        if last_stream > 0 {
+            write_frame(&mut bytes, HEADERS, flags, last_stream, GET);
+        }
+        bytes
+    }
+
+    /// The new connection grants the client a window of this size. Returns the frame for the
+    /// difference to what the client knows, if there is one.
+    pub(crate) fn grant(&mut self, window: u32) -> Option<Vec<u8>> {
+        let missing = u32::try_from(i64::from(window) - self.receive_window).ok()?;
+        if missing == 0 {
+            return None;
+        }
+        self.receive_window = i64::from(window);
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &missing.to_be_bytes());
+        Some(bytes)
+    }
+}
+
+/// The part of a header block in a HEADERS frame (RFC 9113 6.2).
+fn fragment<'a>(frame: &Header, mut payload: &'a [u8]) -> Option<&'a [u8]> {
+    let mut padding = 0;
+    if frame.flags & PADDED != 0 {
+        let (&len, rest) = payload.split_first()?;
+        (padding, payload) = (usize::from(len), rest);
+    }
+    if frame.flags & PRIORITY != 0 {
+        payload = payload.get(5..)?;
+    }
+    payload.get(..payload.len().checked_sub(padding)?)
+}
+
+fn increment(payload: &[u8]) -> Option<i64> {
+    let bytes = payload.try_into().ok()?;
+    // The first bit is reserved.
+    Some(i64::from(u32::from_be_bytes(bytes) & (u32::MAX >> 1)))
+}
+
+fn setting(identifier: u16, value: u32) -> [u8; 6] {
+    let ([a, b], [c, d, e, f]) = (identifier.to_be_bytes(), value.to_be_bytes());
+    [a, b, c, d, e, f]
+}

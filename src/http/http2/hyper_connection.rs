@@ -1,0 +1,347 @@
+//! hyper's HTTP/2 connection, with the tasks and states of its streams.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use hyper::rt::Write;
+use hyper::server::conn::http2::{Builder, Connection};
+
+use crate::http::http2::budget::ResponseBudget;
+use crate::http::http2::frames::Frames;
+use crate::http::http2::hyper_stream::HyperStream;
+use crate::http::http2::spawner::Spawner;
+use crate::http::http2::streams::{Overdue, StreamService, Streams};
+use crate::http::http2::tasks::Tasks;
+
+use crate::http::conn::protocol::Failure;
+use crate::http::conn::socket::Socket;
+use crate::http::conn::stream::Stream;
+use crate::http::exchange::service::Handler;
+use crate::http::options::{DateHeader, Http};
+use crate::http::registry::list::Registry;
+use crate::http::registry::state::{ConnState, Stage};
+use crate::http::registry::timeouts::{Deadline, Order};
+use crate::http::registry::wheel::Tick;
+
+/// The bytes that the client may send ahead of the handler, on one stream and on all streams of a
+/// connection. The first limits an upload to so many bytes per round trip. The second limits the
+/// bytes that a worker buffers for one client.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// The bytes of one stream's response that hyper buffers before it polls the body again.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// Limits for the streams that a client opens and resets before they are served, and for the
+/// streams that the server resets because of the client's errors. Beyond a limit the connection
+/// ends with ENHANCE_YOUR_CALM. The first limit is for the streams in one read, the second for the
+/// connection since its last rest.
+const RESETS_AHEAD: usize = 20;
+const RESETS_FOR_ERRORS: usize = 1024;
+
+/// hyper reads a replay in one round and discards its last stream in the next one.
+const REPLAY_ROUNDS: usize = 4;
+
+/// The parts of a connection that stay while it rests.
+pub(crate) struct Parts<I, S> {
+    pub(crate) registry: Rc<Registry>,
+    pub(crate) service: Rc<S>,
+    pub(crate) state: Arc<ConnState>,
+    pub(crate) io: Rc<RefCell<Stream<I>>>,
+    pub(crate) frames: Rc<Frames>,
+}
+
+/// hyper's connection, with the tasks and states of its streams.
+pub(crate) struct HyperConnection<I, S>
+where
+    StreamService<S>: hyper::service::HttpService<hyper::body::Incoming>,
+{
+    connection: Connection<HyperStream<I>, StreamService<S>, Spawner>,
+    tasks: Tasks,
+    streams: Rc<Streams>,
+    budget: Rc<ResponseBudget>,
+    io: Rc<RefCell<Stream<I>>>,
+    registry: Rc<Registry>,
+    state: Arc<ConnState>,
+    shutdown: Shutdown,
+    work: Work,
+    /// When the connection was last searched for streams that block others.
+    last_search: Tick,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shutdown {
+    NotBegun,
+    /// The server has sent GOAWAY, and finishes the streams that are open.
+    GoAwaySent,
+    /// The client does not acknowledge the GOAWAY.
+    Unacknowledged,
+}
+
+/// Whether hyper or a handler can go on without an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Left,
+    Done,
+}
+
+impl<I, S> HyperConnection<I, S>
+where
+    I: Socket,
+    S: Handler,
+{
+    pub(crate) fn new(parts: &Parts<I, S>) -> Self {
+        let Parts {
+            registry,
+            service,
+            state,
+            io,
+            frames,
+        } = parts;
+        let streams = Rc::new(Streams::new(state));
+        let spawner = Spawner::new(&streams);
+        let budget = Rc::new(ResponseBudget::new(registry, frames));
+        let served = StreamService::new(service, registry, &streams, &budget);
+        let lent = HyperStream {
+            stream: Rc::clone(io),
+            frames: Rc::clone(frames),
+        };
+        Self {
+            connection: builder(&registry.http, spawner).serve_connection(lent, served),
+            tasks: Tasks::new(),
+            streams,
+            budget,
+            io: Rc::clone(io),
+            registry: Rc::clone(registry),
+            state: Arc::clone(state),
+            shutdown: Shutdown::NotBegun,
+            work: Work::Left,
+            last_search: registry.now(),
+        }
+    }
+
+    /// Has hyper read what the client would send that begins a connection in its present state.
+    /// Returns whether the client's next bytes can follow.
+    pub(crate) fn replay(&mut self, cx: &mut Context<'_>) -> bool {
+        let frames = &self.budget.frames;
+        frames.begin_replay();
+        for _ in 0..REPLAY_ROUNDS {
+            if Pin::new(&mut self.connection).poll(cx).is_ready() {
+                break;
+            }
+            self.streams.move_spawned(&mut self.tasks);
+            if !self.tasks.poll_due(cx) {
+                let Some(granted) = frames.end_replay(CONNECTION_WINDOW) else {
+                    return false;
+                };
+                let mut io = self.io.borrow_mut();
+                io.held().extend_from_slice(&granted);
+                io.note_held();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether nothing is lost if this connection is dropped and a new one reads a replay. A client
+    /// that sent something in the last second may send more, such as a PING now and then.
+    pub(crate) fn can_be_dropped(&self) -> bool {
+        self.work == Work::Done
+            && self.shutdown == Shutdown::NotBegun
+            && !self.registry.must_go_away(&self.state)
+            && self.tasks.is_empty()
+            && !self.streams.are_open()
+            && self.state.is_quiet()
+            && self.io.borrow_mut().input().is_empty()
+            && (self.registry).is_second_over(self.budget.frames.last_read())
+            && self.budget.frames.can_be_replayed()
+    }
+
+    /// Polls hyper and the handlers twice: the second round sends the responses of the first. Then
+    /// it yields to other connections. A loop without a limit would never end with a handler that
+    /// wakes itself.
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.work = Work::Left;
+        for _ in 0..2 {
+            if self.registry.must_go_away(&self.state) {
+                self.go_away();
+            }
+            if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
+                return Poll::Ready(outcome);
+            }
+            self.streams.move_spawned(&mut self.tasks);
+            self.budget.admit();
+            if !self.tasks.poll_due(cx) {
+                self.work = Work::Done;
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn note_stage(&self) {
+        let open = !self.tasks.is_empty() || self.streams.are_open();
+        let stage = match (open, self.shutdown) {
+            (true, _) => Stage::Streams,
+            // The deadline for the first bytes and for the preface stays.
+            (false, _) if !self.io.borrow().begins_http2() => return,
+            (false, Shutdown::NotBegun) => Stage::Quiet,
+            (false, Shutdown::GoAwaySent | Shutdown::Unacknowledged) => Stage::Ending,
+        };
+        if !open {
+            self.state.set_streams_wait(None);
+        }
+        if self.state.stage() != stage {
+            self.state.enter(stage);
+        }
+    }
+
+    /// Sends GOAWAY with the highest stream number and a PING. When the client has acknowledged the
+    /// PING, h2 sends GOAWAY with the number of the client's last stream (RFC 9113 6.8). So a
+    /// request that the client has already sent is not lost.
+    fn go_away(&mut self) {
+        if self.shutdown == Shutdown::NotBegun {
+            self.shutdown = Shutdown::GoAwaySent;
+            self.streams.end(self.registry.now());
+            Pin::new(&mut self.connection).graceful_shutdown();
+        }
+    }
+
+    /// Resets streams whose response the client does not take while other responses of the
+    /// connection wait. A stream whose handler has ended stays, because only hyper has the rest of
+    /// its response and no task is left to drop.
+    fn reset_blocking(&mut self, cx: &Context<'_>) {
+        let now = self.registry.now();
+        if self.last_search == now || !self.budget.is_full() {
+            return;
+        }
+        self.last_search = now;
+        let last_read = self.budget.frames.last_read();
+        for stream in self.streams.blocking(&self.registry, last_read) {
+            if self.tasks.drop_of(&stream) {
+                let peer = self.state.info().client();
+                tracing::debug!(?peer, "stream reset: other streams wait for its client");
+                self.registry.counters.timeout(Deadline::Write);
+                cx.waker().wake_by_ref();
+            }
+        }
+    }
+
+    /// Ends the streams whose client takes too long.
+    fn look_after_streams(&mut self, cx: &mut Context<'_>) -> Option<Order> {
+        let Overdue {
+            bodies,
+            responses,
+            waiting_since,
+        } = self.streams.overdue(&self.registry);
+        self.state.set_streams_wait(waiting_since);
+        for stream in bodies {
+            self.registry.counters.timeout(Deadline::Body);
+            stream.expire_body().into_iter().for_each(Waker::wake);
+        }
+        for stream in responses {
+            if self.tasks.drop_of(&stream) {
+                // hyper resets the stream when its task is dropped.
+                let peer = self.state.info().client();
+                tracing::debug!(?peer, "stream reset: the client does not read it");
+                self.registry.counters.timeout(Deadline::Write);
+            } else {
+                // The handler has ended and only hyper has the rest of the response: no task is
+                // left whose drop would reset the stream. So the connection ends.
+                self.go_away();
+                let _: Poll<_> = Pin::new(&mut self.connection).poll(cx);
+                return Some(Order::Expire(Deadline::Write));
+            }
+        }
+        None
+    }
+}
+
+impl<I, S> HyperConnection<I, S>
+where
+    I: Socket,
+    S: Handler,
+{
+    /// As [`Protocol::poll`](crate::http::conn::protocol::Protocol::poll).
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if self.shutdown == Shutdown::Unacknowledged {
+            // The end of a TLS stream is a `close_notify`, which is sent here.
+            let ended = Pin::new(&mut *self.io.borrow_mut()).poll_shutdown(cx);
+            return ended.map(|_| Ok(()));
+        }
+        let Poll::Ready(outcome) = self.poll_rounds(cx) else {
+            self.reset_blocking(cx);
+            self.note_stage();
+            return Poll::Pending;
+        };
+        if let Err(error) = outcome {
+            tracing::debug!(peer = ?self.state.info().client(), %error, "HTTP/2 failed");
+        }
+        if self.budget.frames.are_exceeded() {
+            write_goaway(&self.io, &self.budget.frames, h2::Reason::ENHANCE_YOUR_CALM);
+        }
+        // In every case the server has sent GOAWAY, and the client must be able to read it. The
+        // client may still send, and a reset would discard the last frames of the server.
+        self.state.leave_body_unread();
+        Poll::Ready(Ok(()))
+    }
+
+    /// As [`Protocol::follow`](crate::http::conn::protocol::Protocol::follow).
+    pub(crate) fn follow(&mut self, order: Order, cx: &mut Context<'_>) -> Option<Order> {
+        match order {
+            Order::Streams => self.look_after_streams(cx),
+            Order::Expire(Deadline::Idle) => {
+                if !self.registry.is_draining(&self.state) {
+                    self.registry.counters.timeout(Deadline::Idle);
+                }
+                self.go_away();
+                self.note_stage();
+                None
+            }
+            Order::Expire(Deadline::Header) if self.shutdown == Shutdown::GoAwaySent => {
+                self.shutdown = Shutdown::Unacknowledged;
+                None
+            }
+            Order::Evict => {
+                let is_idle = self.tasks.is_empty() && !self.streams.are_open();
+                // Bytes that have come must be read first.
+                let may_end = is_idle && !self.io.borrow().has_unread();
+                may_end.then(|| {
+                    write_goaway(&self.io, &self.budget.frames, h2::Reason::NO_ERROR);
+                    order
+                })
+            }
+            // These orders are for HTTP/1, and for a connection that can rest.
+            Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
+            Order::Cut | Order::Expire(_) => Some(order),
+        }
+    }
+}
+
+/// Sends GOAWAY for an end of the connection that h2 does not know of. Not sent if h2 may have
+/// written a part of a frame, because no other frame can follow a part of one.
+pub(crate) fn write_goaway<I>(io: &RefCell<Stream<I>>, frames: &Frames, reason: h2::Reason) {
+    let mut io = io.borrow_mut();
+    if !io.is_write_blocked() {
+        io.held().extend_from_slice(&frames.goaway(reason));
+        io.note_held();
+    }
+}
+
+fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
+    let mut builder = Builder::new(spawner);
+    builder
+        .max_concurrent_streams(http.max_concurrent_streams)
+        .max_header_list_size(u32::try_from(http.max_header_size).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(RESETS_AHEAD)
+        .max_local_error_reset_streams(RESETS_FOR_ERRORS)
+        .auto_date_header(http.date_header == DateHeader::Sent);
+    builder
+}

@@ -1,0 +1,192 @@
+//! Finds the frames in a sequence of bytes (RFC 9113 4.1).
+
+/// Length of the preface, which comes before the client's first frame (RFC 9113 3.4), in bytes.
+pub(crate) const PREFACE: usize = 24;
+pub(crate) const FRAME_HEADER: usize = 9;
+
+/// h2 refuses longer frames of the client (RFC 9113 4.2).
+pub(crate) const PAYLOAD_MAX: usize = 16 * 1024;
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const PADDED: u8 = 8;
+pub(crate) const PRIORITY: u8 = 32;
+
+/// The fields of a frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) len: usize,
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+}
+
+/// The position of the next byte in the sequence of frames.
+pub(crate) struct Scan {
+    position: Position,
+    /// The bytes of a header or of a payload that came in parts. Empty between frames.
+    gathered: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    Header,
+    /// In the payload of this frame, which is wanted.
+    Payload(Header),
+    /// So many bytes before the next header.
+    Skipped(usize),
+}
+
+impl Scan {
+    /// The bytes of a client, which begin with the preface.
+    pub(crate) fn of_client() -> Self {
+        Self {
+            position: Position::Skipped(PREFACE),
+            gathered: Vec::new(),
+        }
+    }
+
+    /// The bytes of a server.
+    pub(crate) fn of_server() -> Self {
+        Self {
+            position: Position::Header,
+            gathered: Vec::new(),
+        }
+    }
+
+    /// Whether the next byte is the first of a frame.
+    pub(crate) fn is_between_frames(&self) -> bool {
+        self.position == Position::Header && self.gathered.is_empty()
+    }
+
+    /// Passes each frame to `each`, with its payload if `wants` wants it, else with nothing.
+    pub(crate) fn read(
+        &mut self,
+        mut bytes: &[u8],
+        wants: impl Fn(&Header) -> bool,
+        mut each: impl FnMut(&Header, &[u8]),
+    ) {
+        while !bytes.is_empty() {
+            self.position = match self.position {
+                Position::Skipped(left) => {
+                    let skipped = left.min(bytes.len());
+                    bytes = &bytes[skipped..];
+                    Position::after(left - skipped)
+                }
+                Position::Header => match self.take(&mut bytes, FRAME_HEADER, Header::parse) {
+                    Some(header) if header.len > 0 && wants(&header) => Position::Payload(header),
+                    Some(header) => {
+                        each(&header, &[]);
+                        Position::after(header.len)
+                    }
+                    None => Position::Header,
+                },
+                Position::Payload(header) => {
+                    let seen = self.take(&mut bytes, header.len, |payload| each(&header, payload));
+                    match seen {
+                        Some(()) => Position::Header,
+                        None => Position::Payload(header),
+                    }
+                }
+            };
+        }
+    }
+
+    /// Takes `len` bytes and passes them to `see`. `None` if not all of them have come.
+    fn take<T>(
+        &mut self,
+        bytes: &mut &[u8],
+        len: usize,
+        see: impl FnOnce(&[u8]) -> T,
+    ) -> Option<T> {
+        let missing = len - self.gathered.len();
+        let (now, rest) = bytes.split_at(missing.min(bytes.len()));
+        *bytes = rest;
+        if now.len() == len {
+            return Some(see(now));
+        }
+        self.gathered.extend_from_slice(now);
+        if self.gathered.len() < len {
+            return None;
+        }
+        Some(see(&std::mem::take(&mut self.gathered)))
+    }
+}
+
+impl Position {
+    fn after(skipped: usize) -> Self {
+        match skipped {
+            0 => Self::Header,
+            left => Self::Skipped(left),
+        }
+    }
+}
+
+impl Header {
+    fn parse(bytes: &[u8]) -> Self {
+        let &[a, b, c, kind, flags, d, e, f, g] = bytes else {
+            unreachable!("a header has nine bytes");
+        };
+        Self {
+            len: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind,
+            flags,
+            // The first bit is reserved.
+            stream: u32::from_be_bytes([d, e, f, g]) & (u32::MAX >> 1),
+        }
+    }
+}
+
+/// Appends a frame.
+pub(crate) fn write_frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    let len = u32::try_from(payload.len()).expect("a payload is no longer than a frame");
+    to.extend_from_slice(&len.to_be_bytes()[1..]);
+    to.extend_from_slice(&[kind, flags]);
+    to.extend_from_slice(&stream.to_be_bytes());
+    to.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_found_in_reads_of_any_length() {
+        let frames: [(usize, u8); 5] = [
+            (0, SETTINGS),
+            (8, SETTINGS),
+            (300, DATA),
+            (5, HEADERS),
+            (0, HEADERS),
+        ];
+        let mut bytes = vec![0; PREFACE];
+        for (len, kind) in frames {
+            write_frame(&mut bytes, kind, 0, 7, &vec![kind; len]);
+        }
+        for piece in 1..=bytes.len() {
+            let mut scan = Scan::of_client();
+            let mut found = Vec::new();
+            for piece in bytes.chunks(piece) {
+                scan.read(
+                    piece,
+                    |frame| frame.kind != DATA,
+                    |frame, payload| {
+                        let wanted = if frame.kind == DATA { 0 } else { frame.len };
+                        assert_eq!((frame.stream, payload), (7, &*vec![frame.kind; wanted]));
+                        found.push((frame.len, frame.kind));
+                    },
+                );
+            }
+            assert_eq!(found, frames, "in pieces of {piece}");
+            assert!(scan.is_between_frames());
+        }
+    }
+}
