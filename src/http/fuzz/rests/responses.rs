@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::http::http2::header_table::{Block, STATIC_NAMES};
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_HEADERS, HEADERS, Header, Scan, WINDOW_UPDATE,
+    CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, Header, Scan, WINDOW_UPDATE,
 };
 
 const RST_STREAM: u8 = 3;
@@ -71,6 +71,8 @@ impl Responses {
             }
             // A wake grants the client what its connection would have granted later.
             WINDOW_UPDATE => {}
+            // Without the last stream: h2 leaves out one that it has reset for its malformed head.
+            GOAWAY => self.seen.others.push((GOAWAY, 0, payload[4..].to_vec())),
             _ => {
                 let other = (frame.kind, frame.flags, payload.to_vec());
                 self.seen.others.push(other);
