@@ -306,9 +306,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<I> {
                 return Poll::Ready(Ok(()));
             }
             this.check_readable()?;
+            // If bytes wait already, a writer may wait for the client to take them. The transport
+            // has one waker for writes, and this task must not replace the writer's.
+            let has_no_writer = this.output.is_empty();
             ready!(this.poll_receive(cx, buf))?;
-            // An alert. If it cannot be sent now, or not at all, the next write knows.
-            let _ = this.output.poll_send(&mut this.io, cx);
+            if has_no_writer {
+                // An alert. If it cannot be sent now, or not at all, the next write knows.
+                let _ = this.output.poll_send(&mut this.io, cx);
+            }
         }
     }
 }

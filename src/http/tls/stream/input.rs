@@ -20,6 +20,10 @@ const STEP: usize = 4 * 1024;
 /// The type, the version and the length of a record (RFC 8446 5.1).
 const HEADER: usize = 5;
 
+/// The longest record that rustls takes: TLS 1.2 allows 2,048 bytes more than the plaintext (RFC
+/// 5246 6.2.3).
+const RECORD_MAX: usize = HEADER + 16 * 1024 + 2048;
+
 thread_local! {
     static RECEIVED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
@@ -32,7 +36,9 @@ pub(super) fn scratch() -> Scratch {
 #[derive(Default)]
 pub(super) struct Input {
     /// The beginning of a record, or records with the beginning of a handshake message. rustls has
-    /// seen all of it, but for a record whose length is known and not reached.
+    /// seen all of it, but for a record whose length is known and not reached. After an empty
+    /// fragment of a handshake message rustls keeps bytes that it has processed: then it begins with
+    /// anything that the client has chosen.
     sealed: Vec<u8>,
     /// Decrypted bytes, and how many of them are read.
     plain: Vec<u8>,
@@ -74,7 +80,8 @@ impl Input {
         if joined == 0 {
             return Some(0);
         }
-        if record_len(&self.sealed).is_some_and(|len| joined + came.len() < len) {
+        let lacks = |len| len <= RECORD_MAX && joined + came.len() < len;
+        if record_len(&self.sealed).is_some_and(lacks) {
             self.wait(came);
             return None;
         }
@@ -124,4 +131,27 @@ impl Input {
 fn record_len(sealed: &[u8]) -> Option<usize> {
     let [_, _, _, high, low] = *sealed.first_chunk::<HEADER>()?;
     Some(HEADER + usize::from(u16::from_be_bytes([high, low])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_wait_for_the_end_of_their_record_and_for_no_record_that_is_too_long() {
+        for (len, waits) in [
+            (RECORD_MAX, true),
+            (RECORD_MAX + 1, false),
+            (HEADER + 0xffff, false),
+        ] {
+            let payload = u16::try_from(len - HEADER).expect("two bytes");
+            let [high, low] = payload.to_be_bytes();
+            let mut input = Input::default();
+            input.keep(&[23, 3, 3, high, low]).expect("it is short");
+            let mut space = vec![0; SEALED_MAX];
+            let joined = input.join(&mut space, &[0; RECORD_MAX - HEADER - 1]);
+            assert_eq!(joined, (!waits).then_some(HEADER), "{len}");
+            assert!(input.sealed().len() < SEALED_MAX);
+        }
+    }
 }

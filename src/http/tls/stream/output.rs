@@ -89,13 +89,17 @@ impl Output {
         Ok(())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// Ready when nothing waits.
     pub(crate) fn poll_send(
         &mut self,
         io: &mut (impl AsyncWrite + Unpin),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.bytes.is_empty() {
+        if self.is_empty() {
             return Poll::Ready(Ok(()));
         }
         while self.sent < self.bytes.len() {
@@ -116,18 +120,22 @@ impl Output {
 
 /// Encrypts at most [`PLAIN_MAX`] bytes into `out`. Returns their number, and the length of the
 /// records.
-/// The records are full but for the last: what would begin a short record is copied together.
+/// The records are full but for the last: what would begin a short record is copied together. If
+/// rustls fails after some records, they are sent: their numbers are used.
 pub(super) fn seal<T>(
     traffic: &mut WriteTraffic<'_, T>,
     slices: &[IoSlice<'_>],
     out: &mut [u8],
 ) -> io::Result<(usize, usize)> {
     let (mut taken, mut sealed) = (0, 0);
-    let mut encrypt = |plain: &[u8]| {
-        let len = traffic.encrypt(plain, &mut out[sealed..]);
-        sealed += len.map_err(io::Error::other)?;
-        taken += plain.len();
-        Ok::<_, io::Error>(PLAIN_MAX - taken)
+    let mut encrypt = |plain: &[u8]| match traffic.encrypt(plain, &mut out[sealed..]) {
+        Ok(len) => {
+            sealed += len;
+            taken += plain.len();
+            Ok(PLAIN_MAX - taken)
+        }
+        Err(_) if taken > 0 => Ok(0),
+        Err(error) => Err(io::Error::other(error)),
     };
     let slices = slices.iter().map(|slice| &slice[..]);
     let mut slices = slices.filter(|slice| !slice.is_empty()).peekable();

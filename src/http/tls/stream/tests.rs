@@ -4,6 +4,8 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, RootCertStore};
 
+use std::task::{Wake, Waker};
+
 use super::wire::{ALL, Pair, client_config, server_config};
 use super::*;
 
@@ -334,6 +336,30 @@ fn a_writer_waits_until_the_client_has_taken_what_was_encrypted() {
         assert_eq!(pair.received, sent);
         assert_eq!(pair.server.held(), 0);
     }
+}
+
+struct Task;
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// One task writes and another one reads, as in a tunnel.
+#[test]
+fn a_reader_does_not_take_the_place_of_a_writer_that_waits() {
+    let mut pair = Pair::opened(&TLS13);
+    pair.net.borrow_mut().space = 100;
+    let writer = Waker::from(Arc::new(Task));
+    let mut cx = Context::from_waker(&writer);
+    let bytes = pattern(1000);
+    let written = Pin::new(&mut pair.server).poll_write(&mut cx, &bytes);
+    assert!(written.is_ready(), "they are encrypted, and wait");
+    let written = Pin::new(&mut pair.server).poll_write(&mut cx, &bytes);
+    assert!(written.is_pending());
+    pair.send_plain(&bytes);
+    assert_eq!(pair.read_all(1000), bytes);
+    let waiting = pair.net.borrow_mut().writer.take();
+    assert!(waiting.expect("it waits").will_wake(&writer));
 }
 
 #[test]

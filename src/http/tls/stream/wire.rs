@@ -39,6 +39,8 @@ pub(super) struct Net {
     /// Whether the client has closed its sending half, or the server its own.
     pub(super) up_is_closed: bool,
     pub(super) down_is_closed: bool,
+    /// The last task that waits for space on the way to the client.
+    pub(super) writer: Option<Waker>,
 }
 
 /// The server's end.
@@ -64,13 +66,14 @@ impl AsyncRead for Wire {
 impl AsyncWrite for Wire {
     fn poll_write(
         self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let net = &mut *self.0.borrow_mut();
         let space = net.space.saturating_sub(net.down.len());
         let count = bytes.len().min(net.write_max).min(space);
         if count == 0 {
+            net.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
         net.down.extend(&bytes[..count]);
@@ -144,6 +147,7 @@ impl Pair {
             space: ALL,
             up_is_closed: false,
             down_is_closed: false,
+            writer: None,
         };
         let net = Rc::new(RefCell::new(net));
         let wire = Wire(Rc::clone(&net));
