@@ -173,7 +173,7 @@ impl Default for Http {
 /// Fixed limits, after which a client is sent GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5):
 ///
 /// - 20 streams that are reset before the server has looked at them;
-/// - 1,024 streams that are reset for errors of the client;
+/// - 1,024 streams that are reset for errors of the client since the connection was last at rest;
 /// - more CONTINUATION frames than a head of [`Http::max_header_size`] needs;
 /// - 1,024 frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
 ///   unknown ones, DATA without a byte). Each request adds 16 to this limit, each write of a

@@ -4,7 +4,7 @@
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Header, PADDED, PAYLOAD_MAX,
-    PRIORITY, SETTINGS, WINDOW_UPDATE, write_frame,
+    PRIORITY, PUSH_PROMISE, SETTINGS, WINDOW_UPDATE, write_frame,
 };
 
 /// The window of a new connection, in both directions (RFC 9113 6.9.2).
@@ -26,6 +26,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// GET / (RFC 7541, from the static table).
 const GET: &[u8] = b"\x82\x86\x84";
+
+/// The size of its fields (RFC 9113 6.5.2): three names, three values and 32 for each.
+const GET_SIZE: usize = 42 + 43 + 38;
 
 /// A field that no request may have, as a literal without indexing: `connection` without a value.
 const MALFORMED: &[u8] = b"\x00\x0aconnection\x00";
@@ -135,7 +138,8 @@ impl ClientState {
             }
             SETTINGS => self.set(payload),
             WINDOW_UPDATE if frame.stream == 0 => self.send_window += increment(payload)?,
-            GOAWAY => return None,
+            // h2 may go on after a malformed PUSH_PROMISE, with its fields in the table.
+            GOAWAY | PUSH_PROMISE => return None,
             _ => {}
         }
         Some(())
@@ -172,12 +176,14 @@ impl ClientState {
     }
 
     /// Whether a new connection can take this one's place. `header_size_max` is the server's limit
-    /// for the fields of a request: h2 ends a connection whose client sends four times as much.
+    /// for the fields of a request: h2 ends a connection whose client sends four times as much, and
+    /// responds by itself to a request over the limit.
     pub(crate) fn can_be_replayed(&self, header_size_max: usize) -> bool {
         self.knowledge == Knowledge::Complete
             && self.block.is_none()
             // A client can only raise a window.
             && (WINDOW..=WINDOW_MAX).contains(&self.send_window)
+            && GET_SIZE < header_size_max
             && self.table.size() <= header_size_max.saturating_mul(4)
     }
 

@@ -182,7 +182,10 @@ impl Frames {
                 stream,
                 ..
             } => {
-                self.last_stream.set(self.last_stream.get().max(stream));
+                // A client opens streams with odd numbers only. h2 refuses the others.
+                if stream % 2 == 1 {
+                    self.last_stream.set(self.last_stream.get().max(stream));
+                }
                 self.give(PER_MESSAGE);
             }
             // h2 limits them for each request.

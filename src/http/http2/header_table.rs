@@ -204,8 +204,8 @@ impl HeaderTable {
         let name_part = self.literals.len() - begin;
         let size = name_len + value.decoded_len() + OVERHEAD;
         if size > self.max {
-            // RFC 7541 4.4: the table is empty afterwards.
-            self.literals.clear();
+            // RFC 7541 4.4: the table is empty afterwards. The name may have been long.
+            self.literals = Vec::new();
             self.entries.clear();
             self.size = 0;
             return Some(());

@@ -13,7 +13,7 @@ use crate::http::http2::budget::ResponseBudget;
 use crate::http::http2::frames::Frames;
 use crate::http::http2::hyper_stream::HyperStream;
 use crate::http::http2::spawner::Spawner;
-use crate::http::http2::streams::{Overdue, StreamService, Streams};
+use crate::http::http2::streams::{Overdue, StreamService, Streams, Tunnels};
 use crate::http::http2::tasks::Tasks;
 
 use crate::http::conn::protocol::Failure;
@@ -154,6 +154,7 @@ where
             && !self.registry.must_go_away(&self.state)
             && self.tasks.is_empty()
             && !self.streams.are_open()
+            && self.streams.tunnels() == Tunnels::None
             && self.state.is_quiet()
             && self.io.borrow_mut().input().is_empty()
             && (self.registry).is_second_over(self.budget.frames.last_read())

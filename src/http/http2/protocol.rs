@@ -107,6 +107,8 @@ where
             _ => {
                 let peer = self.parts.state.info().client();
                 tracing::error!(?peer, "HTTP/2 connection failed after a rest");
+                let Parts { io, frames, .. } = &self.parts;
+                write_goaway(io, frames, h2::Reason::INTERNAL_ERROR);
                 None
             }
         }

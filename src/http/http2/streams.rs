@@ -28,12 +28,31 @@ pub(crate) struct Streams {
     /// The states of the open streams. A stream is open while its handler runs, the request's body
     /// exists, or hyper has pieces of the response. Closed streams are removed now and then.
     open: RefCell<Vec<Weak<ConnState>>>,
-    /// The stream whose request was passed to the service last. The next future that hyper spawns
-    /// is the task of this stream.
-    called: Cell<Option<Arc<ConnState>>>,
+    /// What the next future that hyper spawns belongs to.
+    called: Cell<Called>,
+    tunnels: Cell<Tunnels>,
     spawned: RefCell<Vec<Task>>,
     /// When the server sent GOAWAY.
     goaway_sent: Cell<Option<Tick>>,
+}
+
+/// What the service was called for since the last future was spawned.
+#[derive(Default)]
+enum Called {
+    /// Nothing: a future is the task of a tunnel.
+    #[default]
+    Nothing,
+    /// A request that was refused.
+    Refused,
+    /// The request of this stream.
+    Stream(Arc<ConnState>),
+}
+
+/// Whether a stream of the connection has become a tunnel (CONNECT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tunnels {
+    None,
+    Some,
 }
 
 /// Streams whose client takes too long.
@@ -53,6 +72,7 @@ impl Streams {
             connection: Arc::clone(connection),
             open: RefCell::default(),
             called: Cell::default(),
+            tunnels: Cell::new(Tunnels::None),
             spawned: RefCell::default(),
             goaway_sent: Cell::default(),
         }
@@ -65,7 +85,7 @@ impl Streams {
             open.retain(|stream| stream.strong_count() > 0);
         }
         open.push(Arc::downgrade(&stream));
-        self.called.set(Some(Arc::clone(&stream)));
+        self.called.set(Called::Stream(Arc::clone(&stream)));
         stream
     }
 
@@ -82,10 +102,23 @@ impl Streams {
         sent.is_some_and(|sent| registry.is_round_trip_over(sent))
     }
 
+    /// Whether a stream was ever a tunnel. When the server has ended its half of one, only the
+    /// handler still has the stream.
+    pub(crate) fn tunnels(&self) -> Tunnels {
+        self.tunnels.get()
+    }
+
     /// Stores a future that hyper spawns. hyper calls the service and then spawns the future that
     /// it returned, with nothing in between. A future without a call is the task of a tunnel.
     pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
-        let stream = self.called.take();
+        let stream = match self.called.take() {
+            Called::Stream(stream) => Some(stream),
+            Called::Refused => None,
+            Called::Nothing => {
+                self.tunnels.set(Tunnels::Some);
+                None
+            }
+        };
         self.spawned.borrow_mut().push(Task { future, stream });
     }
 
@@ -177,6 +210,7 @@ where
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         if self.budget.frames.is_replaying() || self.streams.are_over(&self.registry) {
+            self.streams.called.set(Called::Refused);
             return StreamFuture::Refused;
         }
         let stream = self.streams.begin();

@@ -102,6 +102,44 @@ fn a_tunnel_ends_with_its_connection_and_is_not_idle() {
     });
 }
 
+/// The handler has ended its half of the tunnel. Only the handler still has the stream.
+#[test]
+fn a_tunnel_that_is_half_closed_stays_while_the_client_is_silent() {
+    run(async {
+        let heard = Rc::<RefCell<u32>>::default();
+        let app_heard = Rc::clone(&heard);
+        let app = move |request: Request| {
+            let heard = Rc::clone(&app_heard);
+            async move {
+                spawn_local(async move {
+                    let mut tunnel = Tunnel(hyper::upgrade::on(request).await.expect("a tunnel"));
+                    let end = |cx: &mut Context<'_>| {
+                        hyper::rt::Write::poll_shutdown(Pin::new(&mut tunnel.0), cx)
+                    };
+                    std::future::poll_fn(end).await.expect("it is open");
+                    tunnel.read(&mut [0; 4]).await.expect("it is half open");
+                    *heard.borrow_mut() += 1;
+                });
+                Ok(text(""))
+            }
+        };
+        let host = Host::start(options(), app).await;
+        let mut builder = h2::client::Builder::new();
+        builder.initial_connection_window_size(1 << 24);
+        let mut client = Http2Client::connect_as(&host, &builder).await;
+        let connect = http::Request::connect("test:1").body(());
+        let connect = connect.expect("a request");
+        let (response, mut to) = client.requests.send_request(connect, false).expect("sent");
+        let mut from = response.await.expect("a response").into_body();
+        while let Some(piece) = from.data().await {
+            assert!(piece.expect("the server has ended its half").is_empty());
+        }
+        pass_time(&host).await;
+        to.send_data("ping".into(), false).expect("open");
+        reaches(&heard, 1).await;
+    });
+}
+
 /// The server's end of a tunnel. Reads and writes four bytes at a time.
 struct Tunnel(hyper::upgrade::Upgraded);
 

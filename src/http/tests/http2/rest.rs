@@ -1,7 +1,5 @@
 //! HTTP/2 connections at rest: they give up hyper's connection, and clients see no difference.
 
-use tokio::task::yield_now;
-
 use super::*;
 use crate::stats::Count;
 
@@ -12,25 +10,12 @@ const FLOW_CONTROL_ERROR: u32 = 3;
 /// More than hyper's window for one stream.
 const BODY: usize = 300_000;
 
-/// Enough ticks for a connection to go to rest, if it can. Less than the shortest timeout.
-const TICKS: usize = 16;
-
-/// Lets a second and more pass, in which the event loop runs too.
-async fn pass_time(host: &Host) {
-    for _ in 0..TICKS {
-        host.server.registry.tick();
-        for _ in 0..100 {
-            yield_now().await;
-        }
-    }
-}
-
 /// Lets time pass until the only connection rests.
 async fn rest(host: &Host) {
     while host.server.served() > 0 {
         host.server.registry.tick();
         for _ in 0..100 {
-            yield_now().await;
+            tokio::task::yield_now().await;
         }
     }
     assert_eq!(host.server.connections(), 1);

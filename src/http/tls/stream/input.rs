@@ -37,8 +37,8 @@ pub(super) fn scratch() -> Scratch {
 pub(super) struct Input {
     /// The beginning of a record, or records with the beginning of a handshake message. rustls has
     /// seen all of it, but for a record whose length is known and not reached. After an empty
-    /// fragment of a handshake message rustls keeps bytes that it has processed: then it begins with
-    /// anything that the client has chosen.
+    /// fragment of a handshake message rustls keeps bytes that it has processed: then it begins
+    /// with anything that the client has chosen.
     sealed: Vec<u8>,
     /// Decrypted bytes, and how many of them are read.
     plain: Vec<u8>,
