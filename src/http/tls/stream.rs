@@ -228,7 +228,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
                 let why = "the end of file came without TLS's close_notify";
                 Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
             }
-            // The first one who asks gets the reason.
+            // The first read gets the reason, the others its kind.
             Reading::Failed(error) => {
                 let kind = error.kind();
                 Err(std::mem::replace(error, kind.into()))
