@@ -40,6 +40,14 @@ async fn ready(host: &Host, settings: &[u8]) -> Client {
     client
 }
 
+/// The same, after a response on this stream, when its connection rests.
+async fn at_rest(host: &Host, settings: &[u8], stream: u32) -> Client {
+    let mut client = ready(host, settings).await;
+    client.expect_hello(stream).await;
+    rest(host).await;
+    client
+}
+
 impl Client {
     async fn expect_hello(&mut self, stream: u32) {
         self.send(get(stream)).await;
@@ -118,9 +126,7 @@ fn windows_are_the_same_after_many_rests() {
 fn settings_between_rests_apply() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, &setting(HEADER_TABLE_SIZE, 100)).await;
-        client.expect_hello(1).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, &setting(HEADER_TABLE_SIZE, 100), 1).await;
         let settings = setting(INITIAL_WINDOW_SIZE, 3);
         client.send(frame(SETTINGS, 0, 0, &settings)).await;
         rest(&host).await;
@@ -147,9 +153,7 @@ fn the_first_response_after_a_rest_empties_the_clients_table() {
             (4096, b"\x20\x3f\xe1\x1f"),
             (65536, b"\x20\x3f\xe1\x1f"),
         ] {
-            let mut client = ready(&host, &setting(HEADER_TABLE_SIZE, size)).await;
-            client.expect_hello(1).await;
-            rest(&host).await;
+            let mut client = at_rest(&host, &setting(HEADER_TABLE_SIZE, size), 1).await;
             client.send(get(3)).await;
             let head = client.next(HEADERS).await.payload;
             assert!(head.starts_with(updates), "{head:x?} for {size}");
@@ -194,9 +198,7 @@ fn a_connection_before_its_first_request_rests() {
 fn a_drain_sends_goaway_with_the_last_stream_to_a_connection_at_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(5).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, b"", 5).await;
         host.server.drain();
         let goaway = client.next(GOAWAY).await;
         assert_eq!(number(&goaway.payload[..4]), u32::MAX >> 1, "the first");
@@ -220,9 +222,7 @@ fn a_drain_sends_goaway_with_the_last_stream_to_a_connection_at_rest() {
 fn goaway_names_the_last_stream_before_the_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(5).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, b"", 5).await;
         host.server.drain();
         client.next(GOAWAY).await;
         let ping = client.next(PING).await.payload;
@@ -238,9 +238,7 @@ fn goaway_names_the_last_stream_before_the_rest() {
 fn a_connection_at_rest_has_the_idle_timeout() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(1).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, b"", 1).await;
         while host.server.count(Count::IdleTimeouts) == 0 {
             pass_time(&host).await;
         }
@@ -255,9 +253,7 @@ fn a_connection_at_rest_has_the_idle_timeout() {
 fn an_evicted_connection_at_rest_gets_a_goaway() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(3).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, b"", 3).await;
         host.server.evict_idle();
         let goaway = client.next(GOAWAY).await.payload;
         assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (3, 0));
@@ -270,9 +266,7 @@ fn an_evicted_connection_at_rest_gets_a_goaway() {
 fn a_cut_ends_a_connection_at_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(1).await;
-        rest(&host).await;
+        let mut client = at_rest(&host, b"", 1).await;
         assert_eq!(host.server.cut(), 1);
         assert!(client.frame().await.is_none());
         host.emptied().await;
@@ -283,9 +277,7 @@ fn a_cut_ends_a_connection_at_rest() {
 fn a_client_that_leaves_ends_its_connection_at_rest() {
     run(async {
         let host = Host::start(options(), hello).await;
-        let mut client = ready(&host, b"").await;
-        client.expect_hello(1).await;
-        rest(&host).await;
+        let client = at_rest(&host, b"", 1).await;
         drop(client);
         host.emptied().await;
     });
@@ -322,9 +314,7 @@ fn errors_after_a_rest_end_the_connection_as_without_it() {
             (frame(WINDOW_UPDATE, 0, 0, &most), FLOW_CONTROL_ERROR),
             (frame(DATA, 0, 7, b"x"), PROTOCOL_ERROR),
         ] {
-            let mut client = ready(&host, b"").await;
-            client.expect_hello(5).await;
-            rest(&host).await;
+            let mut client = at_rest(&host, b"", 5).await;
             client.send(&bytes).await;
             let goaway = client.next(GOAWAY).await.payload;
             let expected = (5, code);
