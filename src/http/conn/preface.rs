@@ -6,7 +6,7 @@ use crate::http::options::Http;
 use crate::http::registry::state::{ConnState, Stage};
 
 /// First bytes of an HTTP/2 client. No HTTP/1 request begins with them.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What the first bytes of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

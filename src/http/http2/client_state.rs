@@ -1,6 +1,7 @@
 //! What a server knows of its client besides open streams: enough to begin a new HTTP/2 connection
 //! in its place.
 
+use crate::http::conn::preface::PREFACE;
 use crate::http::http2::header_table::{HeaderTable, TABLE_SIZE};
 use crate::http::http2::scan::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Header, PADDED, PAYLOAD_MAX,
@@ -21,8 +22,6 @@ const MAX_FRAME_SIZE: u16 = 5;
 
 /// A stream that no client can open. The server opens none.
 const NO_STREAM: u32 = 2;
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// GET / (RFC 7541, from the static table).
 const GET: &[u8] = b"\x82\x86\x84";
@@ -227,16 +226,14 @@ impl ClientState {
     }
 
     /// The new connection grants the client a window of this size. Returns the frame for the
-    /// difference to what the client knows, if there is one.
-    pub(crate) fn grant(&mut self, window: u32) -> Option<Vec<u8>> {
-        let missing = u32::try_from(i64::from(window) - self.receive_window).ok()?;
-        if missing == 0 {
-            return None;
-        }
-        self.receive_window = i64::from(window);
+    /// difference to what the client knows, or nothing.
+    pub(crate) fn grant(&mut self, window: u32) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &missing.to_be_bytes());
-        Some(bytes)
+        if let Ok(missing @ 1..) = u32::try_from(i64::from(window) - self.receive_window) {
+            self.receive_window = i64::from(window);
+            write_frame(&mut bytes, WINDOW_UPDATE, 0, 0, &missing.to_be_bytes());
+        }
+        bytes
     }
 }
 

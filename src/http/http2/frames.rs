@@ -171,7 +171,7 @@ impl Frames {
     /// the frame that the client needs for that. `None` if h2 has not read the whole replay.
     pub(crate) fn end_replay(&self, window: u32) -> Option<Vec<u8>> {
         let replay = self.replay.take()?;
-        let granted = self.client.borrow_mut().grant(window).unwrap_or_default();
+        let granted = self.client.borrow_mut().grant(window);
         replay.is_empty().then_some(granted)
     }
 

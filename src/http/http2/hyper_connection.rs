@@ -260,13 +260,7 @@ where
         }
         None
     }
-}
 
-impl<I, S> HyperConnection<I, S>
-where
-    I: Socket,
-    S: Handler,
-{
     /// As [`Protocol::poll`](crate::http::conn::protocol::Protocol::poll).
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.shutdown == Shutdown::Unacknowledged {
@@ -309,18 +303,24 @@ where
             }
             Order::Evict => {
                 let is_idle = self.tasks.is_empty() && !self.streams.are_open();
-                // Bytes that have come must be read first.
-                let may_end = is_idle && !self.io.borrow().has_unread();
-                may_end.then(|| {
-                    write_goaway(&self.io, &self.budget.frames, h2::Reason::NO_ERROR);
-                    order
-                })
+                is_idle
+                    .then(|| evict(&self.io, &self.budget.frames))
+                    .flatten()
             }
             // These orders are for HTTP/1, and for a connection that can rest.
             Order::Rest | Order::CloseIdle | Order::EndUpgrade => None,
             Order::Cut | Order::Expire(_) => Some(order),
         }
     }
+}
+
+/// Ends a connection without an open stream. Bytes that have come must be read first.
+pub(crate) fn evict<I: Socket>(io: &RefCell<Stream<I>>, frames: &Frames) -> Option<Order> {
+    let may_end = !io.borrow().has_unread();
+    may_end.then(|| {
+        write_goaway(io, frames, h2::Reason::NO_ERROR);
+        Order::Evict
+    })
 }
 
 /// Sends GOAWAY for an end of the connection that h2 does not know of. Not sent if h2 may have

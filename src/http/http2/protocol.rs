@@ -14,7 +14,7 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
 use crate::http::exchange::service::Handler;
 use crate::http::http2::frames::Frames;
-use crate::http::http2::hyper_connection::{HyperConnection, Parts, write_goaway};
+use crate::http::http2::hyper_connection::{HyperConnection, Parts, evict, write_goaway};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
@@ -170,14 +170,7 @@ where
             return hyper.follow(order, cx);
         }
         match order {
-            Order::Evict => {
-                // Bytes that have come must be read first.
-                let may_end = !self.parts.io.borrow().has_unread();
-                may_end.then(|| {
-                    write_goaway(&self.parts.io, &self.parts.frames, h2::Reason::NO_ERROR);
-                    order
-                })
-            }
+            Order::Evict => evict(&self.parts.io, &self.parts.frames),
             Order::Expire(_) => match self.wake(cx) {
                 Some(hyper) => hyper.follow(order, cx),
                 None => Some(Order::Cut),

@@ -1,7 +1,7 @@
 //! Finds the frames in a sequence of bytes (RFC 9113 4.1).
 
-/// Length of the preface, which comes before the client's first frame (RFC 9113 3.4), in bytes.
-pub(crate) const PREFACE: usize = 24;
+use crate::http::conn::preface::PREFACE;
+
 pub(crate) const FRAME_HEADER: usize = 9;
 
 /// h2 refuses longer frames of the client (RFC 9113 4.2).
@@ -50,7 +50,7 @@ impl Scan {
     /// The bytes of a client, which begin with the preface.
     pub(crate) fn of_client() -> Self {
         Self {
-            position: Position::Skipped(PREFACE),
+            position: Position::Skipped(PREFACE.len()),
             gathered: Vec::new(),
         }
     }
@@ -168,7 +168,7 @@ mod tests {
             (5, HEADERS),
             (0, HEADERS),
         ];
-        let mut bytes = vec![0; PREFACE];
+        let mut bytes = PREFACE.to_vec();
         for (len, kind) in frames {
             write_frame(&mut bytes, kind, 0, 7, &vec![kind; len]);
         }
