@@ -22,7 +22,7 @@ use crate::http::conn::stream::Stream;
 use crate::http::exchange::service::Handler;
 use crate::http::options::{DateHeader, Http};
 use crate::http::registry::list::Registry;
-use crate::http::registry::state::{ConnState, Stage};
+use crate::http::registry::state::{ConnState, Replay, Stage};
 use crate::http::registry::timeouts::{Deadline, Order};
 use crate::http::registry::wheel::Tick;
 
@@ -198,6 +198,13 @@ where
         }
         if self.state.stage() != stage {
             self.state.enter(stage);
+        }
+        if stage == Stage::Quiet {
+            self.state
+                .set_replay(match self.budget.frames.can_be_replayed() {
+                    true => Replay::Possible,
+                    false => Replay::Impossible,
+                });
         }
     }
 

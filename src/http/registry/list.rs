@@ -202,7 +202,7 @@ impl Registry {
         if !entry.index.is_present() || !self.timeouts.is_long(&entry.state, now) {
             return None;
         }
-        if entry.state.is_idle() || entry.state.is_quiet() {
+        if entry.state.is_idle() || entry.state.may_rest() {
             return entry.set_order(Order::Rest);
         }
         match entry.state.stage() {

@@ -75,7 +75,7 @@ impl Member {
             Order::Evict => self.registry.idle_since(&self.state).is_some(),
             Order::Rest => {
                 let is_idle = self.state.is_idle() && self.state.has_no_leftover();
-                let holds = is_idle || self.state.is_quiet();
+                let holds = is_idle || self.state.may_rest();
                 let is_over = matches!(self.state.stage(), Stage::HandedOver | Stage::Upgraded);
                 if !holds && !is_over {
                     // The registry may have taken it from the active set already.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use self::parts::{Atomic, ClientCheck, End, Handover, Output, RequestBody, StreamLife};
-pub(crate) use self::parts::{BodyFailure, Stage};
+pub(crate) use self::parts::{BodyFailure, Replay, Stage};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::clock::{Blocked, Clock, Since};
 use crate::http::registry::wheel::Tick;
@@ -40,7 +40,8 @@ use crate::http::registry::wheel::Tick;
 /// | `HandedOver` | not `Open`, not `Dropped` | `Empty`, `Direct` | nothing |
 ///
 /// `Handover` is `Allowed` at most until HTTP/2 begins; `ClientCheck` is `Due` in `Handling` and
-/// `Responding` only; `End` never goes back. They are legal in each stage.
+/// `Responding` only; `End` never goes back; `Replay` is that of the last time that the connection
+/// was `Quiet`. They are legal in each stage.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     /// Set when the connection has opened.
@@ -62,6 +63,7 @@ pub(crate) struct ConnState {
     client_check: Atomic<ClientCheck>,
     end: Atomic<End>,
     stream: Atomic<StreamLife>,
+    replay: Atomic<Replay>,
     requests: AtomicU32,
     wakers: Mutex<Option<Box<Wakers>>>,
 }
@@ -118,6 +120,7 @@ impl ConnState {
             client_check: Atomic::default(),
             end: Atomic::default(),
             stream: Atomic::default(),
+            replay: Atomic::default(),
             requests: AtomicU32::new(0),
             wakers: Mutex::default(),
         }
@@ -187,6 +190,17 @@ impl ConnState {
     /// written.
     pub(crate) fn is_quiet(&self) -> bool {
         self.stage() == Stage::Quiet && self.write_blocked_since().is_none() && !self.holds_back()
+    }
+
+    /// Whether an HTTP/2 connection may rest.
+    pub(crate) fn may_rest(&self) -> bool {
+        self.is_quiet() && self.replay.is(Replay::Possible)
+    }
+
+    /// Call it when the connection is quiet.
+    #[cfg(feature = "http2")]
+    pub(crate) fn set_replay(&self, replay: Replay) {
+        self.replay.set(replay);
     }
 
     /// hyper is polled: it discards the rest of a body, or ends the connection.

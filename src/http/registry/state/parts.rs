@@ -175,6 +175,15 @@ byte_enum! {
 }
 
 byte_enum! {
+    /// Whether a quiet HTTP/2 connection can rest. Another one is not asked to.
+    Replay {
+        Impossible,
+        /// A new connection of hyper could take the place of this one.
+        Possible,
+    }
+}
+
+byte_enum! {
     /// Whether the stream that hyper or an upgrade reads and writes exists.
     StreamLife {
         Dropped,
