@@ -208,9 +208,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> TlsStream<I> {
     /// Does the handshake, until the client has everything of the server's part.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            self.check_readable()?;
+            let is_done = !self.session.is_handshaking();
+            if !is_done {
+                self.check_readable()?;
+            }
+            // If the session failed after the handshake, the next reads get the client's bytes
+            // before that, and then the error.
             ready!(Pin::new(&mut *self).poll_flush(cx))?;
-            if !self.session.is_handshaking() {
+            if is_done {
                 return Poll::Ready(Ok(()));
             }
             let receive = || self.poll_receive(cx, &mut ReadBuf::new(&mut []));

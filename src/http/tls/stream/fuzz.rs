@@ -150,7 +150,8 @@ impl Run<'_> {
                 Poll::Ready(read) => read.map(|read| self.up.check(&read)),
             },
             Phase::Failed => {
-                assert!(matches!(self.pair.read(1), Poll::Ready(Err(_))));
+                let again = self.pair.read(1);
+                assert!(matches!(again, Poll::Ready(Err(_))), "{again:?}");
                 return;
             }
         };

@@ -131,6 +131,24 @@ fn bytes_that_come_with_the_end_of_the_handshake_are_not_lost() {
 }
 
 #[test]
+fn bytes_between_the_handshake_and_a_wrong_record_are_not_lost() {
+    let mut pair = Pair::new(server_config(&TLS13), client_config());
+    pair.queue(b"first").expect("it has not failed");
+    while pair.client.is_handshaking() {
+        pair.send();
+        assert!(pair.handshake().is_pending());
+        pair.take(ALL).expect("the server is right");
+    }
+    pair.send();
+    pair.net.borrow_mut().up.extend([23, 3, 3, 0, 40]);
+    pair.net.borrow_mut().up.extend([7; 40]);
+    assert!(matches!(pair.handshake(), Poll::Ready(Ok(()))));
+    assert!(matches!(pair.read(100), Poll::Ready(Ok(read)) if read == b"first"));
+    assert!(matches!(pair.read(100), Poll::Ready(Err(_))));
+    assert_eq!(alert(pair.take(ALL)), AlertDescription::BadRecordMac);
+}
+
+#[test]
 fn a_client_that_has_ended_its_half_still_reads() {
     for version in [&TLS12, &TLS13] {
         let mut pair = Pair::opened(version);
