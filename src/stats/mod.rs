@@ -25,8 +25,9 @@ pub(crate) const WORDS: usize = 512;
 /// The memory of a page.
 pub(crate) type Words = [AtomicU64; WORDS];
 
-/// Where the gauges begin. The words before them say which layout this is.
-pub(crate) const GAUGES: usize = 8;
+/// Where the gauges begin. The words before them say which layout this is. The first gauge has
+/// word 7, which is in a line of the cache that is seldom written: siblings read it.
+pub(crate) const GAUGES: usize = 4;
 
 /// Where the counts begin and end. There is room for as many again.
 const COUNTS: usize = 16;
@@ -102,12 +103,17 @@ pub(crate) enum Count {
     OwnMetricsRefused,
     /// Connections that were handed over to a worker that served fewer, without a drain.
     Balanced,
+    /// New connections that were given to a sibling before a byte of them was read. The sibling
+    /// counts them as accepted.
+    Placed,
 }
 
 /// A number that rises and falls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Gauge {
+    /// Open connections that are work: all of them but those that rest after they were served.
+    Load = 3,
     Pid,
     State,
     Connections,
@@ -177,11 +183,23 @@ impl WorkerStats {
     pub(crate) fn connection_begins(&self, origin: Count) {
         self.add_shared(origin, 1);
         self.gauge_word(Gauge::Connections).fetch_add(1, Relaxed);
+        self.connection_works();
     }
 
     /// A connection ends. As [`WorkerStats::add_shared`].
     pub(crate) fn connection_ends(&self) {
         self.gauge_word(Gauge::Connections).fetch_sub(1, Relaxed);
+        self.connection_rests();
+    }
+
+    /// A connection that rested is work again, or ends now. As [`WorkerStats::add_shared`].
+    pub(crate) fn connection_works(&self) {
+        self.gauge_word(Gauge::Load).fetch_add(1, Relaxed);
+    }
+
+    /// A connection rests. As [`WorkerStats::add_shared`].
+    pub(crate) fn connection_rests(&self) {
+        self.gauge_word(Gauge::Load).fetch_sub(1, Relaxed);
     }
 
     /// A request begins.
@@ -230,7 +248,7 @@ impl WorkerStats {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -258,6 +276,7 @@ impl Count {
         Self::UpgradesCut,
         Self::OwnMetricsRefused,
         Self::Balanced,
+        Self::Placed,
     ];
 }
 
@@ -321,5 +340,19 @@ mod tests {
         stats.connection_ends();
         assert_eq!(stats.gauge(Gauge::Connections), 0);
         assert_eq!(stats.count(Count::Connections), 1);
+    }
+
+    #[test]
+    fn a_connection_that_rests_is_no_load() {
+        let stats = WorkerStats::own();
+        let load = || stats.gauge(Gauge::Load);
+        stats.connection_begins(Count::Connections);
+        stats.connection_begins(Count::TakenOver);
+        assert_eq!(load(), 2);
+        stats.connection_rests();
+        assert_eq!(load(), 1);
+        stats.connection_works();
+        stats.connection_ends();
+        assert_eq!(load(), 1);
     }
 }

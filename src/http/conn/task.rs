@@ -129,10 +129,12 @@ impl<I: Socket> OpenConnection<I> {
             Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
                     self.member.state.set_info(io.info());
-                    self.member.state.enter(match io.was_idle() {
-                        true => Stage::Idle,
-                        false => Stage::Fresh,
-                    });
+                    if io.was_idle() {
+                        self.member.state.enter(Stage::Idle);
+                        self.member.rest();
+                    } else {
+                        self.member.state.enter(Stage::Fresh);
+                    }
                     self.phase = Phase::Resting(io);
                 }
                 if version == Version::Http2 {

@@ -36,6 +36,14 @@ pub(crate) enum EvictionScore {
     High,
 }
 
+/// Whether a connection is work. One that was never served is, because its first request may come
+/// at any moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Counts,
+    Rests,
+}
+
 /// The keys of the connections that are served.
 #[derive(Debug)]
 pub(crate) struct ActiveSet {
@@ -73,6 +81,14 @@ impl ActiveSet {
         self.keys.swap_remove(index.0 as usize);
         self.publish_size();
         self.keys.get(index.0 as usize).map(|&key| key as usize)
+    }
+
+    /// A connection is work, or no work any more, for workers that compare their loads.
+    pub(crate) fn count(&self, load: Load) {
+        match load {
+            Load::Counts => self.stats.connection_works(),
+            Load::Rests => self.stats.connection_rests(),
+        }
     }
 
     fn publish_size(&self) {

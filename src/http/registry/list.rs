@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::http::options::Http;
-use crate::http::registry::active_set::{ActiveSet, EvictionScore, Index};
+use crate::http::registry::active_set::{ActiveSet, EvictionScore, Index, Load};
 use crate::http::registry::clock::Clock;
 use crate::http::registry::counters::Counters;
 use crate::http::registry::idle_queue::IdleQueue;
@@ -64,6 +64,7 @@ pub(crate) struct Entry {
     pub(crate) order: Option<Order>,
     /// Absent while the connection rests.
     pub(crate) index: Index,
+    pub(crate) load: Load,
     /// When the connection reaches its maximum age.
     pub(crate) old_at: Option<Tick>,
     pub(crate) task: Option<Waker>,
@@ -251,6 +252,7 @@ impl Registry {
             if !entry.index.is_present() {
                 entry.index = active.insert(key);
             }
+            entry.set_load(Load::Counts, active);
             wheel.put(key, self.turn(entry));
             let now = self.clock.now();
             let surplus = active.surplus(|other| match other == key {
@@ -259,7 +261,7 @@ impl Registry {
                 false => eviction_score(&entries[other].state, now),
             });
             surplus.and_then(|other| {
-                members.deactivate(other);
+                members.deactivate(other, Load::Rests);
                 members.entries[other].set_order(Order::Rest)
             })
         };
@@ -271,7 +273,7 @@ impl Registry {
     /// The connection is no longer served.
     pub(crate) fn rest(&self, key: usize) {
         let members = &mut *self.members.borrow_mut();
-        members.deactivate(key);
+        members.deactivate(key, Load::Rests);
         members.wheel.put(key, self.turn(&members.entries[key]));
     }
 }
@@ -285,8 +287,11 @@ fn eviction_score(state: &ConnState, now: Tick) -> EvictionScore {
 }
 
 impl Members {
-    pub(crate) fn deactivate(&mut self, key: usize) {
-        let index = std::mem::replace(&mut self.entries[key].index, Index::ABSENT);
+    /// The connection is not served now. Its load is that of a connection that rests, or that ends.
+    pub(crate) fn deactivate(&mut self, key: usize, load: Load) {
+        let entry = &mut self.entries[key];
+        entry.set_load(load, &self.active);
+        let index = std::mem::replace(&mut entry.index, Index::ABSENT);
         if index.is_present()
             && let Some(moved) = self.active.remove(index)
         {
@@ -296,6 +301,12 @@ impl Members {
 }
 
 impl Entry {
+    fn set_load(&mut self, load: Load, active: &ActiveSet) {
+        if std::mem::replace(&mut self.load, load) != load {
+            active.count(load);
+        }
+    }
+
     /// Sets the order. Returns the waker of the connection's task.
     #[must_use]
     pub(crate) fn set_order(&mut self, order: Order) -> Option<Waker> {

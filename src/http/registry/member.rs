@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use crate::address::Peer;
-use crate::http::registry::active_set::Index;
+use crate::http::registry::active_set::{Index, Load};
 use crate::http::registry::list::{Entry, Registry};
 use crate::http::registry::state::{ConnState, Stage};
 use crate::http::registry::timeouts::Order;
@@ -95,7 +95,8 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.registry.members.borrow_mut();
         members.wheel.remove(self.key);
-        members.deactivate(self.key);
+        // The worker takes an open connection from its load when the socket is closed.
+        members.deactivate(self.key, Load::Counts);
         let gone = members.entries.remove(self.key);
         if members.entries.is_empty() {
             self.registry.last_left.notify_waiters();
@@ -117,6 +118,7 @@ impl Registry {
             state: Arc::clone(&state),
             order: None,
             index: Index::ABSENT,
+            load: Load::Counts,
             old_at: self.timeouts.old_at(self.clock.now(), key),
             task: None,
         };
