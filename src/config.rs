@@ -57,7 +57,7 @@ pub enum Listeners {
 
 named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
 
-/// Whether connections move between workers so that none has much more to do than another.
+/// Whether workers give connections to workers that have less to do.
 ///
 /// ```
 /// use prefork_server::{Balance, Prefork};
@@ -71,15 +71,23 @@ named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Balance {
-    /// The default. Four times a second a worker that serves more connections than another gives
-    /// some of them to it, each between two requests. Clients notice nothing. Only connections on
-    /// which something has arrived lately count.
+    /// The default. Clients notice nothing.
     ///
-    /// Only HTTP/1 connections without TLS move, in [`Prefork::serve`](crate::Prefork::serve). All
-    /// others stay with the worker that accepted them.
+    /// Every connection is *placed*: if the worker that accepts it has more to do than another
+    /// worker, it gives the connection to that one before it reads a byte. So TLS, HTTP/2, Unix
+    /// addresses and [`Prefork::run`](crate::Prefork::run) are even from the beginning. A worker
+    /// places up to 250 connections at once, and then 250 per second, because to place one costs as
+    /// much as a request. It gives them to the workers of the eight slots after its own.
+    ///
+    /// HTTP/1 connections without TLS also *move*, in [`Prefork::serve`](crate::Prefork::serve):
+    /// four times a second a worker that serves more connections than another gives some of them to
+    /// it, each between two requests.
+    ///
+    /// In `serve` only connections count on which something has arrived lately, and new ones. In
+    /// `run` all open connections count.
     #[default]
     Even,
-    /// A connection stays with its worker until the worker exits.
+    /// A connection stays with the worker that accepts it until that worker exits.
     Off,
 }
 

@@ -118,7 +118,9 @@
 //! | ready | the worker has asked for its first connection |
 //! | drain | accept what is in the queue if no worker follows, finish what is open, exit |
 //! | hand over | give an idle open connection to the slot's next worker |
-//! | inbox | a pair of sockets of a slot, through which connections are handed over |
+//! | inbox | a pair of sockets of a slot, through which connections are handed over and placed |
+//! | place | give a new connection to a worker with less load, before a byte of it is read |
+//! | sibling | a worker to which another one may give new connections |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | upgrade | become the binary that is now on disk, in the same process, and reload |
 //! | canary | an upgrade's first worker, which must serve before the master becomes its binary |
@@ -182,6 +184,8 @@
 //! | `AdminKeeper`, `Fact` | decides when an admin process starts and ends; what it is told |
 //! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
+//! | `balance::siblings`, `Told` | tells workers their siblings; what each worker knows |
+//! | `Placing`, `placing::policy` | gives new connections to siblings; decides which go where |
 //! | `WorkerStats` | what one worker counts |
 //! | `Directory`, `Series` | the app's own metrics in a page; one of them with its labels |
 //! | `App`, `MaybeReady` | in the binary: the services; a response that comes now or later |
@@ -198,8 +202,9 @@
 //!   never waits for it, but for a second when the server has ended.
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
 //!   metrics one word says how many words are valid. No reader needs one word to know if another
-//!   word is valid in the rest of it. Totals never fall. A worker can write only its own page. The
-//!   master does not read from shared memory what it knows itself, and limits what it reads.
+//!   word is valid in the rest of it. Totals never fall. A worker can write only its own page, and
+//!   can read the pages of its siblings. The master does not read from shared memory what it knows
+//!   itself, and limits what it reads.
 //! - What crosses an upgrade is in `master/upgrade/state.rs`; a change of it raises `VERSION` in
 //!   `protocol/state.rs`. The canary reports which versions it reads before the master execs.
 //!   After the exec something that the server does not need may fail: then the server goes on.
@@ -220,7 +225,7 @@
 //! - No listener is closed while the server serves. The master keeps both ends of each inbox until
 //!   the server ends, so that no connection in it is lost with a worker.
 //! - A worker does not read a connection while it hands the connection over, and serves it again
-//!   if the hand-over fails.
+//!   if the hand-over fails. A connection is placed once: the worker that takes it keeps it.
 //! - One function starts every worker and the canary: `Master::spawn()` in
 //!   `master/workers/spawn.rs`. It removes the variables of a service manager first.
 //!

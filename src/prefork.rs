@@ -326,9 +326,9 @@ impl Prefork {
     /// Supervises in the master. In each worker it runs `app` on the worker's connections.
     ///
     /// **Called in every process**: see [`Prefork`]. This is for any server that takes tokio
-    /// streams. The limits and timeouts of [`Http`], TLS, PROXY headers, the hand-over, the balance
-    /// and the counts of requests are those of [`serve`](Self::serve), and are not there in `run`.
-    /// A framework on tower, such as axum, is an app of `serve`. [`Incoming`] has an example with
+    /// streams. The limits and timeouts of [`Http`], TLS, PROXY headers, the hand-over and the
+    /// counts of requests are those of [`serve`](Self::serve), and are not there in `run`. A
+    /// framework on tower, such as axum, is an app of `serve`. [`Incoming`] has an example with
     /// tonic's own server, and [`Connection`](crate::Connection) one with a protocol of its own.
     ///
     /// The worker is ready when `app` first asks `incoming` for a connection. `app` should return

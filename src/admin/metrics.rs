@@ -141,6 +141,11 @@ fn connections(text: &mut Text, sum: &Sum) {
             ),
         ],
     );
+    text.counter(
+        "prefork_connections_placed",
+        "New connections that were given to a worker with fewer",
+        [("", of(sum, Count::Placed))],
+    );
     let cut = [
         ("reason=\"drain\"", Count::Cut),
         ("reason=\"upgrade_grace\"", Count::UpgradesCut),

@@ -37,6 +37,7 @@ use crate::hooks::{Hooks, Notice};
 use crate::http::Tls;
 use crate::id::MAX_WORKERS;
 use crate::master::admin::Admin;
+use crate::master::balance::Balancing;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -86,8 +87,7 @@ struct Master {
     secrets: Option<Secrets>,
     /// `None` if there is no hang timeout.
     hang: Option<HangPolicy>,
-    /// When to compare the workers' loads next, on the monotonic clock; `None` if never.
-    next_balance: Option<Duration>,
+    balance: Balancing,
     pid_file: Option<PidFile>,
 }
 
@@ -146,6 +146,8 @@ impl Master {
                 self.reap(worker);
             }
             self.run_due_tasks();
+            // Before a notice says that the workers serve.
+            self.tell_siblings();
             if let Some(outcome) = self.carry_out() {
                 return self.finish(outcome);
             }

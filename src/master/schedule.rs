@@ -18,6 +18,8 @@ enum Task {
     Hangs,
     /// Compares the loads of the workers.
     Balance,
+    /// Tells the workers their siblings, after a pause.
+    Siblings,
     /// Replaces the key of session tickets.
     TicketKeys,
     /// Tells the admin process the state of the server.
@@ -34,7 +36,7 @@ enum Task {
 
 impl Master {
     /// When each task is due, in the order in which they are done; `None` if it is not.
-    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 10] {
+    fn schedule(&self, now: Duration) -> [(Task, Option<Duration>); 11] {
         let at = |deadline| self.clock.monotonic_at(deadline);
         let admin = self.observers.admin.as_ref();
         [
@@ -42,6 +44,7 @@ impl Master {
             (Task::Listeners, self.listener_watch.paused_until()),
             (Task::Hangs, self.next_hang_check()),
             (Task::Balance, self.next_balance()),
+            (Task::Siblings, self.next_telling()),
             (Task::TicketKeys, self.next_rotation(now)),
             (Task::AdminView, admin.and_then(Admin::next_view)),
             (Task::AdminPing, admin.map(Admin::next_ping)),
@@ -73,6 +76,7 @@ impl Master {
                 Task::Listeners => self.watch_listeners_again(),
                 Task::Hangs => self.check_hangs(now),
                 Task::Balance => self.balance(now),
+                Task::Siblings => self.tell_siblings(),
                 Task::TicketKeys => self.rotate_ticket_keys(now),
                 Task::AdminView => self.tell_view(now),
                 Task::AdminPing => self.ping_admin(now),

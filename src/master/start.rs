@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::config::Config;
 use crate::error::Error;
 use crate::master::admin::Admin;
+use crate::master::balance::Balancing;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -19,7 +20,7 @@ use crate::master::tls::Secrets;
 use crate::master::upgrade::{Program, Upgrade};
 use crate::master::workers::Workers;
 use crate::master::workers::spawn::Spawner;
-use crate::master::{Master, Setup, balance, hang};
+use crate::master::{Master, Setup, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
 use crate::status::{History, Operations};
@@ -97,7 +98,7 @@ pub(super) fn begin(
             operations: Operations::default(),
             admin: admin(&config)?,
         },
-        next_balance: balance::first_look(&config, secrets.as_ref()),
+        balance: Balancing::new(&config, secrets.as_ref()),
         secrets,
         hang: hang::from_config(&config),
         pid_file,

@@ -23,6 +23,7 @@ use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::WorkerId;
 use crate::master::admin::Admin;
+use crate::master::balance::Balancing;
 use crate::master::clock::Clock;
 use crate::master::commands::Commands;
 use crate::master::failures::Failures;
@@ -37,7 +38,7 @@ use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
 use crate::master::workers::spawn::Spawner;
-use crate::master::{Master, Setup, balance, hang};
+use crate::master::{Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
 use crate::supervisor::{Abandoned, Event, PreStop, Supervisor};
@@ -294,7 +295,7 @@ pub(super) fn resume(
             operations: state.operations,
             admin: Admin::resume(state.admin, config.admin.as_ref(), epoch),
         },
-        next_balance: balance::first_look(&config, secrets.as_ref()),
+        balance: Balancing::new(&config, secrets.as_ref()),
         secrets,
         hang: hang::from_config(&config),
         pid_file,

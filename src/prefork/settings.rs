@@ -35,7 +35,7 @@ impl Prefork {
         self
     }
 
-    /// Whether connections move to workers with less load.
+    /// Whether new connections, and busy ones, go to workers with less load.
     ///
     /// Default: [`Balance::Even`].
     #[must_use]

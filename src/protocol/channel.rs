@@ -4,6 +4,8 @@
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -25,6 +27,15 @@ pub(crate) const SHARE_TERM: Duration = Duration::from_millis(250);
 /// The most addresses of a server: one message of an adoption carries a listener for each address,
 /// and an inbox.
 pub(crate) const ADDRESSES_MAX: usize = fds::MESSAGE_FDS_MAX - 1;
+
+/// The most siblings of a worker: those to which it gives new connections. A worker has two
+/// descriptors and a mapped page for each.
+pub(crate) const SIBLINGS_MAX: usize = 8;
+
+const _: () = assert!(SIBLINGS_MAX * SIBLING_FDS <= fds::MESSAGE_FDS_MAX);
+
+/// How many descriptors a message has for each sibling.
+const SIBLING_FDS: usize = 3;
 
 /// The longest message.
 const LEN_MAX: usize = 1024;
@@ -62,6 +73,19 @@ pub(crate) enum ToWorker {
     Beat,
     /// Give so many connections to another slot, by its inbox.
     Share { connections: u16, inbox: OwnedFd },
+    /// These, and no others, are the workers that may get new connections. None, if descriptors
+    /// were lost.
+    Siblings(Vec<SiblingEnds>),
+}
+
+/// What a worker has of another one.
+#[derive(Debug)]
+pub(crate) struct SiblingEnds {
+    /// Its page, which can only be read.
+    pub(crate) page: OwnedFd,
+    /// Both ends of its slot's inbox.
+    pub(crate) sender: OwnedFd,
+    pub(crate) receiver: OwnedFd,
 }
 
 /// A [`ToWorker`] as the master sends it, with borrowed descriptors.
@@ -81,6 +105,8 @@ pub(crate) enum ToWorkerRef<'a> {
         connections: u16,
         inbox: BorrowedFd<'a>,
     },
+    /// Of each sibling: its page, and the sender and the receiver of its inbox.
+    Siblings(Vec<[BorrowedFd<'a>; SIBLING_FDS]>),
 }
 
 /// A message of a worker.
@@ -217,18 +243,23 @@ impl ToWorkerRef<'_> {
             Self::ReopenLogs => vec![b'L'],
             Self::Beat => vec![b'B'],
             Self::Share { connections, .. } => with_number(b'S', *connections),
+            Self::Siblings(siblings) => {
+                let count = u8::try_from(siblings.len()).unwrap_or(u8::MAX);
+                vec![b'P', count]
+            }
         }
     }
 
     fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let (inbox, listeners) = match self {
+        let (inbox, others) = match self {
             Self::Adopt {
                 inbox, listeners, ..
             } => (Some(*inbox), listeners.as_slice()),
             Self::Share { inbox, .. } => (Some(*inbox), &[][..]),
+            Self::Siblings(siblings) => (None, siblings.as_flattened()),
             _ => (None, &[][..]),
         };
-        inbox.into_iter().chain(listeners.iter().copied())
+        inbox.into_iter().chain(others.iter().copied())
     }
 }
 
@@ -258,9 +289,26 @@ impl ToWorker {
                 connections: number(low, high),
                 inbox: fds.into_iter().next()?,
             }),
+            [b'P', count] => Some(Self::Siblings(siblings(count, fds))),
             _ => None,
         }
     }
+}
+
+/// None, if a descriptor was lost: then it is not known which.
+fn siblings(count: u8, fds: Vec<OwnedFd>) -> Vec<SiblingEnds> {
+    if fds.len() != usize::from(count) * SIBLING_FDS {
+        return Vec::new();
+    }
+    let mut fds = fds.into_iter();
+    let next = || {
+        Some(SiblingEnds {
+            page: fds.next()?,
+            sender: fds.next()?,
+            receiver: fds.next()?,
+        })
+    };
+    std::iter::from_fn(next).collect()
 }
 
 fn with_number(tag: u8, number: u16) -> Vec<u8> {
@@ -295,178 +343,5 @@ impl ToMaster {
             [b'R', ..] => Self::take(&mut Reader::new(bytes)).ok(),
             _ => codec::from_bytes(bytes).ok(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::Stop;
-
-    #[test]
-    fn a_last_message_arrives_though_the_worker_has_read_none() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        let drain = ToWorkerRef::Drain(Idle::Close);
-        master.send_to_worker(drain).expect("room for one");
-        let last = ToMaster::Failed("no database".into());
-        worker.send_to_master(&last).expect("room for one");
-        drop(worker);
-        let Ok(Received::Message(received)) = master.recv_from_worker() else {
-            panic!("the last message is lost")
-        };
-        assert_eq!(received, last);
-        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
-    }
-
-    #[test]
-    fn messages_of_a_worker_arrive() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        let sent = [
-            ToMaster::Recycle,
-            ToMaster::Leaving,
-            ToMaster::Ready(Versions::OURS),
-            ToMaster::Drained { cut: 70_000 },
-            ToMaster::Failed("no database".into()),
-            ToMaster::NotAdopted(Slot(300)),
-            ToMaster::Asked(Command::Stop(Stop::Now)),
-        ];
-        for message in &sent {
-            worker.send_to_master(message).expect("room for one");
-        }
-        for message in sent {
-            let Received::Message(received) = master.recv_from_worker().expect("received") else {
-                panic!("{message:?} is missing")
-            };
-            assert_eq!(received, message);
-        }
-        assert!(matches!(master.recv_from_worker(), Ok(Received::Nothing)));
-        drop(worker);
-        assert!(matches!(master.recv_from_worker(), Ok(Received::End)));
-    }
-
-    #[test]
-    fn a_ready_without_versions_means_that_no_state_is_read() {
-        let ready = ToMaster::decode(b"R");
-        assert_eq!(ready, Some(ToMaster::Ready(Versions::NONE)));
-    }
-
-    #[test]
-    fn an_adoption_carries_inbox_and_listeners() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let (inbox, _other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = ToWorkerRef::Adopt {
-            slot: Slot(300),
-            inbox: inbox.as_fd(),
-            listeners: vec![listener.as_fd()],
-        };
-        master.send_to_worker(adopt).expect("room for one");
-        let Ok(Received::Message(ToWorker::Adopt {
-            slot,
-            inbox,
-            listeners,
-        })) = worker.recv_from_master()
-        else {
-            panic!("an adoption")
-        };
-        assert_eq!((slot, listeners.len()), (Slot(300), 1));
-        fds::seqpacket_maker(inbox.as_raw_fd()).expect("the inbox comes first");
-    }
-
-    #[test]
-    fn an_adoption_that_lost_descriptors_is_not_received() {
-        let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let adopt = ToWorkerRef::Adopt {
-            slot: Slot(300),
-            inbox: inbox.as_fd(),
-            listeners: vec![other.as_fd(); ADDRESSES_MAX],
-        };
-        let bytes = adopt.encode();
-        for lost in [1, 2, ADDRESSES_MAX + 1] {
-            let kept = ADDRESSES_MAX + 1 - lost;
-            let fds = (0..kept).map(|_| other.try_clone().expect("a number"));
-            let decoded = ToWorker::decode(&bytes, fds.collect());
-            let slot = match decoded {
-                Some(ToWorker::NotReceived(slot)) => slot,
-                decoded => panic!("{lost} lost: {decoded:?}"),
-            };
-            assert_eq!(slot, Slot(300));
-        }
-        let (master, worker) = Channel::pair().expect("a pair");
-        master.send_to_worker(adopt).expect("as many as may");
-        let Ok(Received::Message(ToWorker::Adopt { listeners, .. })) = worker.recv_from_master()
-        else {
-            panic!("an adoption")
-        };
-        assert_eq!(listeners.len(), ADDRESSES_MAX);
-    }
-
-    #[test]
-    fn a_share_carries_the_inbox() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        let (inbox, other) = fds::seqpacket_pair().expect("a pair");
-        let share = ToWorkerRef::Share {
-            connections: 300,
-            inbox: inbox.as_fd(),
-        };
-        master.send_to_worker(share).expect("room for one");
-        let Ok(Received::Message(ToWorker::Share { connections, inbox })) =
-            worker.recv_from_master()
-        else {
-            panic!("a share")
-        };
-        assert_eq!(connections, 300);
-        fds::send(&inbox, b"x", &[]).expect("room for one");
-        assert!(fds::is_readable(&other));
-    }
-
-    #[test]
-    fn messages_of_the_master_without_descriptors_arrive() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        let sent = [
-            ToWorkerRef::Drain(Idle::HandOver),
-            ToWorkerRef::Drain(Idle::Close),
-            ToWorkerRef::Release(Slot(300)),
-            ToWorkerRef::ReopenLogs,
-            ToWorkerRef::Beat,
-        ];
-        for message in sent.clone() {
-            master.send_to_worker(message).expect("room for one");
-        }
-        for message in sent {
-            let Received::Message(received) = worker.recv_from_master().expect("received") else {
-                panic!("{message:?} is missing")
-            };
-            assert_eq!(format!("{received:?}"), format!("{message:?}"));
-        }
-    }
-
-    #[test]
-    fn a_long_error_is_cut_between_characters() {
-        let (master, worker) = Channel::pair().expect("a pair");
-        worker
-            .send_to_master(&ToMaster::Failed("é".repeat(LEN_MAX)))
-            .expect("cut to fit");
-        let Ok(Received::Message(ToMaster::Failed(why))) = master.recv_from_worker() else {
-            panic!("a reason")
-        };
-        assert!(
-            why.chars().all(|c| c == 'é') && why.len() > WHY_MAX - 4,
-            "{}",
-            why.len()
-        );
-    }
-
-    #[test]
-    fn no_bytes_make_a_decoder_panic() {
-        for tag in 0..=u8::MAX {
-            for len in 0..8 {
-                let mut bytes = vec![0xff; len];
-                bytes.insert(0, tag);
-                let _ = ToMaster::decode(&bytes);
-                let _ = ToWorker::decode(&bytes, Vec::new());
-            }
-        }
-        assert!(ToMaster::decode(&[]).is_none() && ToWorker::decode(&[], Vec::new()).is_none());
     }
 }

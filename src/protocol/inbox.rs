@@ -1,6 +1,7 @@
 //! The inbox of a slot. A worker that drains, or that has more connections than others, sends
-//! connections to it. The worker that attends to the slot receives them. It is a `SOCK_SEQPACKET`
-//! pair with one connection in each message, whose descriptor is sent as `SCM_RIGHTS`.
+//! connections to it: those that were idle, and new ones of which no byte was read. The worker that
+//! attends to the slot receives them. It is a `SOCK_SEQPACKET` pair with one connection in each
+//! message, whose descriptor is sent as `SCM_RIGHTS`.
 //!
 //! The master keeps both ends, so connections in the inbox outlive sender and receiver. The inbox
 //! holds some 270 connections (unix(7), `SO_SNDBUF`); the others stay with the sender until there
@@ -20,9 +21,10 @@ use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::proxy::Forwarded;
 use crate::sys::fds;
 
-/// The version of a message. The sender may be of another image; a receiver closes connections that
-/// come in another version.
-const VERSION: u8 = 1;
+/// The first byte of a message says what comes, and in which version. The sender may be of another
+/// image; a receiver closes connections that come in another version.
+const HANDED_OVER: u8 = 1;
+const PLACED: u8 = 2;
 
 /// The most bytes of a message that were read and not processed. A pair takes messages of three
 /// times that size.
@@ -52,9 +54,19 @@ pub(crate) struct Receiver {
     bytes: Vec<u8>,
 }
 
+/// Why a connection is in an inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A worker has served it, and it was idle.
+    HandedOver,
+    /// It is new, and the worker that has accepted it had more to do.
+    Placed,
+}
+
 /// What is sent with the descriptor of a connection. The socket itself knows the client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
+    pub(crate) reason: Reason,
     /// The address of the listener.
     pub(crate) local: Address,
     /// The addresses in the PROXY header, which was read and does not come again.
@@ -92,6 +104,11 @@ impl Sender {
     /// Waits for room. Call inside a tokio runtime.
     pub(crate) fn watch(&self) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
         fds::watch_writable(Arc::clone(&self.0))
+    }
+
+    /// Whether something that was sent is still in the inbox, by this worker or by another.
+    pub(crate) fn has_unread(&self) -> bool {
+        fds::has_unread(&self.0)
     }
 
     /// Sends a connection. The caller drops its own descriptor then. `WouldBlock` if there is no
@@ -159,7 +176,11 @@ impl Receiver {
 impl Note {
     fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        VERSION.put(&mut writer);
+        match self.reason {
+            Reason::HandedOver => HANDED_OVER,
+            Reason::Placed => PLACED,
+        }
+        .put(&mut writer);
         self.local.put(&mut writer);
         let named = self
             .forwarded
@@ -172,9 +193,11 @@ impl Note {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        if u8::take(&mut reader)? != VERSION {
-            return Err(Malformed);
-        }
+        let reason = match u8::take(&mut reader)? {
+            HANDED_OVER => Reason::HandedOver,
+            PLACED => Reason::Placed,
+            _ => return Err(Malformed),
+        };
         let local = Address::take(&mut reader)?;
         let forwarded = match <Option<(Address, Address)> as Record>::take(&mut reader)? {
             None => None,
@@ -182,6 +205,7 @@ impl Note {
             Some(_) => return Err(Malformed),
         };
         Ok(Self {
+            reason,
             local,
             forwarded,
             read_ahead: Bytes::copy_from_slice(reader.rest()),
@@ -200,6 +224,7 @@ mod tests {
 
     fn note(read_ahead: &'static [u8]) -> Note {
         Note {
+            reason: Reason::HandedOver,
             local: "[::1]:80".parse().expect("an address"),
             forwarded: None,
             read_ahead: read_ahead.into(),
@@ -231,7 +256,11 @@ mod tests {
             }),
             ..note(b"GET")
         };
-        for note in [note(b""), note(b"\0\xff"), unix, forwarded] {
+        let placed = Note {
+            reason: Reason::Placed,
+            ..note(b"")
+        };
+        for note in [note(b""), note(b"\0\xff"), unix, forwarded, placed] {
             assert_eq!(Note::decode(&note.encode()), Ok(note));
         }
     }
@@ -242,12 +271,13 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(Note::decode(&whole[..length]), Err(Malformed), "{length}");
         }
-        for version in (0..=u8::MAX).filter(|&version| version != VERSION) {
+        let known = [HANDED_OVER, PLACED];
+        for version in (0..=u8::MAX).filter(|version| !known.contains(version)) {
             let other = [&[version], &whole[1..]].concat();
             assert_eq!(Note::decode(&other), Err(Malformed), "{version}");
         }
         for tag in 0..=u8::MAX {
-            let _ = Note::decode(&[VERSION, tag, 0xff, 0xff, 0xff, 0xff, 0]);
+            let _ = Note::decode(&[HANDED_OVER, tag, 0xff, 0xff, 0xff, 0xff, 0]);
         }
     }
 
@@ -259,6 +289,21 @@ mod tests {
         let sender = inbox.sender().try_clone_to_owned().expect("a number");
         Sender::new(sender).send(&ours, &note(b"")).expect("room");
         assert!(inbox.is_waited_in());
+    }
+
+    #[test]
+    fn a_sender_sees_that_nothing_is_left_in_the_inbox() {
+        with_inbox(|sender, mut receiver| {
+            let (ours, _theirs) = UnixStream::pair().expect("a pair");
+            assert!(!sender.has_unread());
+            sender.send(&ours, &note(b"")).expect("room");
+            sender.send(&ours, &note(b"")).expect("room");
+            for _ in 0..2 {
+                assert!(sender.has_unread());
+                receiver.take().expect("no error").expect("one");
+            }
+            assert!(!sender.has_unread());
+        });
     }
 
     #[test]
@@ -287,7 +332,7 @@ mod tests {
     fn connections_in_another_version_are_passed_over_and_closed() {
         with_inbox(|sender, mut receiver| {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
-            for bytes in [&b"\x02"[..], &[0; LEN_MAX + 1]] {
+            for bytes in [&b"\x03"[..], &[0; LEN_MAX + 1]] {
                 fds::send(&sender.0, bytes, &[ours.as_raw_fd()]).expect("room");
             }
             let two = [ours.as_raw_fd(); 2];
@@ -307,7 +352,7 @@ mod tests {
         with_inbox(|sender, mut receiver| {
             let domain = socket2::Domain::IPV4;
             let stream = Socket::new(domain, socket2::Type::STREAM, None).expect("a socket");
-            for bytes in [&b"\x02"[..], &[0; LEN_MAX + 1]] {
+            for bytes in [&b"\x03"[..], &[0; LEN_MAX + 1]] {
                 let linger = Some(Duration::from_secs(600));
                 stream.set_linger(linger).expect("an option");
                 fds::send(&sender.0, bytes, &[stream.as_raw_fd()]).expect("room");
@@ -330,6 +375,7 @@ mod tests {
             let longest = Note {
                 read_ahead: long.read_ahead.slice(1..),
                 forwarded: None,
+                reason: Reason::HandedOver,
                 local: format!("unix:/{}", "p".repeat(106)).parse().expect("valid"),
             };
             sender.send(&ours, &longest).expect("it fits");

@@ -1,9 +1,10 @@
 //! The scoreboard: what workers count, in memory that the master reads.
 //!
 //! Each worker has a page of its own, in a file of its own. The worker writes the page, and the
-//! master reads it. No worker has the page of another worker, or memory that the master relies on:
-//! the master knows by itself which page belongs to which worker. A hostile worker can write any
-//! number into its page, so the master clamps what it reads.
+//! master reads it. A worker can read the pages of some siblings, to compare loads. It can write no
+//! other page, and has no memory that the master relies on: the master knows by itself which page
+//! belongs to which worker. A hostile worker can write any number into its page, so the master and
+//! siblings clamp what they read.
 //!
 //! In a reload two workers of a slot run at once, and more may drain. So a page belongs to a
 //! worker, not to a slot. When the master has reaped a process, it adds the page to a page that no
@@ -67,7 +68,8 @@ pub(crate) struct Vitals {
     pub(crate) requests: u64,
 }
 
-/// What the master needs of a page to compare loads. Each number is at most [`GAUGE_MAX`].
+/// What the master and siblings need of a page to compare loads. Each number is at most
+/// [`GAUGE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// As [`Vitals::heartbeat`].
@@ -77,6 +79,37 @@ pub(crate) struct Standing {
     pub(crate) connections_max: u64,
     /// The open connections that are not idle.
     pub(crate) served: u64,
+}
+
+impl Standing {
+    fn of(stats: StatsView<'_>, now: Duration) -> Option<Self> {
+        let serves = stats.gauge(Gauge::State) == State::Serving as u64;
+        serves.then(|| Self {
+            heartbeat: heartbeat(stats, now),
+            connections: clamped(stats, Gauge::Connections),
+            connections_max: clamped(stats, Gauge::ConnectionsMax),
+            served: clamped(stats, Gauge::Served),
+        })
+    }
+
+    /// Whether its heartbeat is older than `limit`: it is blocked in a request, or hangs. A
+    /// connection that is given to it would wait. Without connections it has no heartbeat.
+    pub(crate) fn is_late(&self, now: Duration, limit: Duration) -> bool {
+        self.connections > 0 && now.saturating_sub(self.heartbeat) > limit
+    }
+
+    /// How many more connections it may hold.
+    pub(crate) fn room(&self) -> u64 {
+        self.connections_max.saturating_sub(self.connections)
+    }
+}
+
+fn heartbeat(stats: StatsView<'_>, now: Duration) -> Duration {
+    Duration::from_millis(stats.gauge(Gauge::HeartbeatMillis)).min(now)
+}
+
+fn clamped(stats: StatsView<'_>, gauge: Gauge) -> u64 {
+    stats.gauge(gauge).min(GAUGE_MAX)
 }
 
 impl Page {
@@ -132,13 +165,7 @@ impl Page {
 
     /// `None` if the page's worker does not serve.
     pub(crate) fn standing(&self, now: Duration) -> Option<Standing> {
-        let serves = self.gauge(Gauge::State) == State::Serving as u64;
-        serves.then(|| Standing {
-            heartbeat: self.heartbeat(now),
-            connections: self.gauge(Gauge::Connections),
-            connections_max: self.gauge(Gauge::ConnectionsMax),
-            served: self.gauge(Gauge::Served),
-        })
+        Standing::of(self.stats(), now)
     }
 
     /// How many connections the page's worker has open, or had when it was killed.
@@ -152,11 +179,11 @@ impl Page {
     }
 
     fn heartbeat(&self, now: Duration) -> Duration {
-        Duration::from_millis(self.stats().gauge(Gauge::HeartbeatMillis)).min(now)
+        heartbeat(self.stats(), now)
     }
 
     fn gauge(&self, gauge: Gauge) -> u64 {
-        self.stats().gauge(gauge).min(GAUGE_MAX)
+        clamped(self.stats(), gauge)
     }
 
     fn stats(&self) -> StatsView<'_> {
@@ -233,8 +260,10 @@ impl Scoreboard {
         Ok(copy)
     }
 
-    /// Adds the counts of a worker whose process was reaped.
+    /// Adds the counts of a worker whose process was reaped. From now on siblings that know its
+    /// page give it nothing.
     pub(crate) fn keep(&self, ended: &Page) {
+        ended.stats().set_state(State::Draining);
         self.ended.stats().absorb(ended.stats());
         if ended.own().is_empty() {
             return;
@@ -266,6 +295,23 @@ impl PageView {
     pub(crate) fn open(fd: &OwnedFd) -> io::Result<Self> {
         check(fd)?;
         View::new(fd).map(Self)
+    }
+
+    /// How many open connections of the page's worker are work.
+    pub(crate) fn load(&self) -> u64 {
+        clamped(self.stats(), Gauge::Load)
+    }
+
+    /// As [`Page::standing`].
+    pub(crate) fn standing(&self, now: Duration) -> Option<Standing> {
+        Standing::of(self.stats(), now)
+    }
+
+    /// How many connections the page's worker has taken from inboxes, modulo 2^64.
+    pub(crate) fn taken(&self) -> u64 {
+        let [placed, taken_over] =
+            [Count::Placed, Count::TakenOver].map(|count| self.stats().count(count));
+        placed.wrapping_add(taken_over)
     }
 
     pub(crate) fn add_to(&self, sum: &mut Sum) {

@@ -103,8 +103,8 @@ pub(crate) enum Count {
     OwnMetricsRefused,
     /// Connections that were handed over to a worker that served fewer, without a drain.
     Balanced,
-    /// New connections that were given to a sibling before a byte of them was read. The sibling
-    /// counts them as accepted.
+    /// New connections that a sibling has accepted, and given to this worker before it read a byte.
+    /// Only this worker counts them as accepted.
     Placed,
 }
 
@@ -287,6 +287,15 @@ pub(crate) struct StatsView<'a>(pub(crate) &'a Words);
 impl StatsView<'_> {
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.0[GAUGES + gauge as usize].load(Relaxed)
+    }
+
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        self.0[COUNTS + count as usize].load(Relaxed)
+    }
+
+    /// In place of a worker that cannot do it any more.
+    pub(crate) fn set_state(&self, state: State) {
+        self.0[GAUGES + Gauge::State as usize].store(state as u64, Relaxed);
     }
 
     /// Adds the counts of `ended`, whose worker has exited.

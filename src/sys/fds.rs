@@ -286,6 +286,18 @@ pub(crate) fn is_readable(fd: impl AsFd) -> bool {
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }
 
+/// Whether the other side of a Unix socket has not yet received all that was sent (unix(7),
+/// `SIOCOUTQ`). `false` if the kernel does not tell.
+pub(crate) fn has_unread(socket: impl AsFd) -> bool {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the kernel writes an integer to `bytes`, which outlives the call.
+    let result = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes)
+    };
+    result == 0 && bytes > 0
+}
+
 /// Whether a write(2) of up to `PIPE_BUF` bytes would not block.
 pub(crate) fn is_writable(fd: impl AsFd) -> bool {
     is_writable_within(fd, Duration::ZERO)

@@ -218,6 +218,7 @@ impl ControlTask {
                 inbox: Sender::new(inbox),
                 connections,
             }),
+            ToWorker::Siblings(siblings) => self.queue.set_siblings(siblings),
         }
     }
 }

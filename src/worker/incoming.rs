@@ -3,6 +3,8 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod limits;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -22,10 +24,12 @@ pub(crate) use self::limits::LimitWatch;
 use crate::address::{Address, Peer};
 use crate::drain::Idle;
 use crate::id::Slot;
-use crate::stats::WorkerStats;
+use crate::protocol::channel::SiblingEnds;
+use crate::stats::{Count, WorkerStats};
 use crate::worker::clients::Clients;
 use crate::worker::connection::Connection;
 use crate::worker::heartbeat;
+use crate::worker::placing::Placing;
 use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
 
 /// How long the worker accepts nothing after the process or the system has run out of descriptors
@@ -37,7 +41,9 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPTED_IN_A_ROW: usize = 16;
 
 /// The incoming connections of a worker: new ones, and those that another worker of
-/// [`Prefork::serve`](crate::Prefork::serve) hands over. Both are used in the same way.
+/// [`Prefork::serve`](crate::Prefork::serve) hands over. Both are used in the same way. New ones
+/// may have been accepted by a worker that had more open connections: see
+/// [`Balance`](crate::Balance).
 ///
 /// The connections end when the worker drains and the queues are empty. Poll this from one task
 /// only. The first poll makes the worker ready for the master, so finish all setup before it.
@@ -97,6 +103,7 @@ struct State {
     waker: Option<Waker>,
     /// `None` if clients are not limited.
     clients: Option<Clients>,
+    placing: Placing,
 }
 
 impl Incoming {
@@ -167,6 +174,7 @@ impl Queue {
             pause: None,
             waker: None,
             clients,
+            placing: Placing::new(stats.clone()),
         };
         Ok(Arc::new(Self {
             state: Mutex::new(state),
@@ -226,6 +234,15 @@ impl Queue {
             .retain(|source| source.adopted != Some(slot));
     }
 
+    /// From now on these workers, and no others, may get new connections.
+    pub(crate) fn set_siblings(&self, siblings: Vec<SiblingEnds>) {
+        let mut state = self.state();
+        if !state.draining {
+            state.placing.set_siblings(siblings);
+            state.wake();
+        }
+    }
+
     /// From now on, accepts only the connections that are in the queues. With [`Idle::HandOver`]
     /// the inbox stays for the slot's next worker.
     pub(crate) fn drain(&self, idle: Idle) {
@@ -235,6 +252,8 @@ impl Queue {
             state
                 .sources
                 .retain(|source| idle == Idle::Close || !source.is_inbox());
+            let placed = state.placing.end(idle);
+            state.sources.splice(..0, placed);
             state.sources.iter_mut().for_each(Source::count);
         }
         state.wake();
@@ -298,6 +317,9 @@ impl Queue {
             origin,
         } = accepted;
         self.stats.connection_begins(origin.count());
+        if origin == Origin::Sibling {
+            self.stats.add_shared(Count::Placed, 1);
+        }
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
             // The handler may block before the heartbeat's task runs.
             heartbeat::stamp(&self.stats);
@@ -351,6 +373,11 @@ impl State {
     }
 
     fn poll_sources(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
+        while let Poll::Ready(accepted) = self.placing.poll_taken_back(cx) {
+            if !self.refuses(&accepted) {
+                return Poll::Ready(accepted);
+            }
+        }
         let count = self.sources.len();
         for turn in 0..count {
             let at = (self.next + turn) % count;
@@ -358,12 +385,12 @@ impl State {
                 match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,
                     // Dropping the connection closes it.
-                    Poll::Ready(Ok(accepted)) if self.refuses(&accepted) => {
-                        tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
-                    }
+                    Poll::Ready(Ok(accepted)) if self.refuses(&accepted) => {}
                     Poll::Ready(Ok(accepted)) => {
                         self.next = at + 1;
-                        return Poll::Ready(accepted);
+                        if let Some(accepted) = self.placing.place(accepted, cx) {
+                            return Poll::Ready(accepted);
+                        }
                     }
                     Poll::Ready(Err(error)) if is_of_connection(&error) => {
                         tracing::debug!(%error, "a client gave up before it was accepted");
@@ -426,65 +453,4 @@ fn sources(
     // A drain takes the sources from the end of the list, so the inbox comes last: other workers
     // may still hand connections over for a moment.
     inbox.into_iter().chain(listeners).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{Shutdown, TcpListener, TcpStream};
-
-    use tokio::time::timeout;
-
-    use super::*;
-
-    fn listener() -> TcpListener {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("it is open");
-        listener
-    }
-
-    fn queue(listener: TcpListener) -> Arc<Queue> {
-        Queue::new(vec![listener.into()], None, 1000, None, WorkerStats::own()).expect("a runtime")
-    }
-
-    #[tokio::test]
-    async fn a_listener_that_was_shut_down_does_not_spin() {
-        let listener = listener();
-        // The same as `ss -K` from another process: accept(2) gives EINVAL from then on.
-        socket2::SockRef::from(&listener)
-            .shutdown(Shutdown::Both)
-            .expect("it listens");
-        let queue = queue(listener);
-        let mut incoming = Incoming::new(Arc::clone(&queue));
-        let pause = EXHAUSTED_PAUSE * 3;
-        let ended = timeout(pause, incoming.accept()).await;
-        assert!(ended.is_err(), "it waits");
-        queue.drain(Idle::Close);
-        assert!(incoming.accept().await.is_none());
-    }
-
-    #[tokio::test]
-    async fn many_new_connections_do_not_delay_the_open_ones() {
-        const COUNT: usize = 3 * ACCEPTED_IN_A_ROW;
-
-        let listener = listener();
-        let address = listener.local_addr().expect("it is bound");
-        let connect = |_| TcpStream::connect(address).expect("it listens");
-        let _clients: Vec<_> = (0..COUNT).map(connect).collect();
-        let mut incoming = Incoming::new(queue(listener));
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&accepted);
-        tokio::spawn(async move {
-            while incoming.accept().await.is_some() {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let mut before = 0;
-        while before < COUNT {
-            // Lets the event loop run the other task.
-            yield_now().await;
-            let at_once = accepted.load(Ordering::Relaxed) - before;
-            assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");
-            before += at_once;
-        }
-    }
 }

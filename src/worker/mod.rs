@@ -14,6 +14,7 @@ pub(crate) mod outgoing;
 #[cfg(feature = "metrics")]
 mod own_metrics;
 mod page;
+mod placing;
 mod proxied;
 pub(crate) mod recycle;
 pub(crate) mod redirect;

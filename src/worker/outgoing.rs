@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::http::HandoverTarget;
-use crate::protocol::inbox::{Note, Sender};
+use crate::protocol::inbox::{Note, Reason, Sender};
 use crate::stats::{Count, WorkerStats};
 use crate::worker::connection::Connection;
 use crate::worker::drain::Drain;
@@ -140,6 +140,7 @@ impl HandoverTarget<Connection> for Outgoing {
         read_ahead: Bytes,
     ) -> Pin<Box<dyn Future<Output = Result<(), Connection>>>> {
         let note = Note {
+            reason: Reason::HandedOver,
             local: connection.local().clone(),
             forwarded: connection.forwarded(),
             read_ahead: match read_ahead.is_empty() {

@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
-use crate::protocol::inbox::{Note, Receiver};
+use crate::protocol::inbox::{Note, Reason, Receiver};
 use crate::proxy::Forwarded;
 use crate::stats::Count;
 use crate::sys::{fds, listener};
@@ -56,6 +56,8 @@ pub(super) enum Origin {
     /// The client has just connected.
     #[default]
     Client,
+    /// The client has just connected, and a sibling has accepted it.
+    Sibling,
     /// Another worker has handed the connection over. It was idle.
     Worker,
 }
@@ -63,9 +65,14 @@ pub(super) enum Origin {
 impl Origin {
     pub(super) fn count(self) -> Count {
         match self {
-            Self::Client => Count::Connections,
+            Self::Client | Self::Sibling => Count::Connections,
             Self::Worker => Count::TakenOver,
         }
+    }
+
+    /// Whether no worker has served it.
+    pub(super) fn is_new(self) -> bool {
+        self != Self::Worker
     }
 }
 
@@ -145,7 +152,7 @@ impl Source {
                 }
             },
             SourceKind::Inbox(inbox) => ready!(inbox.poll_take(cx))
-                .and_then(|(connection, note)| Accepted::taken_over(connection, note))
+                .and_then(|(connection, note)| Accepted::received(connection, note))
                 .into(),
         }
     }
@@ -158,7 +165,7 @@ impl Source {
                 .transpose(),
             SourceKind::Inbox(inbox) => inbox
                 .take()?
-                .map(|(connection, note)| Accepted::taken_over(connection, note))
+                .map(|(connection, note)| Accepted::received(connection, note))
                 .transpose(),
         }
     }
@@ -174,7 +181,7 @@ impl Accepted {
         Ok(Self::new(stream, peer, Arc::clone(local)))
     }
 
-    fn new(stream: Stream, peer: Peer, local: Arc<Address>) -> Self {
+    pub(super) fn new(stream: Stream, peer: Peer, local: Arc<Address>) -> Self {
         Self {
             stream,
             peer,
@@ -185,9 +192,19 @@ impl Accepted {
         }
     }
 
-    /// Fails if the client is gone, or if the descriptor is no socket of the family in the note.
-    fn taken_over(connection: OwnedFd, note: Note) -> io::Result<Self> {
+    /// One that was given to a sibling, and comes back.
+    pub(super) fn taken_back(mut self) -> Self {
+        if self.origin == Origin::Sibling {
+            self.origin = Origin::Client;
+        }
+        self
+    }
+
+    /// From an inbox. Fails if the client is gone, or if the descriptor is no socket of the family
+    /// in the note.
+    fn received(connection: OwnedFd, note: Note) -> io::Result<Self> {
         let Note {
+            reason,
             local,
             forwarded,
             read_ahead,
@@ -206,7 +223,10 @@ impl Accepted {
         Ok(Self {
             read_ahead,
             forwarded,
-            origin: Origin::Worker,
+            origin: match reason {
+                Reason::HandedOver => Origin::Worker,
+                Reason::Placed => Origin::Sibling,
+            },
             ..Self::new(stream, peer, Arc::new(local))
         })
     }

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics, presence,
-    privileges, recycle, resize, sandbox, status, websocket,
+    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics, placing,
+    presence, privileges, recycle, resize, sandbox, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -63,9 +63,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
             .serve(async |_| Ok(service_fn(hello))),
         Some("panics") => panics(),
         Some("glances") => glances(),
-        Some("blocks") => server()
-            .drain_timeout(Duration::ZERO)
-            .serve(async |_| Ok(service_fn(block))),
+        Some("blocks") => blocks(),
         Some("nobody") => nobody(),
         Some("hangs") => hangs(),
         Some("few_files") => adoption::app(),
@@ -81,6 +79,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),
         Some("silent") => presence::app(),
+        Some("placing") => placing::app(),
         Some("websocket") => websocket::app(CEILING),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),
         #[cfg(all(feature = "http2", feature = "tls"))]
@@ -120,6 +119,11 @@ pub(crate) fn tls() -> prefork_server::Tls {
     prefork_server::Tls::new()
         .certificate_file(files.join("cert.pem"))
         .key_file(files.join("key.pem"))
+}
+
+fn blocks() -> Result<(), Error> {
+    let server = server().drain_timeout(Duration::ZERO);
+    server.serve(async |_| Ok(service_fn(block)))
 }
 
 /// Blocks the event loop for ever.

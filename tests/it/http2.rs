@@ -11,10 +11,12 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use crate::placing::assert_even;
 use crate::support::{Server, until};
 
 tests! {
     a_reload_loses_no_request,
+    connections_are_spread_evenly,
 }
 
 /// Clients send requests until they get GOAWAY, and then connect again. Each request gets its
@@ -115,4 +117,26 @@ async fn ask(mut requests: SendRequest<Bytes>) -> usize {
     let mut body = response.into_body();
     assert_eq!(body.data().await.expect("a body").expect("whole"), "hi");
     1
+}
+
+/// The first bytes show that a connection speaks HTTP/2. It is placed before they come.
+fn connections_are_spread_evenly() {
+    let mut server = Server::start(&["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let (mut open, mut workers) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            let stream = TcpStream::connect(address).await.expect("it listens");
+            let (mut requests, connection) = handshake(stream).await.expect("HTTP/2");
+            tokio::spawn(connection);
+            let request = http::Request::get("http://test/").body(());
+            let sent = requests.send_request(request.expect("a request"), true);
+            let response = sent.expect("it is open").0.await.expect("a response");
+            workers.push(response.headers()["x-prefork-worker"].clone());
+            open.push(requests);
+        }
+        let workers = workers.iter().map(|worker| worker.as_bytes());
+        assert_even(&server, workers);
+    });
 }

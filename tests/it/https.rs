@@ -13,7 +13,7 @@ use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSes
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore,
-    SupportedProtocolVersion,
+    StreamOwned, SupportedProtocolVersion,
 };
 use tempfile::TempDir;
 
@@ -144,6 +144,17 @@ impl Browser {
             assert!(!self.visit(address).is_resumed());
         }
         self.wallet.set(Mode::Gives);
+    }
+
+    /// A connection after its handshake.
+    pub(crate) fn connect(&self, address: SocketAddr) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut stream = TcpStream::connect_timeout(&address, CEILING).expect("it listens");
+        stream.set_read_timeout(Some(CEILING)).expect("a timeout");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let session = ClientConnection::new(Arc::clone(&self.config), name);
+        let mut session = session.expect("the settings are good");
+        session.complete_io(&mut stream).expect("a handshake");
+        StreamOwned::new(session, stream)
     }
 
     pub(crate) fn visit(&self, address: SocketAddr) -> Visit {

@@ -53,6 +53,7 @@ mod lifecycle;
 mod log;
 mod master_death;
 mod own_metrics;
+mod placing;
 mod presence;
 mod privileges;
 mod recycle;
@@ -117,6 +118,7 @@ const MODULES: &[&[Test]] = &[
     log::TESTS,
     master_death::TESTS,
     own_metrics::TESTS,
+    placing::TESTS,
     presence::TESTS,
     privileges::TESTS,
     recycle::TESTS,

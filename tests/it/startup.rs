@@ -121,12 +121,12 @@ fn a_worker_inherits_only_its_own_descriptors() {
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     for pid in workers {
-        // Its listener, both ends of its inbox, its channel, and two pairs that it made itself, one
-        // end of each twice: the handle's pair, and the pair that tells its runtime of signals. The
-        // worker that was ready first has adopted the other's listener, and closes it when it is
-        // told to.
+        // Its listener, both ends of its inbox and of the other worker's, its channel, and two
+        // pairs that it made itself, one end of each twice: the handle's pair, and the pair that
+        // tells its runtime of signals. The worker that was ready first has adopted the other's
+        // listener, and closes it when it is told to.
         let is_socket = |file: &&String| file.starts_with("socket:");
-        until(|| open(pid).iter().filter(is_socket).count() == 10);
+        until(|| open(pid).iter().filter(is_socket).count() == 12);
         let files = open(pid);
         assert!(!leaked(&files), "{files:?}");
         assert!(

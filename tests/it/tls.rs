@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -13,8 +14,9 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use crate::apps;
-use crate::client::{Client, get};
+use crate::client::{Client, get, parse_response};
 use crate::https::{Authority, Browser, Visit};
+use crate::placing::assert_even;
 use crate::support::{BINARY, Server, binary, pid_of, proc_file, until};
 use crate::upgrade::Installed;
 
@@ -36,6 +38,7 @@ tests! {
     a_session_accepted_by_a_replaced_client_ca_does_not_resume,
     a_handshake_that_takes_too_long_is_closed,
     tls_is_refused_when_the_app_serves_the_connections,
+    connections_are_spread_evenly,
 }
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
@@ -467,4 +470,21 @@ fn app(authority: &Authority, name: &str) -> Server {
     let mut command = Command::new(this);
     command.env(apps::VARIABLE, name);
     Server::spawn(command.env(apps::FILES, authority.path("")))
+}
+
+fn connections_are_spread_evenly() {
+    let authority = Authority::new();
+    let mut server = start(&authority, &["--respond", "hi", "--worker-header"]);
+    let address = server.address();
+    let browser = authority.client(&TLS13);
+    let open: Vec<_> = (0..4).map(|_| browser.connect(address)).collect();
+    let slots = open.into_iter().map(|mut connection| {
+        let request = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        connection.write_all(request).expect("it is open");
+        let mut response = Vec::new();
+        connection.read_to_end(&mut response).expect("it is served");
+        let response = parse_response(&mut response).expect("a whole response");
+        response.worker("slot")
+    });
+    assert_even(&server, slots);
 }

@@ -145,7 +145,7 @@ async fn discard_input<I: Socket>(stream: &mut Stream<I>, member: &Member) {
 async fn wait_for_upgraded_stream(member: &Member) {
     let state: &Arc<ConnState> = &member.state;
     state.enter(Stage::Upgraded);
-    member.rest();
+    member.upgrade();
     poll_fn(|cx| {
         if state.is_stream_gone(cx.waker()) {
             return Poll::Ready(());

@@ -271,9 +271,9 @@ impl Registry {
     }
 
     /// The connection is no longer served.
-    pub(crate) fn rest(&self, key: usize) {
+    pub(crate) fn rest(&self, key: usize, load: Load) {
         let members = &mut *self.members.borrow_mut();
-        members.deactivate(key, Load::Rests);
+        members.deactivate(key, load);
         members.wheel.put(key, self.turn(&members.entries[key]));
     }
 }

@@ -29,7 +29,12 @@ impl Member {
 
     /// The connection rests, or its protocol has ended.
     pub(crate) fn rest(&self) {
-        self.registry.rest(self.key);
+        self.registry.rest(self.key, Load::Rests);
+    }
+
+    /// The connection's protocol has ended, and another one goes on, which may be busy.
+    pub(crate) fn upgrade(&self) {
+        self.registry.rest(self.key, Load::Counts);
     }
 
     /// Logs and counts that the server ends the connection.

@@ -17,16 +17,12 @@ use crate::sys::clock;
 /// How often loads are compared while no connection is served. Otherwise once in a [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// A worker that has connections and an older heartbeat is blocked in a request, or hangs. A
-/// connection that is given to it would wait.
+/// A worker that has connections and an older heartbeat gets none.
 const STALE: Duration = Duration::from_secs(1);
 
 /// When to compare loads first, on the monotonic clock; `None` if never. TLS connections cannot
 /// move.
-pub(in crate::master) fn first_look(
-    config: &Config,
-    secrets: Option<&Secrets>,
-) -> Option<Duration> {
+pub(super) fn first_look(config: &Config, secrets: Option<&Secrets>) -> Option<Duration> {
     match (config.balance, secrets) {
         (Balance::Even, None) => Some(clock::monotonic() + SHARE_TERM),
         (Balance::Even, Some(_)) | (Balance::Off, _) => None,
@@ -37,7 +33,7 @@ impl Master {
     /// When to compare the loads next; `None` if there is only one worker, or never.
     pub(in crate::master) fn next_balance(&self) -> Option<Duration> {
         let several = self.workers.processes.len() > 1;
-        self.next_balance.filter(|_| several)
+        self.balance.next_look.filter(|_| several)
     }
 
     /// Has workers with more connections give some to workers with fewer.
@@ -46,7 +42,7 @@ impl Master {
         let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
         let loads: Vec<_> = loads.collect();
         let idle = loads.iter().all(|load| load.served == 0);
-        self.next_balance = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
+        self.balance.next_look = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
         for share in policy::shares(loads) {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
@@ -67,14 +63,11 @@ impl Master {
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
         let standing = process.stats.standing(now).filter(|_| stays)?;
-        let is_late = standing.connections > 0 && now.saturating_sub(standing.heartbeat) > STALE;
-        (!is_late).then_some(Load {
+        (!standing.is_late(now, STALE)).then_some(Load {
             worker,
             slot: process.slot,
             served: standing.served,
-            room: standing
-                .connections_max
-                .saturating_sub(standing.connections),
+            room: standing.room(),
         })
     }
 }

@@ -15,7 +15,7 @@ fn from_masters() {
             ToWorker::Release(slot) => ToWorkerRef::Release(slot),
             ToWorker::ReopenLogs => ToWorkerRef::ReopenLogs,
             ToWorker::Beat => ToWorkerRef::Beat,
-            ToWorker::NotReceived(_) => return,
+            ToWorker::NotReceived(_) | ToWorker::Siblings(_) => return,
             ToWorker::Adopt { .. } | ToWorker::Share { .. } => {
                 unreachable!("it comes with descriptors")
             }

@@ -67,6 +67,17 @@ fn totals_outlive_workers() {
     assert_eq!(totals.longest_stall, Duration::from_millis(70));
 }
 
+/// A sibling that still knows the page must not think that a worker without load is there.
+#[test]
+fn the_page_of_a_worker_that_was_killed_says_that_it_does_not_serve() {
+    let killed = page();
+    joined(&killed).set_state(State::Serving);
+    let known = PageView::open(&killed.read_only().expect("/proc is there")).expect("a page");
+    assert!(known.standing(Duration::ZERO).is_some());
+    Scoreboard::new().expect("memory").keep(&killed);
+    assert_eq!(known.standing(Duration::ZERO), None);
+}
+
 #[test]
 fn the_next_image_goes_on_with_the_same_counts() {
     let (scoreboard, gone, living) = (Scoreboard::new().expect("memory"), page(), page());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Queue, State};
-use crate::worker::source::{Accepted, Origin, Source};
+use crate::worker::source::{Accepted, Source};
 
 /// Reports that a new connection waits because the worker is at its limit of open connections.
 pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
@@ -29,11 +29,14 @@ impl LimitWatch {
 
 impl State {
     /// Whether a new connection exceeds the limit of its client. A connection that another worker
-    /// has handed over is not new.
+    /// has handed over is not new. The caller drops the connection, which closes it.
     pub(super) fn refuses(&self, accepted: &Accepted) -> bool {
-        let clients = self.clients.as_ref();
-        accepted.origin == Origin::Client
-            && clients.is_some_and(|clients| clients.is_full(accepted.peer))
+        let clients = self.clients.as_ref().filter(|_| accepted.origin.is_new());
+        let refuses = clients.is_some_and(|clients| clients.is_full(accepted.peer));
+        if refuses {
+            tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
+        }
+        refuses
     }
 
     /// Ready if a new connection waits to be accepted.

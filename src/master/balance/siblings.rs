@@ -1,0 +1,141 @@
+//! Tells each worker its siblings: the workers to which it may give new connections. The workers
+//! decide which connections go there (`worker/placing`).
+//!
+//! Siblings are the workers that serve the slots after its own, in a ring, and [`SIBLINGS_MAX`] at
+//! most. So a worker has a bounded number of descriptors, and load spreads over the ring.
+//!
+//! A worker may keep an old list for a while. This is harmless: the page of a worker that drains,
+//! or that has ended, says so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::config::{Balance, Config};
+use crate::id::{Slot, WorkerId};
+use crate::master::Master;
+use crate::protocol::channel::{SIBLINGS_MAX, ToWorkerRef};
+use crate::sys::clock;
+
+/// When a worker is told again whose channel was full.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the workers were told.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Told {
+    /// The workers that served when all of them had been told.
+    serving: Vec<WorkerId>,
+    /// The siblings that each worker knows.
+    siblings: BTreeMap<WorkerId, Vec<WorkerId>>,
+    /// When to tell those again that could not be told, on the monotonic clock.
+    again_at: Option<Duration>,
+}
+
+impl Told {
+    /// Nothing yet; `None` if connections stay where they are accepted.
+    pub(super) fn new(config: &Config) -> Option<Self> {
+        (config.balance == Balance::Even).then(Self::default)
+    }
+}
+
+impl Master {
+    /// Tells the workers whose siblings have changed. A worker whose channel is full is told later.
+    pub(in crate::master) fn tell_siblings(&mut self) {
+        let Some(mut told) = self.balance.told.take() else {
+            return;
+        };
+        let slots = (0..self.workers.count).map(Slot);
+        let serving: Vec<_> = slots
+            .filter_map(|slot| self.supervisor.serves(slot))
+            .collect();
+        if told.serving != serving {
+            told.again_at = match self.tell_each(&serving, &mut told.siblings) {
+                true => None,
+                false => Some(clock::monotonic() + AGAIN),
+            };
+            if told.again_at.is_none() {
+                told.serving = serving;
+            }
+        }
+        self.balance.told = Some(told);
+    }
+
+    /// When to call [`Master::tell_siblings`] although nothing has come; `None` if all were told.
+    pub(in crate::master) fn next_telling(&self) -> Option<Duration> {
+        self.balance.told.as_ref()?.again_at
+    }
+
+    /// Whether each worker was told.
+    fn tell_each(
+        &self,
+        serving: &[WorkerId],
+        told: &mut BTreeMap<WorkerId, Vec<WorkerId>>,
+    ) -> bool {
+        told.retain(|worker, _| serving.contains(worker));
+        let mut are_told = true;
+        for (at, &worker) in serving.iter().enumerate() {
+            let siblings = siblings(at, serving);
+            let known = told.get(&worker).map_or(&[][..], Vec::as_slice);
+            if known == siblings {
+                continue;
+            }
+            match self.send_siblings(worker, &siblings) {
+                Ok(()) => drop(told.insert(worker, siblings)),
+                Err(error) => {
+                    tracing::debug!(%worker, %error, "siblings not told");
+                    are_told = false;
+                }
+            }
+        }
+        are_told
+    }
+
+    fn send_siblings(&self, worker: WorkerId, siblings: &[WorkerId]) -> io::Result<()> {
+        let processes = &self.workers.processes;
+        let siblings = siblings.iter().filter_map(|sibling| processes.get(sibling));
+        let siblings: Vec<_> = siblings.collect();
+        let pages = siblings.iter().map(|sibling| sibling.stats.read_only());
+        let pages = pages.collect::<io::Result<Vec<OwnedFd>>>()?;
+        let ends = siblings.iter().zip(&pages).filter_map(|(sibling, page)| {
+            let inbox = self.listeners.inbox(sibling.slot)?;
+            Some([page.as_fd(), inbox.sender(), inbox.receiver()])
+        });
+        let message = ToWorkerRef::Siblings(ends.collect());
+        match processes.get(&worker).and_then(|process| process.channel()) {
+            Some(channel) => channel.send_to_worker(message),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Those after the worker at this place.
+fn siblings(at: usize, serving: &[WorkerId]) -> Vec<WorkerId> {
+    let after = serving.iter().cycle().skip(at + 1);
+    let others = serving.len().saturating_sub(1).min(SIBLINGS_MAX);
+    after.take(others).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_are_the_next_ones_in_a_ring() {
+        let serving: Vec<_> = (0..3).map(WorkerId).collect();
+        assert_eq!(siblings(1, &serving), [WorkerId(2), WorkerId(0)]);
+        assert_eq!(siblings(0, &serving[..1]), []);
+        let many: Vec<_> = (0..100).map(WorkerId).collect();
+        let of_last = siblings(99, &many);
+        let first: Vec<_> = (0..8).map(WorkerId).collect();
+        assert_eq!(of_last, first);
+    }
+
+    #[test]
+    fn without_balance_no_worker_learns_its_siblings() {
+        let mut config = Config::default();
+        assert!(Told::new(&config).is_some(), "the default");
+        config.balance = Balance::Off;
+        assert!(Told::new(&config).is_none());
+    }
+}

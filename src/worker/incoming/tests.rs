@@ -1,0 +1,57 @@
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+use tokio::time::timeout;
+
+use super::*;
+
+fn listener() -> TcpListener {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("it is open");
+    listener
+}
+
+fn queue(listener: TcpListener) -> Arc<Queue> {
+    Queue::new(vec![listener.into()], None, 1000, None, WorkerStats::own()).expect("a runtime")
+}
+
+#[tokio::test]
+async fn a_listener_that_was_shut_down_does_not_spin() {
+    let listener = listener();
+    // The same as `ss -K` from another process: accept(2) gives EINVAL from then on.
+    socket2::SockRef::from(&listener)
+        .shutdown(Shutdown::Both)
+        .expect("it listens");
+    let queue = queue(listener);
+    let mut incoming = Incoming::new(Arc::clone(&queue));
+    let pause = EXHAUSTED_PAUSE * 3;
+    let ended = timeout(pause, incoming.accept()).await;
+    assert!(ended.is_err(), "it waits");
+    queue.drain(Idle::Close);
+    assert!(incoming.accept().await.is_none());
+}
+
+#[tokio::test]
+async fn many_new_connections_do_not_delay_the_open_ones() {
+    const COUNT: usize = 3 * ACCEPTED_IN_A_ROW;
+
+    let listener = listener();
+    let address = listener.local_addr().expect("it is bound");
+    let connect = |_| TcpStream::connect(address).expect("it listens");
+    let _clients: Vec<_> = (0..COUNT).map(connect).collect();
+    let mut incoming = Incoming::new(queue(listener));
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&accepted);
+    tokio::spawn(async move {
+        while incoming.accept().await.is_some() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut before = 0;
+    while before < COUNT {
+        // Lets the event loop run the other task.
+        yield_now().await;
+        let at_once = accepted.load(Ordering::Relaxed) - before;
+        assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");
+        before += at_once;
+    }
+}
