@@ -79,7 +79,7 @@ impl Speed {
         }
     }
 
-    fn compute(self, micros: u32) {
+    pub(crate) fn compute(self, micros: u32) {
         compute(self.steps_per_millisecond / 10 * micros / 100);
     }
 }
