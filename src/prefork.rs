@@ -1,27 +1,24 @@
 //! The builder: collects settings, and calls the master or the worker, depending on the process.
 
 mod check;
+mod in_process;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod settings;
 mod test_server;
 
 use std::fmt;
-use std::num::NonZeroU16;
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use self::test_server::TestServer;
 use crate::address::{Address, AddressError};
-use crate::config::{Config, HANG_TIMEOUT_MIN};
+use crate::config::Config;
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, NoHooks, WorkerInfo};
 use crate::http::{Http, IntoService, Tls};
-use crate::id::MAX_WORKERS;
-use crate::master::ADDRESSES_MAX;
 use crate::worker::Worker;
-use crate::worker::alone::Purpose;
 use crate::worker::incoming::Incoming;
 use crate::worker::redirect::Redirect;
 use crate::worker::serve::Serving;
@@ -152,11 +149,6 @@ pub fn this_worker() -> Option<WorkerInfo> {
 /// master reaps every process that ends, so a second server in the same process would disturb the
 /// first.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-
-/// Why a master refuses to start on a thread that has entered a runtime.
-const INSIDE_A_RUNTIME: &str = "`main` is inside a tokio runtime; write `fn main() -> Exit` \
-     without `#[tokio::main]` and `async`: each worker makes its own runtime, and runs the closure \
-     of `serve` or `run` in it";
 
 impl Prefork {
     /// A server on one address: `"127.0.0.1:8080"`, `"[::]:80"`, `"unix:/run/app.sock"`, a
@@ -403,21 +395,6 @@ impl Prefork {
         })
     }
 
-    fn run_in_process<A>(mut self, app: A) -> Result<(), Error>
-    where
-        A: AsyncFnOnce(Worker, Incoming) -> Result<(), BoxError>,
-    {
-        self.parsed()?;
-        if let Some(tls) = &self.tls {
-            tls.read_files()?;
-        }
-        let (handle, commands) = self.take_handle()?;
-        // The files of Unix listeners are removed at the end.
-        let opened = master::listen_once(&self.config)?;
-        let setup = self.worker_setup(handle, commands);
-        worker::alone::run(Purpose::App, setup, opened.listeners, opened.addresses, app)
-    }
-
     fn worker_setup(self, handle: Handle, commands: UnixDatagram) -> worker::Setup {
         worker::Setup {
             config: self.config,
@@ -430,51 +407,6 @@ impl Prefork {
     fn take_handle(&mut self) -> Result<(Handle, UnixDatagram), Error> {
         self.handle()?;
         Ok(self.handle.take().expect("it was made a line above"))
-    }
-
-    /// Checks the settings before anything is bound. Returns the number of workers.
-    fn parsed(&mut self) -> Result<NonZeroU16, Error> {
-        if let Some(error) = self.refused.take() {
-            return Err(Error::Config(error));
-        }
-        if self.processes == Processes::Workers && tokio::runtime::Handle::try_current().is_ok() {
-            return Err(Error::Config(INSIDE_A_RUNTIME.into()));
-        }
-        let addresses = self.config.addresses.len();
-        if addresses > ADDRESSES_MAX {
-            return Err(Error::Config(format!(
-                "{addresses} addresses: there can be up to {ADDRESSES_MAX}"
-            )));
-        }
-        if !self.config.redirects.is_empty() && self.tls.is_none() {
-            return Err(Error::Config("redirect_to_https needs tls".into()));
-        }
-        if self.config.max_connections == Some(0) {
-            return Err(Error::Config("max_connections must be at least 1".into()));
-        }
-        if self.config.unix_mode > 0o777 {
-            let mode = self.config.unix_mode;
-            return Err(Error::Config(format!(
-                "unix_mode {mode:o}: at most 777 (octal)"
-            )));
-        }
-        if let Some(timeout) = self.config.hang_timeout
-            && timeout < HANG_TIMEOUT_MIN
-        {
-            return Err(Error::Config(format!(
-                "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
-            )));
-        }
-        let workers = self.config.workers.unwrap_or_else(master::default_workers);
-        u16::try_from(workers)
-            .ok()
-            .filter(|&workers| usize::from(workers) <= MAX_WORKERS)
-            .and_then(NonZeroU16::new)
-            .ok_or_else(|| {
-                Error::Config(format!(
-                    "{workers} workers: there can be 1 to {MAX_WORKERS}"
-                ))
-            })
     }
 }
 

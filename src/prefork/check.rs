@@ -1,8 +1,17 @@
-//! A check of the settings, without a start.
+//! Checks of the settings.
 
-use super::Prefork;
+use std::num::NonZeroU16;
+
+use super::{Prefork, Processes};
+use crate::config::HANG_TIMEOUT_MIN;
 use crate::error::Error;
-use crate::master;
+use crate::id::MAX_WORKERS;
+use crate::master::{self, ADDRESSES_MAX};
+
+/// Why a master refuses to start on a thread that has entered a runtime.
+const INSIDE_A_RUNTIME: &str = "`main` is inside a tokio runtime; write `fn main() -> Exit` \
+     without `#[tokio::main]` and `async`: each worker makes its own runtime, and runs the closure \
+     of `serve` or `run` in it";
 
 impl Prefork {
     /// Checks what a start needs, and starts nothing: the settings, the user and group, the files
@@ -24,5 +33,50 @@ impl Prefork {
             tls.read_files()?;
         }
         master::check::check(self.config)
+    }
+
+    /// Checks the settings before anything is bound. Returns the number of workers.
+    pub(super) fn parsed(&mut self) -> Result<NonZeroU16, Error> {
+        if let Some(error) = self.refused.take() {
+            return Err(Error::Config(error));
+        }
+        if self.processes == Processes::Workers && tokio::runtime::Handle::try_current().is_ok() {
+            return Err(Error::Config(INSIDE_A_RUNTIME.into()));
+        }
+        let addresses = self.config.addresses.len();
+        if addresses > ADDRESSES_MAX {
+            return Err(Error::Config(format!(
+                "{addresses} addresses: there can be up to {ADDRESSES_MAX}"
+            )));
+        }
+        if !self.config.redirects.is_empty() && self.tls.is_none() {
+            return Err(Error::Config("redirect_to_https needs tls".into()));
+        }
+        if self.config.max_connections == Some(0) {
+            return Err(Error::Config("max_connections must be at least 1".into()));
+        }
+        if self.config.unix_mode > 0o777 {
+            let mode = self.config.unix_mode;
+            return Err(Error::Config(format!(
+                "unix_mode {mode:o}: at most 777 (octal)"
+            )));
+        }
+        if let Some(timeout) = self.config.hang_timeout
+            && timeout < HANG_TIMEOUT_MIN
+        {
+            return Err(Error::Config(format!(
+                "hang_timeout {timeout:?}: at least {HANG_TIMEOUT_MIN:?}, or none"
+            )));
+        }
+        let workers = self.config.workers.unwrap_or_else(master::default_workers);
+        u16::try_from(workers)
+            .ok()
+            .filter(|&workers| usize::from(workers) <= MAX_WORKERS)
+            .and_then(NonZeroU16::new)
+            .ok_or_else(|| {
+                Error::Config(format!(
+                    "{workers} workers: there can be 1 to {MAX_WORKERS}"
+                ))
+            })
     }
 }

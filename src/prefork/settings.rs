@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Prefork, Processes};
+use super::Prefork;
 use crate::address::{Address, AddressError};
 #[cfg(feature = "metrics")]
 use crate::config::Metrics;
@@ -455,34 +455,6 @@ impl Prefork {
     #[must_use]
     pub fn hooks(mut self, hooks: impl Hooks + 'static) -> Self {
         self.hooks = Box::new(Timed::new(Box::new(hooks)));
-        self
-    }
-
-    /// Serves in this process instead of in workers: no master, no respawn, no signals, one thread.
-    /// It is for debuggers, and for tests that need the thread of the server: a test binary that is
-    /// executed again would run its tests again. [`TestServer`](crate::TestServer) is shorter, and
-    /// works inside a runtime; [`serve`](Self::serve) and [`run`](Self::run) panic there, because
-    /// they make one. Its [`handle`](Self::handle) ends it. What needs a master has no effect: no
-    /// recycling, no hang detection, no other user, no pid file. The only notice is
-    /// [`Notice::Serving`](crate::Notice::Serving), and it goes only to hooks.
-    ///
-    /// ```no_run
-    /// use prefork_server::{Exit, Prefork, Response, handler};
-    ///
-    /// fn main() -> Exit {
-    ///     let mut server = Prefork::bind("127.0.0.1:8080");
-    ///     if std::env::args().any(|argument| argument == "--debug") {
-    ///         server = server.in_process();
-    ///     }
-    ///     let app = async |_worker| Ok(handler(async |_request| Ok(Response::default())));
-    ///     server.serve(app).into()
-    /// }
-    /// ```
-    ///
-    /// Default: workers.
-    #[must_use]
-    pub fn in_process(mut self) -> Self {
-        self.processes = Processes::ThisOne;
         self
     }
 }
