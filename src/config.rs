@@ -124,6 +124,8 @@ pub(crate) struct Config {
     pub(crate) listeners: Listeners,
     pub(crate) balance: Balance,
     pub(crate) backlog: u32,
+    /// Whether a TCP connection is accepted only when its client has sent something.
+    pub(crate) defer_accept: bool,
     /// How long the server still serves after it was asked to drain.
     pub(crate) pre_stop_delay: Duration,
     pub(crate) drain_timeout: Duration,
@@ -173,6 +175,7 @@ impl Default for Config {
             listeners: Listeners::default(),
             balance: Balance::default(),
             backlog: 4096,
+            defer_accept: true,
             pre_stop_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),

@@ -34,6 +34,7 @@ pub(crate) struct Listeners {
     /// Slot `n` has inbox `n`. The master keeps both ends until the server has ended.
     inboxes: Vec<Inbox>,
     backlog: u32,
+    defer_accept: bool,
     unix: Access,
 }
 
@@ -68,7 +69,6 @@ impl Listeners {
     /// the connections in its queues. New addresses are bound; if one cannot be, the server goes on
     /// without it.
     pub(super) fn resume(left: Detached, config: &Config) -> (Self, NewAddresses) {
-        let backlog = config.backlog;
         let Detached {
             bound: mut left,
             inboxes,
@@ -76,15 +76,7 @@ impl Listeners {
         let (mut bound, mut news) = (Vec::new(), NewAddresses::None);
         if left.iter().any(|bound| bound.asked.is_none()) {
             // As at the start, listeners of the service manager's units replace the settings.
-            return (
-                Self {
-                    bound: left,
-                    inboxes,
-                    backlog,
-                    unix: access(config),
-                },
-                news,
-            );
+            return (Self::new(left, inboxes, config), news);
         }
         for address in &config.addresses {
             let same = left
@@ -108,13 +100,33 @@ impl Listeners {
             tracing::warn!(%address, "not in the settings any more; served until the end");
         }
         bound.extend(left);
-        let resumed = Self {
+        (Self::new(bound, inboxes, config), news)
+    }
+
+    fn new(bound: Vec<Bound>, inboxes: Vec<Inbox>, config: &Config) -> Self {
+        let listeners = Self {
             bound,
             inboxes,
-            backlog,
+            backlog: config.backlog,
+            defer_accept: config.defer_accept,
             unix: access(config),
         };
-        (resumed, news)
+        for bound in &listeners.bound {
+            for listener in bound.listeners.all() {
+                listeners.set_defer_accept(&bound.address, listener);
+            }
+        }
+        listeners
+    }
+
+    /// Sets the option, also of a listener that was inherited.
+    fn set_defer_accept(&self, address: &Address, listener: &OwnedFd) {
+        if let Address::Unix(_) = address {
+            return;
+        }
+        if let Err(error) = listener::defer_accept(listener, self.defer_accept) {
+            tracing::warn!(%address, %error, "TCP_DEFER_ACCEPT stays as it was");
+        }
     }
 
     /// Moves all of them out, for the next image.
@@ -164,12 +176,7 @@ impl Listeners {
             );
             bound
         };
-        let mut listeners = Self {
-            bound,
-            inboxes: Vec::new(),
-            backlog: config.backlog,
-            unix: access(config),
-        };
+        let mut listeners = Self::new(bound, Vec::new(), config);
         let last = slots.get().max(listeners.slots()) - 1;
         listeners.ensure(Slot(last))?;
         Ok(listeners)
@@ -239,6 +246,7 @@ impl Listeners {
             for _ in listeners.len()..=last {
                 let listener = listener::tcp(address, Reuse::Join, self.backlog)
                     .map_err(|source| bind_error(&bound.address, source))?;
+                self.set_defer_accept(&bound.address, &listener);
                 made.push((at, listener));
             }
         }

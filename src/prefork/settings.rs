@@ -54,6 +54,20 @@ impl Prefork {
         self
     }
 
+    /// Whether the kernel gives a TCP connection to a worker only when its first byte has come
+    /// (tcp(7), `TCP_DEFER_ACCEPT`). A worker is then woken up once for a new connection and its
+    /// request, not twice. A connection on which a client sends nothing comes to a worker after a
+    /// second. Until then no timeout runs for it, and it is in no count. A reload or an upgrade
+    /// does not lose it. At the end of the server the kernel resets it when something comes.
+    ///
+    /// Default: `true` in [`serve`](Self::serve). In [`run`](Self::run) it is `false`, because the
+    /// app may send first. Unix sockets have no such option.
+    #[must_use]
+    pub fn defer_accept(mut self, deferred: bool) -> Self {
+        self.config.defer_accept = deferred;
+        self
+    }
+
     /// How long a draining worker may take to finish open work. Then it cuts the connections that
     /// are still open, and counts them. The master kills a worker that has not left a second later.
     ///

@@ -66,20 +66,47 @@ pub(crate) fn send(to: impl AsFd, bytes: &[u8], fds: &[RawFd]) -> io::Result<()>
 /// Makes the kernel refuse messages with descriptors to this socket: the sender gets `EPERM`. On
 /// Linux before 6.16 this has no effect.
 pub(crate) fn refuse_descriptors(socket: impl AsFd) {
-    let off: libc::c_int = 0;
-    let len = libc::socklen_t::try_from(size_of_val(&off)).expect("a small integer");
-    // SAFETY: the kernel reads `len` bytes of `off`, which has that size. For an unknown option the
-    // kernel returns an error (`ENOPROTOOPT`) and changes nothing.
-    unsafe {
-        let socket = socket.as_fd().as_raw_fd();
-        libc::setsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const off).cast(),
-            len,
-        );
-    }
+    let _: io::Result<()> = set_option(socket, libc::SOL_SOCKET, SO_PASSRIGHTS, 0);
+}
+
+/// Sets an option of a socket that is an integer (setsockopt(2)).
+pub(crate) fn set_option(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of_val(&value)).expect("a small integer");
+    let value = (&raw const value).cast();
+    // SAFETY: the kernel reads `len` bytes of `value`, which has that size. For an unknown option
+    // the kernel returns an error (`ENOPROTOOPT`) and changes nothing.
+    let result = unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, len) };
+    Errno::result(result).map(drop).map_err(io::Error::from)
+}
+
+/// An option of a socket that is an integer (getsockopt(2)).
+#[cfg(test)]
+pub(crate) fn option(
+    socket: impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = libc::socklen_t::try_from(size_of_val(&value)).expect("a small integer");
+    let into = (&raw mut value).cast();
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which has that size, and the number
+    // of bytes to `len`.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            into,
+            &raw mut len,
+        )
+    };
+    Errno::result(result)?;
+    Ok(value)
 }
 
 /// Receives one message without descriptors, and returns its length; 0 means that the other side is

@@ -22,6 +22,10 @@ use crate::sys::fds;
 /// bind.
 const LISTEN_ATTEMPTS: u32 = 4;
 
+/// How long the kernel waits for a client's first byte before it queues the connection without one,
+/// in seconds. One is the least: the kernel counts in retransmissions.
+const FIRST_BYTE_WAIT: libc::c_int = 1;
+
 /// Whether other listeners may have the same address (socket(7), `SO_REUSEPORT`). The kernel
 /// spreads connections over all listeners of such a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,13 @@ fn listening(socket: Socket, reuse: Reuse, backlog: u32) -> io::Result<OwnedFd> 
         socket.set_reuse_port(true)?;
     }
     Ok(socket.into())
+}
+
+/// Has the kernel queue a connection when its first byte has come, or a second after it was opened.
+/// Then a worker that accepts it can read at once, and need not be woken up a second time.
+pub(crate) fn defer_accept(listener: impl AsFd, deferred: bool) -> io::Result<()> {
+    let seconds = if deferred { FIRST_BYTE_WAIT } else { 0 };
+    fds::set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
 /// Whether one of these listeners was shut down (shutdown(2)). Any process that has the listener
@@ -225,8 +236,16 @@ pub(crate) fn clamped_backlog(requested: u32) -> Option<u32> {
     (limit < requested).then_some(limit)
 }
 
+/// Whether [`defer_accept`] is on.
+#[cfg(test)]
+pub(crate) fn is_deferred(listener: impl AsFd) -> bool {
+    let seconds = fds::option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT);
+    seconds.expect("a TCP socket") > 0
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::os::fd::IntoRawFd;
 
     use nix::fcntl::FdFlag;
@@ -248,6 +267,32 @@ mod tests {
         }
         drop((first, second));
         tcp(taken, Reuse::First, 8).expect("free again");
+    }
+
+    #[test]
+    fn a_deferred_connection_is_queued_with_its_first_byte() {
+        let listener = tcp(ANY.parse().expect("valid"), Reuse::None, 8).expect("a free port");
+        defer_accept(&listener, true).expect("it listens");
+        assert!(is_deferred(&listener));
+        let Ok(Address::Tcp(address)) = address(&listener) else {
+            panic!("a TCP address")
+        };
+        let mut client = std::net::TcpStream::connect(address).expect("it listens");
+        client.write_all(b"G").expect("connected");
+        let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ready, PollTimeout::NONE).expect("it comes");
+        let (connection, _) = accept(&listener).expect("no error").expect("it waits");
+        let mut byte = [0];
+        let mut connection = std::net::TcpStream::from(connection);
+        assert_eq!(connection.read(&mut byte).expect("it is there"), 1);
+        let socket = SockRef::from(&listener);
+        socket
+            .shutdown(std::net::Shutdown::Both)
+            .expect("it listens");
+        listen_again(&listener, address, 8).expect("it is free");
+        assert!(is_deferred(&listener), "it is the same socket");
+        defer_accept(&listener, false).expect("it listens");
+        assert!(!is_deferred(&listener));
     }
 
     #[test]

@@ -40,6 +40,7 @@ mod drain;
 mod events;
 mod exit_codes;
 mod files;
+mod first_byte;
 mod frameworks;
 mod handover;
 mod hang;
@@ -101,6 +102,7 @@ const MODULES: &[&[Test]] = &[
     events::TESTS,
     exit_codes::TESTS,
     files::TESTS,
+    first_byte::TESTS,
     files::conditions::TESTS,
     #[cfg(feature = "http2")]
     files::windowless::TESTS,

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::master::init::inherited::Activated;
 
 const ROUNDS: usize = 2000;
 
@@ -64,6 +65,56 @@ fn addresses_are_matched_as_they_were_asked_for_or_bound() {
             .iter()
             .all(|address| served.contains(&address.to_string()))
     );
+}
+
+/// Also those of the image before, and those of a slot that comes later.
+#[test]
+fn all_tcp_listeners_are_deferred_or_none() {
+    let mut config = Config {
+        addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+        ..Config::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+    let mut listeners = opened.expect("a free port");
+    for deferred in [true, false] {
+        config.defer_accept = deferred;
+        (listeners, _) = Listeners::resume(listeners.detach(), &config);
+        listeners
+            .ensure(Slot(listeners.slots()))
+            .expect("a free port");
+        assert!(
+            listeners
+                .all()
+                .all(|it| listener::is_deferred(it) == deferred)
+        );
+    }
+    assert_eq!(listeners.slots(), 3);
+}
+
+/// A Unix listener has no such option.
+#[test]
+fn inherited_listeners_are_deferred_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("s");
+    let unix = UnixListener::bind(&path).expect("a new path");
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let local = tcp.local_addr().expect("bound");
+    let tcp = OwnedFd::from(tcp);
+    let copy = tcp.try_clone().expect("a descriptor");
+    assert!(!listener::is_deferred(&copy));
+    let activated = [
+        (local.into(), tcp),
+        (Address::Unix(path), OwnedFd::from(unix)),
+    ]
+    .map(|(address, listener)| Activated { address, listener })
+    .into();
+    let inherited = Inherited {
+        activated,
+        ..Inherited::default()
+    };
+    let opened = Listeners::open(&Config::default(), NonZeroU16::MIN, inherited);
+    opened.expect("they listen");
+    assert!(listener::is_deferred(&copy));
 }
 
 /// How many of two masters that open `address` at the same moment get it: the most and the least in
