@@ -57,6 +57,23 @@ impl Client {
 }
 
 impl Connection {
+    /// Closes the connection, and waits until the server has closed it, as far as a client can see
+    /// that. Otherwise the next round may find the load of this one.
+    pub(crate) async fn end(self) {
+        let mut rest = Vec::new();
+        let _ = match self {
+            Self::Tls(mut stream) => {
+                let _ = stream.shutdown().await;
+                stream.read_to_end(&mut rest).await
+            }
+            Self::Run(mut stream) => {
+                let _ = stream.shutdown().await;
+                stream.read_to_end(&mut rest).await
+            }
+            Self::Http2(_) => Ok(0),
+        };
+    }
+
     /// Sends a request, and returns the number of the worker that responds.
     pub(crate) async fn ask(&mut self) -> usize {
         match self {

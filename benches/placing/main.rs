@@ -134,6 +134,7 @@ async fn ask_until(mut connection: Connection, end: Instant) -> u32 {
         connection.ask().await;
         requests += 1;
     }
+    connection.end().await;
     requests
 }
 

@@ -378,9 +378,8 @@ impl State {
                 return Poll::Ready(accepted);
             }
         }
-        let count = self.sources.len();
-        for turn in 0..count {
-            let at = (self.next + turn) % count;
+        let (first, count) = (self.next, self.sources.len());
+        for at in (0..count).map(|turn| (first + turn) % count) {
             loop {
                 match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,

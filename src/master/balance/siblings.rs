@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What the workers were told.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Told {
-    /// The workers that served when all of them had been told.
+    /// The workers that served when they were told.
     serving: Vec<WorkerId>,
     /// The siblings that each worker knows.
     siblings: BTreeMap<WorkerId, Vec<WorkerId>>,
@@ -49,14 +49,12 @@ impl Master {
         let serving: Vec<_> = slots
             .filter_map(|slot| self.supervisor.serves(slot))
             .collect();
-        if told.serving != serving {
-            told.again_at = match self.tell_each(&serving, &mut told.siblings) {
-                true => None,
-                false => Some(clock::monotonic() + AGAIN),
-            };
-            if told.again_at.is_none() {
-                told.serving = serving;
-            }
+        let now = clock::monotonic();
+        let is_due = told.again_at.is_some_and(|at| at <= now);
+        if told.serving != serving || is_due {
+            let are_told = self.tell_each(&serving, &mut told.siblings);
+            told.again_at = (!are_told).then_some(now + AGAIN);
+            told.serving = serving;
         }
         self.balance.told = Some(told);
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Queue, State};
-use crate::worker::source::{Accepted, Source};
+use crate::stats::Count;
+use crate::worker::source::{Accepted, Origin, Source};
 
 /// Reports that a new connection waits because the worker is at its limit of open connections.
 pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
@@ -22,7 +23,8 @@ impl LimitWatch {
         } = *self.0;
         self.0.active() >= max_connections && {
             let state = self.0.state();
-            !state.draining && state.sources.iter().any(Source::is_waiting)
+            let in_queue = || state.sources.iter().any(Source::is_waiting);
+            !state.draining && (state.placing.has_taken_back() || in_queue())
         }
     }
 }
@@ -34,15 +36,21 @@ impl State {
         let clients = self.clients.as_ref().filter(|_| accepted.origin.is_new());
         let refuses = clients.is_some_and(|clients| clients.is_full(accepted.peer));
         if refuses {
+            if accepted.origin == Origin::Sibling {
+                // The sibling wants to know that it was taken.
+                self.placing.stats.add_shared(Count::Placed, 1);
+            }
             tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
         }
         refuses
     }
 
-    /// Ready if a new connection waits to be accepted.
+    /// Ready if a new connection waits to be accepted, or one that a sibling has not taken.
     pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.placing.look(cx);
         let mut sources = self.sources.iter();
-        match sources.any(|source| source.poll_waiting(cx).is_ready()) {
+        let mut in_queue = || sources.any(|source| source.poll_waiting(cx).is_ready());
+        match self.placing.has_taken_back() || in_queue() {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }

@@ -1,8 +1,13 @@
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 
+use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::*;
+use crate::protocol::inbox::{Inbox, Note, Reason, Sender};
+use crate::protocol::scoreboard::{Page, join};
+use crate::stats::{Gauge, State};
 
 fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -54,4 +59,52 @@ async fn many_new_connections_do_not_delay_the_open_ones() {
         assert!(at_once <= ACCEPTED_IN_A_ROW, "{at_once} at once");
         before += at_once;
     }
+}
+
+/// A worker with more load than its sibling gives away what comes from its listener, and serves
+/// what is in its inbox. Both came at once.
+#[tokio::test]
+async fn a_connection_that_is_given_away_does_not_hide_the_next_source() {
+    let (listener, stats) = (listener(), WorkerStats::own());
+    let address = listener.local_addr().expect("it is bound");
+    let inbox = Inbox::new().expect("a pair");
+    let end = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().expect("a number");
+    let receiver = end(inbox.receiver());
+    let queue = Queue::new(
+        vec![listener.into()],
+        Some(receiver),
+        1000,
+        None,
+        stats.clone(),
+    );
+    let queue = queue.expect("a runtime");
+    let (page, theirs) = (Page::new().expect("memory"), Inbox::new().expect("a pair"));
+    let sibling = join(page.share()).expect("a page");
+    sibling.set(Gauge::ConnectionsMax, 100);
+    sibling.set_state(State::Serving);
+    queue.set_siblings(vec![SiblingEnds {
+        page: page.read_only().expect("/proc is there"),
+        sender: end(theirs.sender()),
+        receiver: end(theirs.receiver()),
+    }]);
+    (0..9).for_each(|_| stats.connection_begins(Count::Connections));
+    let note = Note {
+        reason: Reason::HandedOver,
+        local: Address::Tcp(address),
+        forwarded: None,
+        read_ahead: Bytes::new(),
+    };
+    let mut incoming = Incoming::new(Arc::clone(&queue));
+    for first in 0..2 {
+        let clients = [(); 2].map(|()| TcpStream::connect(address).expect("it listens"));
+        clients[0].set_nonblocking(true).expect("it is open");
+        let sender = Sender::new(end(inbox.sender()));
+        sender.send(&clients[0], &note).expect("room");
+        // Lets the runtime find that both are ready.
+        yield_now().await;
+        queue.state().next = first;
+        let accepted = poll_fn(|cx| Poll::Ready(incoming.poll_accept(cx))).await;
+        assert!(accepted.is_ready(), "from the inbox");
+    }
+    assert!(theirs.is_waited_in());
 }

@@ -53,7 +53,7 @@ pub(super) struct Placing {
     look: Option<Pin<Box<Sleep>>>,
     /// Inboxes whose connections the worker takes back.
     taken_back: Vec<Source>,
-    stats: WorkerStats,
+    pub(super) stats: WorkerStats,
 }
 
 #[derive(Debug)]
@@ -177,12 +177,7 @@ impl Placing {
     /// The next connection that a sibling was given and has not taken in time. To this worker it is
     /// as new as one of its own.
     pub(super) fn poll_taken_back(&mut self, cx: &mut Context<'_>) -> Poll<Accepted> {
-        while let Some(look) = &mut self.look
-            && look.as_mut().poll(cx).is_ready()
-        {
-            self.look = None;
-            self.look_at_inboxes(clock::monotonic());
-        }
+        self.look(cx);
         while let Some(inbox) = self.taken_back.last_mut() {
             match inbox.accept_queued() {
                 Ok(Some(accepted)) => return Poll::Ready(accepted.taken_back()),
@@ -198,6 +193,21 @@ impl Placing {
         Poll::Pending
     }
 
+    /// Looks at what the siblings have taken, if it is time.
+    pub(super) fn look(&mut self, cx: &mut Context<'_>) {
+        while let Some(look) = &mut self.look
+            && look.as_mut().poll(cx).is_ready()
+        {
+            self.look = None;
+            self.look_at_inboxes(clock::monotonic());
+        }
+    }
+
+    /// Whether connections may be left that this worker takes back.
+    pub(super) fn has_taken_back(&self) -> bool {
+        !self.taken_back.is_empty()
+    }
+
     /// Finds the siblings that have not taken in time what they were given.
     fn look_at_inboxes(&mut self, now: Duration) {
         for sibling in &mut self.siblings {
@@ -205,13 +215,14 @@ impl Placing {
             let Given::Some { since, .. } = sibling.given else {
                 continue;
             };
-            if now.saturating_sub(since) < TAKE_MAX {
+            let is_late = now.saturating_sub(since) >= TAKE_MAX;
+            let Some(inbox) = is_late.then(|| sibling.inbox()).flatten() else {
                 self.look.get_or_insert_with(|| Box::pin(sleep(TAKE_MAX)));
                 continue;
-            }
+            };
             tracing::info!("a sibling has not taken its connections; they are taken back");
             sibling.given = Given::Late { until: now + LATE };
-            self.taken_back.extend(sibling.inbox());
+            self.taken_back.push(inbox);
         }
     }
 

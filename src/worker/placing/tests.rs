@@ -204,6 +204,23 @@ async fn what_a_sibling_that_drains_was_given_is_left_to_its_slot() {
     assert!(fixture.inbox.is_waited_in());
 }
 
+/// So that an idle connection makes room for it, if the worker is at its limit.
+#[tokio::test]
+async fn what_is_to_be_taken_back_waits_as_in_a_queue() {
+    let mut fixture = Fixture::new();
+    assert!(fixture.places());
+    assert!(!fixture.placing.has_taken_back());
+    poll_fn(|cx| {
+        fixture.placing.look(cx);
+        match fixture.placing.has_taken_back() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    assert!(fixture.take_back().is_ready());
+}
+
 #[tokio::test]
 async fn a_worker_that_drains_takes_nothing_back_unless_the_server_ends() {
     for (idle, inboxes) in [(Idle::HandOver, 0), (Idle::Close, 2)] {
