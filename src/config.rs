@@ -175,7 +175,7 @@ impl Default for Config {
             listeners: Listeners::default(),
             balance: Balance::default(),
             backlog: 4096,
-            defer_accept: true,
+            defer_accept: false,
             pre_stop_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(30),
             ready_timeout: Duration::from_secs(60),

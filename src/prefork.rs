@@ -342,8 +342,6 @@ impl Prefork {
                 "Prefork::tls is for serve; an app in run has to speak TLS itself".into()
             });
         }
-        // The app may be the one that sends the first byte.
-        self.config.defer_accept = false;
         self.begin(async |worker, incoming| worker.run_in_sandbox(app, incoming).await)
     }
 

@@ -227,8 +227,8 @@ impl Http {
 
     /// How long a request's head may take from its first byte to its last. After that the client
     /// gets a 408. A new connection on which nothing comes for this long is closed without a
-    /// response. For a TCP connection this time begins a second after it was opened, see
-    /// [`Prefork::defer_accept`](crate::Prefork::defer_accept).
+    /// response. With [`Prefork::defer_accept`](crate::Prefork::defer_accept) this time begins a
+    /// second after it was opened.
     ///
     /// Default: 10 s.
     pub fn header_timeout(mut self, timeout: Duration) -> Self {

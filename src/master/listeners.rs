@@ -112,8 +112,11 @@ impl Listeners {
             unix: access(config),
         };
         for bound in &listeners.bound {
-            for listener in bound.listeners.all() {
-                listeners.set_defer_accept(&bound.address, listener);
+            // By default, listeners of the service manager's units stay as they are.
+            if bound.asked.is_some() || config.defer_accept {
+                for listener in bound.listeners.all() {
+                    listeners.set_defer_accept(&bound.address, listener);
+                }
             }
         }
         listeners

@@ -14,7 +14,15 @@ tests! {
 /// No worker has these connections: they wait in the kernel.
 fn connections_without_a_first_byte_outlive_reloads_and_upgrades() {
     let installed = Installed::new(BINARY);
-    let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
+    let arguments = [
+        "--workers",
+        "2",
+        "--respond",
+        "hi",
+        "--worker-header",
+        "--defer-accept",
+    ];
+    let mut server = installed.start(&arguments);
     let address = server.address();
     for signal in [Signal::SIGHUP, Signal::SIGUSR2] {
         let mut clients: Vec<_> = (0..20).map(|_| Client::connect(address)).collect();

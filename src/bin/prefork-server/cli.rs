@@ -175,6 +175,10 @@ pub(crate) struct Processes {
     #[arg(value_parser = value::named::<Balance>(Balance::NAMES))]
     pub(crate) balance: Balance,
 
+    /// Accept a TCP connection when its first byte has come (TCP_DEFER_ACCEPT)
+    #[arg(long, env = "PREFORK_DEFER_ACCEPT", value_parser = BoolishValueParser::new())]
+    pub(crate) defer_accept: bool,
+
     /// Time that a draining worker has to finish what is open; then it closes the connections that
     /// are left
     #[arg(

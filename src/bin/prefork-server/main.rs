@@ -153,6 +153,7 @@ fn server(options: &Options, log: SharedLog) -> Prefork {
         .workers(processes.workers.count())
         .listeners(processes.listeners)
         .balance(processes.balance)
+        .defer_accept(processes.defer_accept)
         .drain_timeout(processes.drain_timeout)
         .pre_stop_delay(processes.pre_stop_delay)
         .reload_batch(processes.reload_batch)

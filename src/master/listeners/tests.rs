@@ -93,7 +93,7 @@ fn all_tcp_listeners_are_deferred_or_none() {
 
 /// A Unix listener has no such option.
 #[test]
-fn inherited_listeners_are_deferred_too() {
+fn inherited_listeners_are_deferred_too_or_left_as_they_are() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("s");
     let unix = UnixListener::bind(&path).expect("a new path");
@@ -101,7 +101,7 @@ fn inherited_listeners_are_deferred_too() {
     let local = tcp.local_addr().expect("bound");
     let tcp = OwnedFd::from(tcp);
     let copy = tcp.try_clone().expect("a descriptor");
-    assert!(!listener::is_deferred(&copy));
+    let mut config = Config::default();
     let activated = [
         (local.into(), tcp),
         (Address::Unix(path), OwnedFd::from(unix)),
@@ -112,9 +112,18 @@ fn inherited_listeners_are_deferred_too() {
         activated,
         ..Inherited::default()
     };
-    let opened = Listeners::open(&Config::default(), NonZeroU16::MIN, inherited);
-    opened.expect("they listen");
-    assert!(listener::is_deferred(&copy));
+    let opened = Listeners::open(&config, NonZeroU16::MIN, inherited);
+    let mut listeners = opened.expect("they listen");
+    for (before, wanted, deferred) in [
+        (false, false, false),
+        (true, false, true),
+        (false, true, true),
+    ] {
+        listener::defer_accept(&copy, before).expect("it listens");
+        config.defer_accept = wanted;
+        (listeners, _) = Listeners::resume(listeners.detach(), &config);
+        assert_eq!(listener::is_deferred(&copy), deferred);
+    }
 }
 
 /// How many of two masters that open `address` at the same moment get it: the most and the least in

@@ -31,11 +31,12 @@ pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "h
 const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
 
 /// What only a new master can change. The others are read by each worker.
-const OF_MASTER: [&str; 23] = [
+const OF_MASTER: [&str; 24] = [
     "workers",
     "listen",
     "listeners",
     "balance",
+    "defer_accept",
     "drain_timeout",
     "pre_stop_delay",
     "reload_batch",

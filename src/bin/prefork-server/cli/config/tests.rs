@@ -28,6 +28,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("workers", &["4", "\"auto\""]),
     ("listeners", &["\"shared\""]),
     ("balance", &["\"off\""]),
+    ("defer-accept", &["true"]),
     ("drain-timeout", &["\"5m\""]),
     ("pre-stop-delay", &["\"5s\""]),
     ("reload-batch", &["2"]),
