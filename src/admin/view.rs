@@ -32,11 +32,10 @@ pub(super) struct View {
     server: Option<ServerView>,
     /// How many views there were.
     pub(super) views: u64,
-    /// By the pid of the worker.
-    pages: BTreeMap<u32, Page>,
-    ended: Sum,
-    /// The metrics of the app, of the workers that have ended.
-    own_of_ended: own_metrics::Sum,
+    counts: Counts,
+    /// A master that begins anew tells all counts again. They replace the others when they are
+    /// complete, so that no total falls in between.
+    next: Option<Counts>,
     /// The latest notices as events, by their numbers.
     notices: VecDeque<(u64, Bytes)>,
     listeners: Listeners,
@@ -57,6 +56,30 @@ pub(super) struct Page {
     pub(super) counts: PageView,
 }
 
+/// What all workers count.
+struct Counts {
+    /// By the pid of the worker.
+    pages: BTreeMap<u32, Page>,
+    ended: Sum,
+    /// The metrics of the app, of the workers that have ended.
+    own_of_ended: own_metrics::Sum,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self {
+            pages: BTreeMap::new(),
+            ended: Sum::new(),
+            own_of_ended: own_metrics::Sum::default(),
+        }
+    }
+
+    fn add_ended(&mut self, page: &PageView) {
+        page.add_to(&mut self.ended);
+        self.own_of_ended.add_ended(page.own());
+    }
+}
+
 /// Why the server should get no requests, or that it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
@@ -75,9 +98,8 @@ impl View {
             takes_commands: matches!(address, Address::Unix(_)),
             server: None,
             views: 0,
-            pages: BTreeMap::new(),
-            ended: Sum::new(),
-            own_of_ended: own_metrics::Sum::default(),
+            counts: Counts::new(),
+            next: None,
             notices: VecDeque::new(),
             listeners: Listeners::default(),
             live: Live::default(),
@@ -93,23 +115,26 @@ impl View {
         match fact {
             // The master begins anew.
             Fact::Ended => {
-                self.pages.clear();
-                self.ended = Sum::new();
-                self.own_of_ended = own_metrics::Sum::default();
-                self.add_ended(&PageView::open(&fd()?)?);
+                let ended = PageView::open(&fd()?)?;
+                self.next.insert(Counts::new()).add_ended(&ended);
             }
             Fact::Worker(worker) => {
                 let counts = PageView::open(&fd()?)?;
-                self.pages.insert(worker.pid, Page { worker, counts });
+                let page = Page { worker, counts };
+                self.newest().pages.insert(worker.pid, page);
             }
             Fact::Gone(pid) => {
-                if let Some(page) = self.pages.remove(&pid) {
-                    self.add_ended(&page.counts);
+                let newest = self.newest();
+                if let Some(page) = newest.pages.remove(&pid) {
+                    newest.add_ended(&page.counts);
                 }
             }
             Fact::View => {
                 self.server = Some(ServerView::from_memory(fd()?)?);
                 self.views += 1;
+                if let Some(next) = self.next.take() {
+                    self.counts = next;
+                }
             }
             Fact::Notice(notice) => self.on_notice(&notice),
             Fact::Leave | Fact::Ping => {}
@@ -118,9 +143,9 @@ impl View {
         Ok(())
     }
 
-    fn add_ended(&mut self, page: &PageView) {
-        page.add_to(&mut self.ended);
-        self.own_of_ended.add_ended(page.own());
+    /// Those that what the master tells now belongs to.
+    fn newest(&mut self) -> &mut Counts {
+        self.next.as_mut().unwrap_or(&mut self.counts)
     }
 
     fn on_notice(&mut self, notice: &NumberedNotice) {
@@ -222,8 +247,8 @@ impl View {
 
     /// The counts of all workers so far.
     pub(super) fn sum(&self) -> Sum {
-        let mut sum = self.ended.clone();
-        for page in self.pages.values() {
+        let mut sum = self.counts.ended.clone();
+        for page in self.counts.pages.values() {
             page.counts.add_to(&mut sum);
         }
         sum
@@ -231,14 +256,14 @@ impl View {
 
     /// The metrics of the app, of the workers that have ended.
     pub(super) fn own_of_ended(&self) -> &own_metrics::Sum {
-        &self.own_of_ended
+        &self.counts.own_of_ended
     }
 
     /// The state of the server, with the counts of this moment.
     pub(super) fn status(&self) -> Option<Status> {
         let mut status = self.server.as_ref()?.status.clone();
         for worker in status.slots.iter_mut().flat_map(|slot| &mut slot.workers) {
-            if let Some(page) = self.pages.get(&worker.worker.pid) {
+            if let Some(page) = self.counts.pages.get(&worker.worker.pid) {
                 worker.connections = page.counts.connections();
                 worker.requests = page.counts.requests();
             }
@@ -252,12 +277,12 @@ impl View {
     }
 
     pub(super) fn pages(&self) -> impl Iterator<Item = &Page> {
-        self.pages.values()
+        self.counts.pages.values()
     }
 
     /// The page of the worker with this pid.
     pub(super) fn page(&self, pid: u32) -> Option<&Page> {
-        self.pages.get(&pid)
+        self.counts.pages.get(&pid)
     }
 
     /// The CPU time of the server: what was measured now, or the largest figure before.

@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 use nix::unistd::Pid;
 
@@ -21,10 +22,9 @@ fn view_in(state: ServerState) -> (View, WorkerStats) {
     let (channel, _) = AdminChannel::pair().expect("a pair");
     let address = "127.0.0.1:9180".parse().expect("an address");
     let mut view = View::new(Pid::this(), channel, &address);
-    let ended = Scoreboard::new()
-        .and_then(|board| board.copy())
-        .expect("memory");
-    let ended = ended.read_only().expect("/proc is there");
+    let ended = Scoreboard::new().and_then(|board| board.copy());
+    let ended = ended.expect("memory").read_only();
+    let ended = ended.expect("/proc is there");
     view.apply(Fact::Ended, Some(ended)).expect("a page");
     let worker = WorkerInfo::new(Slot(1), Generation(7), std::process::id());
     let page = Page::new().expect("memory");
@@ -32,6 +32,13 @@ fn view_in(state: ServerState) -> (View, WorkerStats) {
     let readable = page.read_only().expect("/proc is there");
     view.apply(Fact::Worker(worker), Some(readable))
         .expect("a page");
+    view.apply(Fact::View, Some(told(state, worker)))
+        .expect("a view");
+    (view, stats)
+}
+
+/// What the master tells of a server in this state.
+fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
     let slot = |slot, workers| SlotStatus {
         slot: Slot(slot),
         workers,
@@ -64,9 +71,7 @@ fn view_in(state: ServerState) -> (View, WorkerStats) {
         }],
         certificates: vec![("example.org".to_owned(), 1_798_761_600)],
     };
-    let server = server.to_memory().expect("memory");
-    view.apply(Fact::View, Some(server)).expect("a view");
-    (view, stats)
+    server.to_memory().expect("memory")
 }
 
 fn sum_of_nothing() -> crate::stats::Totals {
@@ -97,7 +102,8 @@ fn samples_are_those_of_the_pages() {
     assert!(open.ends_with("# EOF\n"));
 }
 
-/// When a worker ends, its counts stay, and when the master begins anew, nothing counts twice.
+/// When a worker ends, its counts stay. When the master begins anew, the new counts replace the
+/// others as soon as all have come.
 #[test]
 fn counts_do_not_fall_and_are_not_added_twice() {
     let (mut view, stats) = view();
@@ -113,6 +119,10 @@ fn counts_do_not_fall_and_are_not_added_twice() {
         .add(Count::Requests, 4);
     let anew = page.read_only().expect("/proc is there");
     view.apply(Fact::Ended, Some(anew)).expect("a page");
+    assert_eq!(requests(&view), 3);
+    let worker = WorkerInfo::new(Slot(1), Generation(8), std::process::id());
+    let server = told(ServerState::Serving, worker);
+    view.apply(Fact::View, Some(server)).expect("a view");
     assert_eq!(requests(&view), 4);
 }
 
