@@ -28,6 +28,9 @@ const CONNECTIONS: usize = 16;
 /// The lengths that have a file each, in KiB.
 const LENGTHS: [usize; 4] = [1, 16, 64, 1024];
 
+/// Over HTTP/2.
+const HTTP2_CONNECTIONS: usize = 8;
+
 /// The length in KiB of what is served within TLS.
 const PRIVATE: usize = 64;
 
@@ -200,7 +203,12 @@ fn within_tls(
 ) -> Result<(), Trouble> {
     let time = session.scale.turn;
     let tls = Tls::trusting(session.pem.trusted.clone(), Handshakes::Full);
-    let clients = http2::Clients::new(server.address, &tls, files.of(PRIVATE))?;
+    let clients = http2::Clients::new(
+        server.address,
+        Some(&tls),
+        HTTP2_CONNECTIONS,
+        files.of(PRIVATE),
+    )?;
     let mut plan = Plan::new(CONNECTIONS, one(files, PRIVATE));
     plan.tls = Some(tls);
     cpu_of_load(server, plan, time, (TLS, turn))?;

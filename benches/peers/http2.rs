@@ -1,6 +1,6 @@
-//! A closed loop of requests over HTTP/2 within TLS, by the crate h2.
+//! Requests over HTTP/2, in the open and within TLS, by the crate h2.
 //!
-//! It allocates, so only the servers' CPU time means anything.
+//! It allocates, so only the servers' CPU time and memory mean anything.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use http::{Request, StatusCode};
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, LocalOptions, LocalRuntime};
 use tokio::task::{JoinSet, spawn_local};
@@ -18,8 +19,6 @@ use tokio_rustls::TlsConnector;
 
 use crate::load::Tls;
 use crate::process::Trouble;
-
-const CONNECTIONS: usize = 8;
 
 /// Requests at once on each connection.
 const STREAMS: usize = 4;
@@ -35,18 +34,25 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Opens the connections. Each response must have these bytes.
-    pub(crate) fn new(address: SocketAddr, tls: &Tls, expected: &[u8]) -> Result<Self, Trouble> {
+    /// Opens so many connections. Each response must have these bytes.
+    pub(crate) fn new(
+        address: SocketAddr,
+        tls: Option<&Tls>,
+        connections: usize,
+        expected: &[u8],
+    ) -> Result<Self, Trouble> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build_local(LocalOptions::default())?;
-        let mut config = tls.config();
-        config.alpn_protocols = vec![b"h2".into()];
-        let connector = TlsConnector::from(Arc::new(config));
+        let connector = tls.map(|tls| {
+            let mut config = tls.config();
+            config.alpn_protocols = vec![b"h2".into()];
+            TlsConnector::from(Arc::new(config))
+        });
         let senders = runtime.block_on(async {
             let mut senders = Vec::new();
-            for _ in 0..CONNECTIONS {
-                senders.push(connect(&connector, address).await?);
+            for _ in 0..connections {
+                senders.push(connect(connector.as_ref(), address).await?);
             }
             Ok::<_, io::Error>(senders)
         })?;
@@ -54,6 +60,17 @@ impl Clients {
             runtime,
             senders,
             expected: expected.into(),
+        })
+    }
+
+    /// Asks once on each connection, one after the other.
+    pub(crate) fn ask_each(&self, path: &str) -> Result<(), Trouble> {
+        let uri = format!("https://localhost{path}");
+        self.runtime.block_on(async {
+            for sender in &self.senders {
+                fetch(sender, &uri, &self.expected).await?;
+            }
+            Ok(())
         })
     }
 
@@ -84,10 +101,21 @@ impl Clients {
     }
 }
 
-async fn connect(tls: &TlsConnector, address: SocketAddr) -> io::Result<SendRequest<Bytes>> {
+async fn connect(
+    tls: Option<&TlsConnector>,
+    address: SocketAddr,
+) -> io::Result<SendRequest<Bytes>> {
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").expect("a name");
-    let stream = tls.connect(name, stream).await?;
+    match tls {
+        Some(tls) => begin(tls.connect(name, stream).await?).await,
+        None => begin(stream).await,
+    }
+}
+
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+) -> io::Result<SendRequest<Bytes>> {
     let mut builder = Builder::new();
     builder.initial_window_size(STREAM_WINDOW);
     builder.initial_connection_window_size(CONNECTION_WINDOW);

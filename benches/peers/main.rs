@@ -35,6 +35,8 @@
 //!   `nginx` with its cache of open files and sendfile, `static-web-server` and `caddy` as they
 //!   come.
 //! - `idle`, 3 rounds: memory per connection of 8,000 after a request each.
+//! - `idle-protocols`, 3 rounds: the same for HTTP/1.1 within TLS, for HTTP/2 in the open and for
+//!   HTTP/2 within TLS; of `prefork` and `nginx`.
 //! - `latency`, 3 rounds: 5,000 to 80,000 requests per second in an open loop: p50, p90, p99, p99.9
 //!   and the longest.
 //! - `slow-clients`, 3 rounds: p95 at 5,000 requests per second while 1,000 slow clients come in
@@ -56,6 +58,7 @@ mod facts;
 mod files;
 mod floor;
 mod http2;
+mod idle_protocols;
 mod in_memory;
 mod options;
 mod page;

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 use crate::crowd::Role;
 use crate::process::{self, Processes, Trouble, this_as};
 use crate::programs::{Program, Programs};
-use crate::session::Setup;
+use crate::session::{Setup, Version};
 use crate::support::{named, toolchain};
 
 /// The body of all responses.
@@ -193,6 +193,9 @@ fn nginx(address: SocketAddr, home: &Path, setup: &Setup) -> Result<Command, Tro
             pem.certificate.display(),
             pem.key.display(),
         ),
+        None if setup.http == Version::Http2 => {
+            format!("listen {address} backlog=4096 http2;")
+        }
         None => format!("listen {address} backlog=4096;"),
     };
     let http = "keepalive_requests 1000000000; keepalive_timeout 600s;";

@@ -8,7 +8,7 @@ use crate::process::Trouble;
 use crate::report::written;
 use crate::session::Session;
 use crate::support::turns::Turn;
-use crate::{files, in_memory, turns};
+use crate::{files, idle_protocols, in_memory, turns};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Question {
@@ -20,6 +20,8 @@ pub(crate) enum Question {
     Files,
     /// Memory of idle connections.
     Idle,
+    /// Memory of idle connections within TLS and of HTTP/2.
+    IdleProtocols,
     /// Latency at constant rates.
     Latency,
     /// Latency beside a crowd of slow clients.
@@ -113,6 +115,13 @@ impl Question {
                 tables: turns::idle_tables(scale),
                 turn: turns::idle,
                 is_for: Peer::says_hello,
+            },
+            Self::IdleProtocols => Asked {
+                about: format!("{} idle connections", scale.idle),
+                rounds: fewer,
+                tables: idle_protocols::tables(scale),
+                turn: idle_protocols::turn,
+                is_for: |peer| matches!(peer, Peer::Prefork | Peer::Nginx),
             },
             Self::Latency => Asked {
                 about: format!("{:?} at each rate", scale.at_a_rate),

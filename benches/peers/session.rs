@@ -36,6 +36,15 @@ pub(crate) struct Setup<'a> {
     /// The directory that it serves.
     pub(crate) files: Option<&'a Path>,
     pub(crate) pem: Option<&'a Pem>,
+    pub(crate) http: Version,
+}
+
+/// Which version of HTTP a server is asked by. Within TLS each one knows both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    /// In the open, by prior knowledge.
+    Http2,
 }
 
 impl Default for Setup<'_> {
@@ -44,6 +53,7 @@ impl Default for Setup<'_> {
             heap: Allocator::Mimalloc,
             files: None,
             pem: None,
+            http: Version::Http1,
         }
     }
 }
@@ -80,8 +90,8 @@ impl Session {
         let command = peer.command(&self.programs, setup, address, dir.path())?;
         let start = || Processes::start(dir, &command);
         let (processes, _) = cpus::on(&[self.cpus.server], start)?;
-        let is_there = || match (setup.pem, setup.files) {
-            (None, None) => responds(address).is_ok(),
+        let is_there = || match (setup.pem, setup.files, setup.http) {
+            (None, None, Version::Http1) => responds(address).is_ok(),
             // Whether it responds is for the load to find.
             _ => TcpStream::connect(address).is_ok(),
         };

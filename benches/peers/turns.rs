@@ -28,7 +28,7 @@ const QUANTILES: [(f64, &str); 5] = [
 const P99: usize = 2;
 
 /// The request that every server can respond to.
-fn hello() -> Ask {
+pub(crate) fn hello() -> Ask {
     Ask::get("/").expecting(BODY)
 }
 
