@@ -182,11 +182,7 @@ fn it_responds_while_every_worker_stands_still() {
     }
     assert_eq!(watched.metric("prefork_worker_up"), 2);
     assert_eq!(watched.status()["state"], "serving");
-    let waiting = [(); 3].map(|()| {
-        let mut client = Client::connect(address);
-        client.ask("/");
-        client
-    });
+    let waiting = [(); 3].map(|()| Client::connect(address));
     until(|| watched.metric("prefork_accept_queue_connections") == 3);
     for worker in workers {
         kill(worker, Signal::SIGCONT).expect("it lives");

@@ -104,9 +104,13 @@ impl Shared {
         connect_unix(&self.dir.path().join("socket"))
     }
 
-    fn other(&self, than: Pid) -> Pid {
+    /// Stops a worker. The other one serves all new connections.
+    fn assert_served_without(&self, stopped: Pid) {
+        kill(stopped, Signal::SIGSTOP).expect("it lives");
         let mut workers = self.workers.into_iter();
-        workers.find(|&pid| pid != than).expect("there are two")
+        let runs = workers.find(|&pid| pid != stopped).expect("there are two");
+        let open: Vec<_> = (0..8).map(|_| self.connect()).collect();
+        assert!(open.iter().all(|connection| worker(connection) == runs));
     }
 }
 
@@ -174,28 +178,18 @@ fn connections_to_a_unix_address_are_spread_evenly() {
 /// Only one worker accepts, because the other is stopped.
 fn without_balance_connections_stay_where_they_are_accepted() {
     let shared = Shared::spawn(|command| command.env(STAY, "1"));
-    let [stopped, runs] = shared.workers;
-    kill(stopped, Signal::SIGSTOP).expect("it lives");
-    let open: Vec<_> = (0..4).map(|_| shared.connect()).collect();
-    assert!(open.iter().all(|connection| worker(connection) == runs));
+    shared.assert_served_without(shared.workers[0]);
 }
 
 fn a_stopped_worker_keeps_no_connection_waiting() {
     let shared = Shared::start();
-    let [stopped, runs] = shared.workers;
-    kill(stopped, Signal::SIGSTOP).expect("it lives");
-    let open: Vec<_> = (0..8).map(|_| shared.connect()).collect();
-    assert!(open.iter().all(|connection| worker(connection) == runs));
+    shared.assert_served_without(shared.workers[0]);
 }
 
 fn a_stopped_worker_with_connections_keeps_no_more_waiting() {
     let shared = Shared::start();
     let first = shared.connect();
-    let stopped = worker(&first);
-    kill(stopped, Signal::SIGSTOP).expect("it lives");
-    let runs = shared.other(stopped);
-    let open: Vec<_> = (0..8).map(|_| shared.connect()).collect();
-    assert!(open.iter().all(|connection| worker(connection) == runs));
+    shared.assert_served_without(worker(&first));
 }
 
 fn a_crash_loses_no_connection_that_was_not_taken() {

@@ -1,13 +1,12 @@
 //! Settings that are refused, descriptors that are inherited, and a master that is PID 1.
 
-use std::fs;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::apps;
-use crate::support::{Server, as_pid_1, binary, proc_file, until};
+use crate::support::{Server, as_pid_1, binary, open_files, proc_file, until};
 use crate::upgrade::Installed;
 
 tests! {
@@ -109,15 +108,11 @@ fn notices_go_to_any_descriptor_that_the_master_has() {
 fn a_worker_inherits_only_its_own_descriptors() {
     let mut server = Server::start_app("leaks");
     server.address();
-    let open = |pid| -> Vec<String> {
-        fs::read_dir(format!("/proc/{pid}/fd"))
-            .expect("it lives")
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .map(|path| path.to_string_lossy().into_owned())
-            .collect()
-    };
     let leaked = |files: &[String]| files.iter().any(|file| file.ends_with("/status"));
-    assert!(leaked(&open(server.pid)), "the app leaks in the master");
+    assert!(
+        leaked(&open_files(server.pid)),
+        "the app leaks in the master"
+    );
     let workers = server.workers();
     assert_eq!(workers.len(), 2);
     for pid in workers {
@@ -126,8 +121,8 @@ fn a_worker_inherits_only_its_own_descriptors() {
         // tells its runtime of signals. The worker that was ready first has adopted the other's
         // listener, and closes it when it is told to.
         let is_socket = |file: &&String| file.starts_with("socket:");
-        until(|| open(pid).iter().filter(is_socket).count() == 12);
-        let files = open(pid);
+        until(|| open_files(pid).iter().filter(is_socket).count() == 12);
+        let files = open_files(pid);
         assert!(!leaked(&files), "{files:?}");
         assert!(
             files.contains(&"/dev/null".to_owned()),

@@ -278,6 +278,15 @@ pub(crate) fn descriptors(pid: Pid) -> usize {
         .count()
 }
 
+/// What the descriptors of a process lead to, such as `socket:[123]`.
+pub(crate) fn open_files(pid: Pid) -> Vec<String> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("it lives")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect()
+}
+
 /// Waits for a fact that no notice announces.
 pub(crate) fn until(fact: impl Fn() -> bool) {
     let deadline = Instant::now() + CEILING;

@@ -1,5 +1,6 @@
 //! The program's file is replaced, and the running server becomes the new program.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,8 @@ use tempfile::TempDir;
 use crate::apps;
 use crate::client::{Client, get, get_unix};
 use crate::support::{
-    BINARY, Server, as_pid_1, descendants, descriptors, pid_of, proc_file, program, until,
+    BINARY, Server, as_pid_1, descendants, descriptors, open_files, pid_of, proc_file, program,
+    until,
 };
 
 tests! {
@@ -113,14 +115,26 @@ impl Drop for Over<'_> {
     }
 }
 
+fn sockets_in_common(workers: &[Pid]) -> usize {
+    let sockets = |&pid: &Pid| -> BTreeSet<String> {
+        let files = open_files(pid).into_iter();
+        files.filter(|file| file.starts_with("socket:")).collect()
+    };
+    let [one, other] = workers else {
+        panic!("there are two")
+    };
+    sockets(one).intersection(&sockets(other)).count()
+}
+
 fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
     let installed = Installed::new(BINARY);
     let mut server = installed.start(&["--workers", "2", "--respond", "hi", "--worker-header"]);
     let (address, pid) = (server.address(), server.pid);
     let before = descriptors(pid);
-    // The worker that was ready first may still have the other's listener, adopted at the start.
-    let workers = server.workers().into_iter();
-    let of_a_worker = workers.map(descriptors).min().expect("there are two");
+    // Both ends of two inboxes: each worker knows its sibling's, and the one that was ready first
+    // has closed the other's listener, which it had adopted.
+    until(|| sockets_in_common(&server.workers()) == 4);
+    let of_a_worker = descriptors(server.workers()[0]);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let loads = [0; 2].map(|_| scope.spawn(|| load(address, &over)));
@@ -154,8 +168,7 @@ fn upgrades_in_a_row_refuse_no_connection_and_leave_nothing_behind() {
         let environment = proc_file(worker, "environ").expect("it lives");
         assert!(environment.contains("PREFORK_SERVER_WORKER="));
         assert!(!environment.contains("PREFORK_SERVER_UPGRADE="));
-        // Both ends of its sibling's inbox, which it knows soon after it is ready.
-        until(|| descriptors(worker).abs_diff(of_a_worker) <= 2);
+        until(|| descriptors(worker) == of_a_worker);
     }
     // The running image is the new one.
     let gone = server.workers()[0];
