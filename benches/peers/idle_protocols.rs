@@ -9,7 +9,7 @@ use crate::question::Shown;
 use crate::report::written;
 use crate::session::{Session, Setup, Version};
 use crate::support::turns::Turn;
-use crate::turns::hello;
+use crate::turns::{full_at_rest, hello};
 
 struct Protocol {
     figure: &'static str,
@@ -82,9 +82,7 @@ fn memory(
     let tls = || Tls::trusting(session.pem.trusted.clone(), Handshakes::Full);
     let tls = (protocol.security == Security::Tls).then(tls);
     let processes = server.processes.tree();
-    // The clients live until all is measured.
-    let at_rest = || Ok::<_, Trouble>((processes.memory_at_rest()?, processes.descriptors()));
-    let ((empty, _), (full, descriptors)) = match protocol.http {
+    let (empty, full) = match protocol.http {
         Version::Http1 => {
             let mut open = |count| {
                 let mut plan = Plan::new(count, hello());
@@ -94,9 +92,9 @@ fn memory(
                 clients
             };
             let _first = open(FIRST);
-            let empty = at_rest()?;
+            let empty = processes.memory_at_rest()?;
             let _clients = open(idle);
-            (empty, at_rest()?)
+            (empty, full_at_rest(processes, idle)?)
         }
         Version::Http2 => {
             let open = |count| {
@@ -106,13 +104,10 @@ fn memory(
                 Ok::<_, Trouble>(clients)
             };
             let _first = open(FIRST)?;
-            let empty = at_rest()?;
+            let empty = processes.memory_at_rest()?;
             let _clients = open(idle)?;
-            (empty, at_rest()?)
+            (empty, full_at_rest(processes, idle)?)
         }
     };
-    if descriptors < idle {
-        return Err(Trouble::Stuck("it closed idle connections".into()));
-    }
     Ok(full.saturating_sub(empty) as f64 / idle as f64)
 }

@@ -10,6 +10,7 @@ use crate::process::Trouble;
 use crate::question::Shown;
 use crate::report::written;
 use crate::session::Session;
+use crate::support::tree::Tree;
 use crate::support::turns::Turn;
 
 /// Enough to keep a server busy, few enough to stay in the caches.
@@ -141,6 +142,15 @@ pub(crate) fn idle_tables(scale: &Scale) -> Vec<Shown> {
     ]
 }
 
+/// The memory of a server at rest that has so many connections open.
+pub(crate) fn full_at_rest(processes: Tree, idle: usize) -> Result<u64, Trouble> {
+    let full = processes.memory_at_rest()?;
+    if processes.descriptors() < idle {
+        return Err(Trouble::Stuck("it closed idle connections".into()));
+    }
+    Ok(full)
+}
+
 pub(crate) fn idle(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let mut turn = Turn::default();
     let idle = session.scale.idle;
@@ -149,10 +159,7 @@ pub(crate) fn idle(session: &Session, peer: Peer) -> Result<Turn, Trouble> {
     let empty = processes.memory_at_rest()?;
     let mut crowd = Driver::new(server.address, Plan::new(idle, hello()));
     turn.failures.merge(&crowd.warm().failures);
-    let full = processes.memory_at_rest()?;
-    if processes.descriptors() < idle {
-        return Err(Trouble::Stuck("it closed idle connections".into()));
-    }
+    let full = full_at_rest(processes, idle)?;
     let growth = full.saturating_sub(empty);
     turn.set("idle_memory", growth as f64 / idle as f64);
     turn.set("idle_memory_none", empty as f64);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use h2::client::{SendRequest, handshake};
 use rustls::pki_types::{CertificateDer, ServerName};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -60,18 +60,11 @@ impl Connection {
     /// Closes the connection, and waits until the server has closed it, as far as a client can see
     /// that. Otherwise the next round may find the load of this one.
     pub(crate) async fn end(self) {
-        let mut rest = Vec::new();
-        let _ = match self {
-            Self::Tls(mut stream) => {
-                let _ = stream.shutdown().await;
-                stream.read_to_end(&mut rest).await
-            }
-            Self::Run(mut stream) => {
-                let _ = stream.shutdown().await;
-                stream.read_to_end(&mut rest).await
-            }
-            Self::Http2(_) => Ok(0),
-        };
+        match self {
+            Self::Tls(stream) => end(stream).await,
+            Self::Run(stream) => end(stream).await,
+            Self::Http2(_) => {}
+        }
     }
 
     /// Sends a request, and returns the number of the worker that responds.
@@ -101,6 +94,13 @@ impl Connection {
                 number(&bytes)
             }
         }
+    }
+}
+
+/// An error is the end, too.
+async fn end(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    if stream.shutdown().await.is_ok() {
+        let _ = stream.read_to_end(&mut Vec::new()).await;
     }
 }
 
