@@ -25,7 +25,7 @@ use crate::address::{Address, Peer};
 use crate::drain::Idle;
 use crate::id::Slot;
 use crate::protocol::channel::SiblingEnds;
-use crate::stats::{Count, WorkerStats};
+use crate::stats::WorkerStats;
 use crate::worker::clients::Clients;
 use crate::worker::connection::Connection;
 use crate::worker::heartbeat;
@@ -317,9 +317,6 @@ impl Queue {
             origin,
         } = accepted;
         self.stats.connection_begins(origin.count());
-        if origin == Origin::Sibling {
-            self.stats.add_shared(Count::Placed, 1);
-        }
         if self.active.fetch_add(1, Ordering::Relaxed) == 0 {
             // The handler may block before the heartbeat's task runs.
             heartbeat::stamp(&self.stats);
@@ -383,9 +380,11 @@ impl State {
             loop {
                 match self.sources[at].poll_accept(cx) {
                     Poll::Pending => break,
-                    // Dropping the connection closes it.
-                    Poll::Ready(Ok(accepted)) if self.refuses(&accepted) => {}
                     Poll::Ready(Ok(accepted)) => {
+                        self.placing.note_taken(&accepted);
+                        if self.refuses(&accepted) {
+                            continue;
+                        }
                         self.next = at + 1;
                         if let Some(accepted) = self.placing.place(accepted, cx) {
                             return Poll::Ready(accepted);
@@ -424,6 +423,7 @@ impl State {
             match source.accept_queued() {
                 Ok(Some(accepted)) => {
                     source.waiting = source.waiting.saturating_sub(1);
+                    self.placing.note_taken(&accepted);
                     return Poll::Ready(Some(accepted));
                 }
                 Err(error) if is_of_connection(&error) => {}

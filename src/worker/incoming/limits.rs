@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{Queue, State};
-use crate::stats::Count;
-use crate::worker::source::{Accepted, Origin, Source};
+use crate::worker::source::{Accepted, Source};
 
 /// Reports that a new connection waits because the worker is at its limit of open connections.
 pub(crate) struct LimitWatch(pub(super) Arc<Queue>);
@@ -36,10 +35,6 @@ impl State {
         let clients = self.clients.as_ref().filter(|_| accepted.origin.is_new());
         let refuses = clients.is_some_and(|clients| clients.is_full(accepted.peer));
         if refuses {
-            if accepted.origin == Origin::Sibling {
-                // The sibling wants to know that it was taken.
-                self.placing.stats.add_shared(Count::Placed, 1);
-            }
             tracing::debug!(peer = ?accepted.peer, "a client has too many connections");
         }
         refuses

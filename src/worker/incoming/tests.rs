@@ -6,8 +6,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::protocol::inbox::{Inbox, Note, Reason, Sender};
-use crate::protocol::scoreboard::{Page, join};
-use crate::stats::{Gauge, State};
+use crate::stats::Count;
+use crate::worker::placing::tests::sibling;
 
 fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -78,15 +78,8 @@ async fn a_connection_that_is_given_away_does_not_hide_the_next_source() {
         stats.clone(),
     );
     let queue = queue.expect("a runtime");
-    let (page, theirs) = (Page::new().expect("memory"), Inbox::new().expect("a pair"));
-    let sibling = join(page.share()).expect("a page");
-    sibling.set(Gauge::ConnectionsMax, 100);
-    sibling.set_state(State::Serving);
-    queue.set_siblings(vec![SiblingEnds {
-        page: page.read_only().expect("/proc is there"),
-        sender: end(theirs.sender()),
-        receiver: end(theirs.receiver()),
-    }]);
+    let (_sibling, theirs, ends) = sibling();
+    queue.set_siblings(vec![ends]);
     (0..9).for_each(|_| stats.connection_begins(Count::Connections));
     let note = Note {
         reason: Reason::HandedOver,

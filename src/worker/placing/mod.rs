@@ -12,7 +12,7 @@
 
 mod policy;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +27,7 @@ use crate::drain::Idle;
 use crate::protocol::channel::SiblingEnds;
 use crate::protocol::inbox::{Note, Reason, Sender};
 use crate::protocol::scoreboard::PageView;
-use crate::stats::{Gauge, WorkerStats};
+use crate::stats::{Count, Gauge, WorkerStats};
 use crate::sys::clock;
 use crate::worker::placing::policy::Budget;
 use crate::worker::source::{Accepted, Origin, Source, is_of_connection};
@@ -53,7 +53,7 @@ pub(super) struct Placing {
     look: Option<Pin<Box<Sleep>>>,
     /// Inboxes whose connections the worker takes back.
     taken_back: Vec<Source>,
-    pub(super) stats: WorkerStats,
+    stats: WorkerStats,
 }
 
 #[derive(Debug)]
@@ -76,11 +76,10 @@ struct Sibling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     Nothing,
-    /// So many connections. Before the first one the sibling had taken `from` from its inbox.
-    /// Since `since` it has taken `taken`.
+    /// So many connections that it has not taken. Since `since` it has taken `taken` from its
+    /// inbox.
     Some {
         connections: u64,
-        from: u64,
         taken: u64,
         since: Duration,
     },
@@ -109,10 +108,16 @@ impl Placing {
             sibling.map_err(warn).ok()
         });
         self.siblings = siblings.collect();
-        if self.siblings.iter().any(|it| it.given != Given::Nothing) {
-            self.look.get_or_insert_with(|| Box::pin(sleep(TAKE_MAX)));
-        }
+        self.look_again();
         tracing::debug!(count = self.siblings.len(), "siblings");
+    }
+
+    /// A connection was taken from this worker's inbox, whatever becomes of it. The sibling that
+    /// gave it sees that in this worker's page.
+    pub(super) fn note_taken(&self, accepted: &Accepted) {
+        if accepted.origin == Origin::Sibling {
+            self.stats.add_shared(Count::Placed, 1);
+        }
     }
 
     /// Gives a new connection to a sibling that has less to do. Returns the connection if there is
@@ -216,13 +221,20 @@ impl Placing {
                 continue;
             };
             let is_late = now.saturating_sub(since) >= TAKE_MAX;
-            let Some(inbox) = is_late.then(|| sibling.inbox()).flatten() else {
-                self.look.get_or_insert_with(|| Box::pin(sleep(TAKE_MAX)));
-                continue;
-            };
-            tracing::info!("a sibling has not taken its connections; they are taken back");
-            sibling.given = Given::Late { until: now + LATE };
-            self.taken_back.push(inbox);
+            if let Some(inbox) = is_late.then(|| sibling.inbox()).flatten() {
+                tracing::info!("a sibling has not taken its connections; they are taken back");
+                sibling.given = Given::Late { until: now + LATE };
+                self.taken_back.push(inbox);
+            }
+        }
+        self.look_again();
+    }
+
+    /// Sets the timer, unless it is set, or no sibling has anything to take.
+    fn look_again(&mut self) {
+        let is_given = |it: &Sibling| matches!(it.given, Given::Some { .. });
+        if self.siblings.iter().any(is_given) {
+            self.look.get_or_insert_with(|| Box::pin(sleep(TAKE_MAX)));
         }
     }
 
@@ -256,15 +268,13 @@ impl Sibling {
         Ok(sibling)
     }
 
-    /// Its load with what it was given and has not taken; `None` if it starts, drains, hangs or is
-    /// full.
+    /// After an [`update`](Self::update): its load with what it was given. `None` if it starts,
+    /// drains, hangs or is full.
     fn load_if_able(&self, now: Duration) -> Option<u64> {
         let standing = self.page.standing(now)?;
         let by_this_worker = match self.given {
             Given::Nothing => 0,
-            Given::Some {
-                connections, from, ..
-            } => connections.saturating_sub(self.page.taken().wrapping_sub(from)),
+            Given::Some { connections, .. } => connections,
             Given::Late { .. } => return None,
         };
         // Another worker may have given it something.
@@ -286,11 +296,9 @@ impl Sibling {
 
     /// From now on so many connections are in its inbox.
     fn watch(&mut self, now: Duration, connections: u64) {
-        let taken = self.page.taken();
         self.given = Given::Some {
             connections,
-            from: taken,
-            taken,
+            taken: self.page.taken(),
             since: now,
         };
     }
@@ -300,9 +308,14 @@ impl Sibling {
     fn update(&mut self, now: Duration) {
         let is_over = match &mut self.given {
             Given::Nothing => false,
-            Given::Some { taken, since, .. } => {
+            Given::Some {
+                connections,
+                taken,
+                since,
+            } => {
                 let before = std::mem::replace(taken, self.page.taken());
                 if *taken != before {
+                    *connections = connections.saturating_sub(taken.wrapping_sub(before));
                     *since = now;
                 }
                 !self.sender.has_unread() || self.page.standing(now).is_none()

@@ -11,6 +11,21 @@ use crate::protocol::scoreboard::{Page, join};
 use crate::stats::{Count, State};
 use crate::worker::stream::Stream;
 
+/// A worker that serves and has no load, the inbox of its slot, and what another worker has of it.
+pub(in crate::worker) fn sibling() -> (WorkerStats, Inbox, SiblingEnds) {
+    let page = Page::new().expect("memory");
+    let stats = join(page.share()).expect("a page");
+    stats.set(Gauge::ConnectionsMax, 100);
+    stats.set_state(State::Serving);
+    let inbox = Inbox::new().expect("a pair");
+    let ends = SiblingEnds {
+        page: page.read_only().expect("/proc is there"),
+        sender: inbox.sender().try_clone_to_owned().expect("a number"),
+        receiver: inbox.receiver().try_clone_to_owned().expect("a number"),
+    };
+    (stats, inbox, ends)
+}
+
 /// A worker that serves three connections, and its only sibling, which serves none.
 struct Fixture {
     placing: Placing,
@@ -25,17 +40,9 @@ impl Fixture {
         for _ in 0..3 {
             stats.connection_begins(Count::Connections);
         }
-        let page = Page::new().expect("memory");
-        let sibling = join(page.share()).expect("a page");
-        sibling.set(Gauge::ConnectionsMax, 100);
-        sibling.set_state(State::Serving);
-        let inbox = Inbox::new().expect("a pair");
+        let (sibling, inbox, ends) = sibling();
         let mut placing = Placing::new(stats.clone());
-        placing.set_siblings(vec![SiblingEnds {
-            page: page.read_only().expect("/proc is there"),
-            sender: inbox.sender().try_clone_to_owned().expect("a number"),
-            receiver: inbox.receiver().try_clone_to_owned().expect("a number"),
-        }]);
+        placing.set_siblings(vec![ends]);
         Self {
             placing,
             stats,
