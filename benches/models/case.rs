@@ -6,6 +6,7 @@ use std::time::Duration;
 use nix::time::ClockId;
 
 use crate::columns;
+use crate::greedy::Greedy;
 use crate::load::{Ask, Driver, Extent, Failures, Plan};
 use crate::questions::Question;
 use crate::server::{Model, Server};
@@ -54,7 +55,14 @@ impl<'a> Case<'a> {
     pub(crate) fn turn(&mut self, time: Duration, per_second: f64) -> Result<Turn, Trouble> {
         let mut turn = Turn::default();
         let idle = self.connect(time)?;
+        let greedy = self.question.greedy.clone();
+        let greedy = greedy.map(|ask| Greedy::start(self.server.address, ask));
         self.closed(time, &mut turn);
+        if greedy.is_some() {
+            // Workers take some seconds to learn which of them has time.
+            let settling = self.driver.open(per_second, 4 * time);
+            self.failures.merge(&settling.failures);
+        }
         let open = self.driver.open(per_second, time);
         self.failures.merge(&open.failures);
         for (figure, quantile) in [
@@ -63,6 +71,9 @@ impl<'a> Case<'a> {
             (columns::P999, 0.999),
         ] {
             turn.set(figure, open.latency(quantile).as_secs_f64() * 1e6);
+        }
+        if let Some(greedy) = greedy {
+            self.failures.merge(&greedy.stop());
         }
         if self.question.tells_workers(self.server.model) {
             turn.set(columns::BUSIEST, self.busiest());

@@ -37,6 +37,7 @@
 mod case;
 #[path = "../results/columns.rs"]
 mod columns;
+mod greedy;
 mod handlers;
 mod opponents;
 mod questions;

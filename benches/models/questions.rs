@@ -17,6 +17,8 @@ pub(crate) struct Question {
     pub(crate) plan: Plan,
     /// Connections beside those, which have had one response and rest.
     pub(crate) idle: usize,
+    /// What one more client asks for all the time.
+    pub(crate) greedy: Option<Ask>,
     /// Whether a server has one worker, on a CPU on which another process computes. Else it has a
     /// worker for each CPU.
     pub(crate) beside_neighbour: bool,
@@ -30,6 +32,7 @@ impl Question {
             app: App::Handlers,
             plan: Plan::new(connections, usual),
             idle: 0,
+            greedy: None,
             beside_neighbour: false,
         }
     }
@@ -46,11 +49,12 @@ pub(crate) fn all(extent: Extent, directory: &Path) -> Vec<Question> {
     let mut all = keep_alive();
     all.push(browsing());
     all.extend(neighbour());
-    all.push(churn());
+    all.extend(churn());
     all.push(pipelined());
     all.push(waiting());
     all.extend(computing());
     all.push(mixed());
+    all.push(uneven());
     all.extend(idle(extent));
     all.extend(files(directory));
     all
@@ -106,14 +110,17 @@ fn neighbour() -> Vec<Question> {
 
 /// What does a connection cost that lives for one request?
 ///
-/// 64 clients connect, send one request with `Connection: close`, read to the end and connect
-/// again. The server closes first, so the ports in TIME_WAIT are its own and the clients never run
-/// out of theirs. To open a connection costs the one driving thread about as much as it costs a
+/// 64 or 256 clients connect, send one request with `Connection: close`, read to the end and
+/// connect again. The server closes first, so the ports in TIME_WAIT are its own and the clients
+/// never run out of theirs. To open a connection costs the one driving thread about as much as it costs a
 /// server to accept it: look at the driver's column before reading anything into the throughput.
 ///
 /// Not measured: a queue that overflows, and how connections are spread.
-fn churn() -> Question {
-    Question::new("churn_64", 64, hello().closing())
+fn churn() -> Vec<Question> {
+    let cases = [64, 256];
+    cases
+        .map(|clients| Question::new(format!("churn_{clients}"), clients, hello().closing()))
+        .into()
 }
 
 /// What does a request cost whose fifteen successors lie in the same buffer?
@@ -167,6 +174,21 @@ fn mixed() -> Question {
     let mut question = Question::new("mixed_64", 64, hello());
     question.plan.seldom = Some((10, heavy));
     question
+}
+
+/// How long do light requests wait if one client keeps a worker busy?
+///
+/// 64 connections with light requests, and one client more, whose requests compute for 5 ms, one
+/// after the other. A light request that shares a thread with it waits for it. The figures are
+/// those of the light requests.
+///
+/// Not measured: more such clients than workers.
+fn uneven() -> Question {
+    let heavy = Ask::get("/cpu/5000").expecting(COMPUTED);
+    Question {
+        greedy: Some(heavy),
+        ..Question::new("uneven_64", 64, hello())
+    }
 }
 
 /// What does a connection cost that is only there?
