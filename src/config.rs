@@ -81,7 +81,9 @@ pub enum Balance {
     ///
     /// HTTP/1 connections without TLS also *move*, in [`Prefork::serve`](crate::Prefork::serve):
     /// four times a second a worker that serves more connections than another gives some of them to
-    /// it, each between two requests.
+    /// it, each between two requests. So does a worker that is busy all the time while another one
+    /// is not; a connection that takes most of its time stays. For this the master reads
+    /// `/proc/PID/schedstat` of each worker; without that file only the numbers count.
     ///
     /// In `serve` only connections count on which something has arrived lately, and new ones. In
     /// `run` all open connections count.

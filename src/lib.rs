@@ -184,6 +184,8 @@
 //! | `AdminKeeper`, `Fact` | decides when an admin process starts and ends; what it is told |
 //! | `hang::watch`, `hang::policy` | reads heartbeats; decides that a worker hangs |
 //! | `balance::collect`, `balance::policy` | reads loads; decides which connections move |
+//! | `balance::shedding` | decides which busy workers give connections to workers with time |
+//! | `Sharing` | decides which connections of a worker go: not the one that keeps it busy |
 //! | `balance::siblings`, `Told` | tells workers their siblings; what each worker knows |
 //! | `Placing`, `placing::policy` | gives new connections to siblings; decides which go where |
 //! | `WorkerStats` | what one worker counts |

@@ -3,6 +3,7 @@
 mod protocols;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use self::protocols::Protocols;
 use crate::http::conn::handover::{HandoverTarget, Shared};
@@ -98,9 +99,10 @@ impl Server {
     }
 
     /// From now on this many busy connections go to the handover target, each as soon as its
-    /// response is sent. A connection that the target gives back stays and is served.
-    pub(crate) fn share(&self, connections: usize) {
-        self.registry.share(connections);
+    /// response is sent. A connection that takes most of the time stays, and so does one that the
+    /// target gives back. `clock` tells the CPU time of this thread.
+    pub(crate) fn share(&self, connections: usize, clock: fn() -> Duration) {
+        self.registry.share(connections, clock);
     }
 
     /// Ends the connection that has been idle longest, if there is an idle one; in HTTP/2 with a

@@ -1,5 +1,5 @@
-//! The monotonic clock, which is the same for all processes of a machine. `Instant` is the same
-//! clock, but its value cannot be sent to another process.
+//! Clocks: of the machine, and of a thread. The monotonic clock is the same for all processes of a
+//! machine. `Instant` is the same clock, but its value cannot be sent to another process.
 
 use std::time::Duration;
 
@@ -9,6 +9,12 @@ use nix::time::ClockId;
 pub(crate) fn monotonic() -> Duration {
     let now = ClockId::CLOCK_MONOTONIC.now();
     now.expect("the clock always exists").into()
+}
+
+/// clock_gettime(2), `CLOCK_THREAD_CPUTIME_ID`: the CPU time of the thread that calls this.
+pub(crate) fn of_this_thread() -> Duration {
+    let spent = ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    spent.expect("the clock always exists").into()
 }
 
 #[cfg(test)]

@@ -19,3 +19,4 @@ pub(crate) mod sandbox;
 pub(crate) mod signals;
 pub(crate) mod socket;
 pub(crate) mod spawn;
+pub(crate) mod thread_time;

@@ -12,6 +12,7 @@ use crate::http::{Acceptor, Handler, Http, IntoService, Server, Tls};
 use crate::protocol::channel::SHARE_TERM;
 use crate::proxy::Network;
 use crate::stats::Count;
+use crate::sys::clock;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
@@ -172,9 +173,10 @@ async fn evict_idle(server: Server, limit: LimitWatch) {
 /// Hands connections over to less busy workers, in the numbers that the master sends.
 async fn share(server: Server, shares: Shares, outgoing: Rc<Outgoing>) {
     loop {
-        server.share(outgoing.share(shares.next().await));
+        let connections = outgoing.share(shares.next().await);
+        server.share(connections, clock::of_this_thread);
         sleep(SHARE_TERM).await;
-        server.share(outgoing.share(Vec::new()));
+        server.share(outgoing.share(Vec::new()), clock::of_this_thread);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::futures::OwnedNotified;
 use tokio::time::sleep;
@@ -32,7 +33,7 @@ impl Member {
             mode, handovers, ..
         } = &*self.registry;
         let is_wanted = match mode.get() {
-            Mode::Serving => handovers.shared.get() > 0,
+            Mode::Serving => handovers.sharing.is_asked(),
             Mode::HandingOver { .. } => true,
             Mode::Draining { .. } => false,
         };
@@ -49,9 +50,9 @@ impl Member {
             handovers.next.set(handovers.next.get().min(self.key));
             return None;
         }
-        handovers
-            .shared
-            .set(handovers.shared.get().saturating_sub(1));
+        if mode.get() == Mode::Serving && !handovers.sharing.take_one(self.key) {
+            return None;
+        }
         handovers.in_progress.set(handovers.in_progress.get() + 1);
         Some(HandoverPermit(Rc::clone(&self.registry)))
     }
@@ -99,8 +100,9 @@ impl Registry {
     }
 
     /// From now on this many connections are handed over, each as soon as its response is sent.
-    pub(crate) fn share(&self, connections: usize) {
-        self.handovers.shared.set(connections);
+    /// `clock` tells the CPU time of this thread.
+    pub(crate) fn share(&self, connections: usize, clock: fn() -> Duration) {
+        self.handovers.sharing.ask(connections, clock);
     }
 
     /// From now on each response is the last one of its connection.

@@ -14,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod member;
 pub(crate) mod mode;
 pub(crate) mod request_ids;
+pub(crate) mod sharing;
 pub(crate) mod state;
 #[cfg(feature = "http2")]
 pub(crate) mod streams;

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use crate::http::registry::sharing::Sharing;
 use crate::http::registry::wheel::Tick;
 
 /// What the server does with its connections.
@@ -31,6 +32,6 @@ pub(crate) struct Handovers {
     pub(crate) in_progress: Cell<usize>,
     /// No connection from this key on was woken to go.
     pub(crate) next: Cell<usize>,
-    /// Number of connections that are to be handed over although there is no drain.
-    pub(crate) shared: Cell<usize>,
+    /// The connections that are to be handed over although there is no drain.
+    pub(crate) sharing: Sharing,
 }

@@ -1,5 +1,7 @@
 //! Connections that are handed over, as their clients see it.
 
+use std::time::Duration;
+
 use std::cell::Cell;
 use std::future::pending;
 
@@ -165,7 +167,7 @@ fn as_many_busy_connections_are_shared_as_asked_for() {
             request(&mut client).await;
             clients.push(client);
         }
-        host.server.share(2);
+        host.server.share(2, || Duration::ZERO);
         assert_eq!(
             successor.count(),
             0,
@@ -189,7 +191,7 @@ fn a_shared_connection_that_is_given_back_is_served_and_may_be_handed_over_later
         let successor = Successor::new(Reply::Refuses);
         let host = start(&successor).await;
         let mut client = host.connect().await;
-        host.server.share(1);
+        host.server.share(1, || Duration::ZERO);
         request(&mut client).await;
         request(&mut client).await;
         assert_eq!(successor.asked.get(), 1, "once");

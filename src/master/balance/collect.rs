@@ -1,6 +1,7 @@
-//! Keeps the loads of the workers even: reads what they count, and tells workers with many
-//! connections how many to give to which slot. `policy.rs` decides.
+//! Keeps the loads of the workers even: reads what they count and how busy they are, and tells
+//! workers how many connections to give to which slot. `policy.rs` and `shedding.rs` decide.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::{Balance, Config};
@@ -13,12 +14,16 @@ use crate::master::workers::process::Process;
 use crate::protocol::channel::SHARE_TERM;
 use crate::protocol::inbox::Inbox;
 use crate::sys::clock;
+use crate::sys::thread_time::{self, ThreadTime};
 
 /// How often loads are compared while no connection is served. Otherwise once in a [`SHARE_TERM`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// A worker that has connections and an older heartbeat gets none.
 const STALE: Duration = Duration::from_secs(1);
+
+/// The times of the workers' threads, and when they were read on the monotonic clock.
+pub(super) type Times = BTreeMap<WorkerId, (Duration, ThreadTime)>;
 
 /// When to compare loads first, on the monotonic clock; `None` if never. TLS connections cannot
 /// move.
@@ -36,14 +41,21 @@ impl Master {
         self.balance.next_look.filter(|_| several)
     }
 
-    /// Has workers with more connections give some to workers with fewer.
+    /// Has workers with more to do give connections to workers with less.
     pub(in crate::master) fn balance(&mut self, now: Duration) {
-        let loads = self.workers.processes.iter();
-        let loads = loads.filter_map(|(&worker, process)| self.load(worker, process, now));
-        let loads: Vec<_> = loads.collect();
+        let mut loads = self.loads(now);
         let idle = loads.iter().all(|load| load.served == 0);
         self.balance.next_look = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
-        for share in policy::shares(loads) {
+        let mut shares = self.balance.shedding.look(&loads);
+        if shares.is_empty() {
+            for load in &mut loads {
+                if self.balance.shedding.sheds(load.worker) {
+                    load.room = 0;
+                }
+            }
+            shares = policy::shares(loads);
+        }
+        for share in shares {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
                 // It has not yet taken what it was given before.
@@ -59,6 +71,26 @@ impl Master {
         }
     }
 
+    fn loads(&mut self, now: Duration) -> Vec<Load> {
+        let processes = self.workers.processes.iter();
+        let times = processes.filter_map(|(&worker, process)| {
+            Some((worker, (now, thread_time::of_first_thread(process.pid)?)))
+        });
+        let times: Times = times.collect();
+        let before = std::mem::replace(&mut self.balance.times, times);
+        let busy = |worker| busy(before.get(worker)?, self.balance.times.get(worker)?);
+        let loads = self
+            .workers
+            .processes
+            .iter()
+            .filter_map(|(worker, process)| {
+                let load = self.load(*worker, process, now)?;
+                let busy = busy(worker);
+                Some(Load { busy, ..load })
+            });
+        loads.collect()
+    }
+
     /// `None` for a worker that starts, was asked to end, or is late.
     fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
         let stays = self.stays(worker, process);
@@ -68,8 +100,19 @@ impl Master {
             slot: process.slot,
             served: standing.served,
             room: standing.room(),
+            busy: None,
         })
     }
+}
+
+/// For how many thousandths of the time from the one to the other a thread ran or waited for a CPU.
+fn busy(
+    (begun, before): &(Duration, ThreadTime),
+    (now, after): &(Duration, ThreadTime),
+) -> Option<u64> {
+    let spent = (after.ran + after.waited).checked_sub(before.ran + before.waited)?;
+    let busy = spent.as_micros() * 1000 / now.checked_sub(*begun)?.as_micros().max(1);
+    Some(u64::try_from(busy).map_or(1000, |busy| busy.min(1000)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::id::{Slot, WorkerId};
 
 /// The most connections that go from one worker to a slot in a round: the counts are a little old,
 /// and a few rounds have the same effect.
-const SHARE_MAX: u64 = 64;
+pub(crate) const SHARE_MAX: u64 = 64;
 
 /// A difference of up to the mean divided by this is left as it is. Clients come and go, and moving
 /// a connection costs as much as a request.
@@ -24,6 +24,9 @@ pub(crate) struct Load {
     pub(crate) served: u64,
     /// How many more connections it may hold.
     pub(crate) room: u64,
+    /// For how many thousandths of the time since the last look its event loop has had something
+    /// to do, if this is known: its thread ran, or waited for a CPU.
+    pub(crate) busy: Option<u64>,
 }
 
 /// A worker is to give so many connections to a slot.
@@ -88,6 +91,7 @@ mod tests {
             slot: Slot(at),
             served,
             room: 1000,
+            busy: None,
         });
         loads.collect()
     }

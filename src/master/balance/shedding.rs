@@ -1,0 +1,224 @@
+//! Decides which workers give connections away because they are busy all the time while another
+//! worker is not. It reads no clock and makes no system call; `collect.rs` does both.
+//!
+//! Even numbers of connections are not even work. One client may ask for what takes long, and
+//! another process may need the worker's CPU. Then the connections of that worker wait, and those
+//! of its siblings do not. A worker that sheds gives some of its connections away at each look,
+//! until another one is nearly as busy, or until it has one connection left: what it waits for may
+//! be this one. As long as it has much to do, it gets none back, although it has fewer.
+//!
+//! | | late, another is free | late | neither | calm |
+//! |---|---|---|---|---|
+//! | `Even` | `Late` | `Even` | `Even` | `Even` |
+//! | `Late` | `Sheds`, gives | `Even` | `Even` | `Even` |
+//! | `Sheds` | `Sheds`, gives | `Sheds` | `Sheds` | `Sheds`; after [`CALM_LOOKS`] in a row `Even` |
+
+use std::collections::BTreeMap;
+
+use crate::id::WorkerId;
+use crate::master::balance::policy::{Load, SHARE_MAX, Share};
+
+/// A worker that was busy for more thousandths of the time is late.
+const LATE: u64 = 950;
+
+/// A worker that was busy for no more thousandths of the time is calm.
+const CALM: u64 = 600;
+
+/// So long, in looks, a client may pause that keeps a worker late.
+const CALM_LOOKS: u8 = 8;
+
+/// Late workers give connections to one that was busy for fewer thousandths of the time, and not
+/// more connections than make it as busy as this.
+const FULL: u64 = 850;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Even,
+    /// At one look. That may have been a single request.
+    Late,
+    Sheds {
+        /// How many looks have found it calm.
+        calm: u8,
+    },
+}
+
+/// What each worker was at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Shedding(BTreeMap<WorkerId, State>);
+
+impl Shedding {
+    /// What the late workers are to give. No two of them give to the same.
+    pub(crate) fn look(&mut self, loads: &[Load]) -> Vec<Share> {
+        let mut known: Vec<_> = loads.iter().filter(|load| load.busy.is_some()).collect();
+        known.sort_by_key(|load| load.busy);
+        let mut receivers = known.iter().filter(|load| load.room > 0);
+        let (mut states, mut shares) = (BTreeMap::new(), Vec::new());
+        for from in known.iter().rev() {
+            let state = self.0.get(&from.worker).copied().unwrap_or_default();
+            let busy = from.busy.unwrap_or_default();
+            let to = receivers.next().filter(|to| is_free(to));
+            let state = match (state, to) {
+                (State::Even, Some(_)) if busy >= LATE => State::Late,
+                (State::Late | State::Sheds { .. }, Some(to)) if busy >= LATE => {
+                    shares.extend(share(from, to, state == State::Late));
+                    State::Sheds { calm: 0 }
+                }
+                (State::Sheds { .. }, _) if busy > CALM => State::Sheds { calm: 0 },
+                (State::Sheds { calm }, _) if calm < CALM_LOOKS => State::Sheds { calm: calm + 1 },
+                _ => State::Even,
+            };
+            states.insert(from.worker, state);
+        }
+        self.0 = states;
+        shares
+    }
+
+    /// Whether a worker gets no connections, although it has fewer than others.
+    pub(crate) fn sheds(&self, worker: WorkerId) -> bool {
+        matches!(self.0.get(&worker), Some(State::Sheds { .. }))
+    }
+}
+
+fn is_free(load: &Load) -> bool {
+    load.busy.is_some_and(|busy| busy < FULL)
+}
+
+/// How many connections make both equally busy if all are equal; half of that at first. If the
+/// worker is still late after that, few connections cause it, and the others are to go. No more go
+/// than keep the receiver from being late if they are like those that it has. One connection stays.
+fn share(from: &Load, to: &Load, is_first: bool) -> Option<Share> {
+    let (busy, other) = (from.busy?.max(1), to.busy?.max(1));
+    let surplus = from.served * busy.saturating_sub(other) / busy;
+    let surplus = if is_first { surplus / 2 } else { surplus };
+    let fitting = to.served.saturating_mul(FULL.saturating_sub(other)) / other;
+    let most = from.served.saturating_sub(1).min(to.room).min(SHARE_MAX);
+    let connections = surplus.min(fitting).max(1).min(most);
+    (connections > 0).then_some(Share {
+        from: from.worker,
+        to: to.slot,
+        connections,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Slot;
+
+    /// Workers 0, 1, .. in the slots of the same number.
+    fn loads<const N: usize>(workers: [(u64, u64); N]) -> Vec<Load> {
+        let loads = (0u16..).zip(workers).map(|(at, (served, busy))| Load {
+            worker: WorkerId(at.into()),
+            slot: Slot(at),
+            served,
+            room: 1000,
+            busy: Some(busy),
+        });
+        loads.collect()
+    }
+
+    fn given(from: u64, to: u16, connections: u64) -> Share {
+        Share {
+            from: WorkerId(from),
+            to: Slot(to),
+            connections,
+        }
+    }
+
+    /// What is given at each of the looks.
+    fn looks<const L: usize>(looks: [&[Load]; L]) -> [Vec<Share>; L] {
+        let mut shedding = Shedding::default();
+        looks.map(|loads| shedding.look(loads))
+    }
+
+    #[test]
+    fn a_worker_that_is_late_at_two_looks_gives_to_one_that_is_free() {
+        let loads = loads([(32, 1000), (32, 400)]);
+        let [first, second, third] = looks([&loads, &loads, &loads]);
+        assert_eq!(first, []);
+        assert_eq!(second, [given(0, 1, 9)], "half of what makes them even");
+        assert_eq!(third, [given(0, 1, 19)], "all of that");
+    }
+
+    #[test]
+    fn a_single_late_look_is_forgotten() {
+        let (late, calm) = (loads([(4, 1000), (4, 100)]), loads([(4, 300), (4, 100)]));
+        let given = looks([&late, &calm, &late, &calm]);
+        assert!(given.iter().all(Vec::is_empty), "{given:?}");
+    }
+
+    #[test]
+    fn nothing_is_given_where_nobody_has_time() {
+        for workers in [
+            [(32, 1000), (32, FULL)],
+            [(32, 1000), (32, 1000)],
+            [(32, LATE - 1), (32, 0)],
+            [(1, 1000), (63, 0)],
+        ] {
+            let loads = loads(workers);
+            let given = looks([&loads, &loads, &loads]);
+            assert!(given.iter().all(Vec::is_empty), "{workers:?}: {given:?}");
+        }
+        let mut full = loads([(32, 1000), (32, 100)]);
+        full[1].room = 0;
+        assert_eq!(looks([&full, &full])[1], []);
+        full[1].busy = None;
+        assert_eq!(looks([&full, &full])[1], [], "nobody knows");
+    }
+
+    #[test]
+    fn each_late_worker_gives_to_another_one() {
+        let loads = loads([(8, 980), (8, 100), (8, 1000), (8, 200), (8, 990)]);
+        let [_, given] = looks([&loads, &loads]);
+        let pairs: Vec<_> = given
+            .iter()
+            .map(|share| (share.from.0, share.to.0))
+            .collect();
+        assert_eq!(pairs, [(2, 1), (4, 3)], "the latest to the freest");
+    }
+
+    #[test]
+    fn the_receiver_does_not_become_late() {
+        let loads = loads([(100, 1000), (10, 800)]);
+        let [_, _, third] = looks([&loads, &loads, &loads]);
+        assert_eq!(third, [given(0, 1, 1)], "ten have 800, and one more 880");
+    }
+
+    #[test]
+    fn a_worker_that_sheds_gets_nothing_back_until_it_has_been_calm() {
+        let mut shedding = Shedding::default();
+        let late = loads([(4, 1000), (4, 100)]);
+        shedding.look(&late);
+        assert!(!shedding.sheds(WorkerId(0)), "late once");
+        shedding.look(&late);
+        let busy = loads([(1, CALM + 1), (7, 500)]);
+        let calm = loads([(1, CALM), (7, 500)]);
+        for _ in 0..CALM_LOOKS {
+            shedding.look(&calm);
+        }
+        shedding.look(&busy);
+        for _ in 0..CALM_LOOKS {
+            shedding.look(&calm);
+            assert!(shedding.sheds(WorkerId(0)));
+        }
+        shedding.look(&calm);
+        assert!(!shedding.sheds(WorkerId(0)));
+        assert!(!shedding.sheds(WorkerId(1)));
+    }
+
+    /// One connection keeps its worker busy, whatever else this worker has.
+    #[test]
+    fn all_connections_leave_a_worker_that_one_keeps_busy() {
+        let mut shedding = Shedding::default();
+        let mut served = [33, 32];
+        for _ in 0..20 {
+            let loads = loads([(served[0], 1000), (served[1], served[1] * 12)]);
+            for share in shedding.look(&loads) {
+                served[0] -= share.connections;
+                served[1] += share.connections;
+            }
+        }
+        assert_eq!(served, [1, 64]);
+    }
+}

@@ -1,0 +1,48 @@
+//! How the kernel has scheduled a thread.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+/// Since the thread has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadTime {
+    /// Spent on a CPU.
+    pub(crate) ran: Duration,
+    /// Spent ready to run, while others had the CPU.
+    pub(crate) waited: Duration,
+}
+
+/// Of the first thread of a process, from `/proc/PID/schedstat` (the kernel's
+/// Documentation/scheduler/sched-stats). `None` if the process has been reaped, or if the kernel
+/// does not tell.
+pub(crate) fn of_first_thread(pid: Pid) -> Option<ThreadTime> {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let mut nanos = text.split_ascii_whitespace().map(str::parse);
+    let mut next = || Some(Duration::from_nanos(nanos.next()?.ok()?));
+    Some(ThreadTime {
+        ran: next()?,
+        waited: next()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_computes_runs_or_waits_for_its_cpu() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let spent = || of_first_thread(pid).map(|time| time.ran + time.waited);
+        let begun = spent().expect("it runs");
+        while spent().expect("it runs") < begun + Duration::from_millis(20) {}
+        child.kill().expect("it runs");
+        child.wait().expect("a child");
+        assert_eq!(spent(), None, "it was reaped");
+    }
+}
