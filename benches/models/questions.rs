@@ -112,8 +112,9 @@ fn neighbour() -> Vec<Question> {
 ///
 /// 64 or 256 clients connect, send one request with `Connection: close`, read to the end and
 /// connect again. The server closes first, so the ports in TIME_WAIT are its own and the clients
-/// never run out of theirs. To open a connection costs the one driving thread about as much as it costs a
-/// server to accept it: look at the driver's column before reading anything into the throughput.
+/// never run out of theirs. To open a connection costs the one driving thread about as much as it
+/// costs a server to accept it: look at the driver's column before reading anything into the
+/// throughput.
 ///
 /// Not measured: a queue that overflows, and how connections are spread.
 fn churn() -> Vec<Question> {
