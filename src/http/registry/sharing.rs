@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// After a request that took less CPU time a connection goes.
+/// A connection that took less CPU time does not take most of it.
 const SHORT: Duration = Duration::from_micros(100);
 
 /// The connections that are still to go.
@@ -50,7 +50,7 @@ impl Sharing {
         let took = now.saturating_sub(self.last.replace(now));
         let spending = self.spending.get().after(key, took);
         self.spending.set(spending);
-        let goes = took < SHORT || !spending.is_mostly_of(key);
+        let goes = !spending.is_mostly_of(key);
         if goes {
             self.left.set(self.left.get() - 1);
         }
@@ -73,7 +73,7 @@ impl Spending {
 
     /// Whether the connection took more than two thirds.
     fn is_mostly_of(self, key: usize) -> bool {
-        self.key == key && self.lead * 3 > self.total
+        self.key == key && self.lead >= SHORT && self.lead * 3 > self.total
     }
 
     /// What was long ago counts less.
@@ -121,6 +121,7 @@ mod tests {
             for round in 0..10 {
                 assert!(!goes(&sharing, 7, 5000), "{round}");
                 assert!(goes(&sharing, 100 + round, micros), "{round}");
+                assert!(!goes(&sharing, 7, 10), "a short request after a long one");
                 sharing.ask(100, || NOW.get());
             }
         }

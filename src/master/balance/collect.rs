@@ -46,15 +46,13 @@ impl Master {
         let mut loads = self.loads(now);
         let idle = loads.iter().all(|load| load.served == 0);
         self.balance.next_look = Some(now + if idle { IDLE_PERIOD } else { SHARE_TERM });
-        let mut shares = self.balance.shedding.look(&loads);
-        if shares.is_empty() {
-            for load in &mut loads {
-                if self.balance.shedding.sheds(load.worker) {
-                    load.room = 0;
-                }
-            }
-            shares = policy::shares(loads);
-        }
+        let shedding = &mut self.balance.shedding;
+        shedding.retain(|worker| self.workers.processes.contains_key(&worker));
+        let mut shares = shedding.look(&loads);
+        // The numbers of the others become even.
+        let is_receiver = |slot| shares.iter().any(|share| share.to == slot);
+        loads.retain(|load| !shedding.is_late(load.worker) && !is_receiver(load.slot));
+        shares.extend(policy::shares(loads));
         for share in shares {
             let inbox = self.listeners.inbox(share.to);
             if inbox.is_some_and(Inbox::is_waited_in) {
@@ -99,7 +97,11 @@ impl Master {
             worker,
             slot: process.slot,
             served: standing.served,
-            room: standing.room(),
+            // Its thread may be blocked, which looks as if it had time.
+            room: match standing.is_late(now, SHARE_TERM) {
+                true => 0,
+                false => standing.room(),
+            },
             busy: None,
         })
     }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use crate::id::WorkerId;
 use crate::master::balance::policy::{Load, SHARE_MAX, Share};
 
-/// A worker that was busy for more thousandths of the time is late.
+/// A worker that was busy for so many thousandths of the time is late.
 const LATE: u64 = 950;
 
 /// A worker that was busy for no more thousandths of the time is calm.
@@ -48,52 +48,63 @@ enum State {
 pub(crate) struct Shedding(BTreeMap<WorkerId, State>);
 
 impl Shedding {
-    /// What the late workers are to give. No two of them give to the same.
+    /// What the late workers are to give. No two of them give to the same, and none to one that is
+    /// or was late itself.
     pub(crate) fn look(&mut self, loads: &[Load]) -> Vec<Share> {
         let mut known: Vec<_> = loads.iter().filter(|load| load.busy.is_some()).collect();
         known.sort_by_key(|load| load.busy);
-        let mut receivers = known.iter().filter(|load| load.room > 0);
-        let (mut states, mut shares) = (BTreeMap::new(), Vec::new());
+        let free: Vec<_> = known.iter().filter(|load| self.is_free(load)).collect();
+        let mut free = free.into_iter().peekable();
+        let mut shares = Vec::new();
         for from in known.iter().rev() {
             let state = self.0.get(&from.worker).copied().unwrap_or_default();
             let busy = from.busy.unwrap_or_default();
-            let to = receivers.next().filter(|to| is_free(to));
+            let to = free.peek().filter(|_| busy >= LATE && from.served > 1);
             let state = match (state, to) {
-                (State::Even, Some(_)) if busy >= LATE => State::Late,
-                (State::Late | State::Sheds { .. }, Some(to)) if busy >= LATE => {
+                (State::Even, Some(_)) => State::Late,
+                (State::Late | State::Sheds { .. }, Some(to)) => {
                     shares.extend(share(from, to, state == State::Late));
+                    free.next();
                     State::Sheds { calm: 0 }
                 }
                 (State::Sheds { .. }, _) if busy > CALM => State::Sheds { calm: 0 },
                 (State::Sheds { calm }, _) if calm < CALM_LOOKS => State::Sheds { calm: calm + 1 },
                 _ => State::Even,
             };
-            states.insert(from.worker, state);
+            self.0.insert(from.worker, state);
         }
-        self.0 = states;
         shares
     }
 
-    /// Whether a worker gets no connections, although it has fewer than others.
-    pub(crate) fn sheds(&self, worker: WorkerId) -> bool {
-        matches!(self.0.get(&worker), Some(State::Sheds { .. }))
+    /// Forgets workers that have ended. One that cannot be asked for a while keeps its state.
+    pub(crate) fn retain(&mut self, lives: impl Fn(WorkerId) -> bool) {
+        self.0.retain(|&worker, _| lives(worker));
     }
-}
 
-fn is_free(load: &Load) -> bool {
-    load.busy.is_some_and(|busy| busy < FULL)
+    /// Whether a worker gets no connections, although it has fewer than others.
+    pub(crate) fn is_late(&self, worker: WorkerId) -> bool {
+        let state = self.0.get(&worker);
+        matches!(state, Some(State::Late | State::Sheds { .. }))
+    }
+
+    fn is_free(&self, load: &Load) -> bool {
+        let has_time = load.busy.is_some_and(|busy| busy < FULL);
+        has_time && load.room > 0 && !self.is_late(load.worker)
+    }
 }
 
 /// How many connections make both equally busy if all are equal; half of that at first. If the
 /// worker is still late after that, few connections cause it, and the others are to go. No more go
-/// than keep the receiver from being late if they are like those that it has. One connection stays.
+/// than keep the receiver from being late, if they are like those of the one or of the other. One
+/// connection stays.
 fn share(from: &Load, to: &Load, is_first: bool) -> Option<Share> {
     let (busy, other) = (from.busy?.max(1), to.busy?.max(1));
     let surplus = from.served * busy.saturating_sub(other) / busy;
     let surplus = if is_first { surplus / 2 } else { surplus };
-    let fitting = to.served.saturating_mul(FULL.saturating_sub(other)) / other;
+    let time = FULL.saturating_sub(other);
+    let fitting = (to.served * time / other).max(from.served * time / busy);
     let most = from.served.saturating_sub(1).min(to.room).min(SHARE_MAX);
-    let connections = surplus.min(fitting).max(1).min(most);
+    let connections = surplus.max(1).min(fitting).min(most);
     (connections > 0).then_some(Share {
         from: from.worker,
         to: to.slot,
@@ -155,6 +166,7 @@ mod tests {
             [(32, 1000), (32, 1000)],
             [(32, LATE - 1), (32, 0)],
             [(1, 1000), (63, 0)],
+            [(2, 1000), (1, 750)],
         ] {
             let loads = loads(workers);
             let given = looks([&loads, &loads, &loads]);
@@ -163,6 +175,7 @@ mod tests {
         let mut full = loads([(32, 1000), (32, 100)]);
         full[1].room = 0;
         assert_eq!(looks([&full, &full])[1], []);
+        full[1].room = 1000;
         full[1].busy = None;
         assert_eq!(looks([&full, &full])[1], [], "nobody knows");
     }
@@ -182,7 +195,11 @@ mod tests {
     fn the_receiver_does_not_become_late() {
         let loads = loads([(100, 1000), (10, 800)]);
         let [_, _, third] = looks([&loads, &loads, &loads]);
-        assert_eq!(third, [given(0, 1, 1)], "ten have 800, and one more 880");
+        assert_eq!(
+            third,
+            [given(0, 1, 5)],
+            "a hundred have 1000, so five have 50"
+        );
     }
 
     #[test]
@@ -190,7 +207,7 @@ mod tests {
         let mut shedding = Shedding::default();
         let late = loads([(4, 1000), (4, 100)]);
         shedding.look(&late);
-        assert!(!shedding.sheds(WorkerId(0)), "late once");
+        assert!(shedding.is_late(WorkerId(0)), "once");
         shedding.look(&late);
         let busy = loads([(1, CALM + 1), (7, 500)]);
         let calm = loads([(1, CALM), (7, 500)]);
@@ -200,11 +217,33 @@ mod tests {
         shedding.look(&busy);
         for _ in 0..CALM_LOOKS {
             shedding.look(&calm);
-            assert!(shedding.sheds(WorkerId(0)));
+            assert!(shedding.is_late(WorkerId(0)));
         }
+        let without = shedding.look(&calm[1..]);
+        assert_eq!(without, [], "a look without it changes nothing");
+        assert!(shedding.is_late(WorkerId(0)));
         shedding.look(&calm);
-        assert!(!shedding.sheds(WorkerId(0)));
-        assert!(!shedding.sheds(WorkerId(1)));
+        assert!(!shedding.is_late(WorkerId(0)));
+        assert!(!shedding.is_late(WorkerId(1)));
+    }
+
+    #[test]
+    fn a_worker_that_sheds_gets_nothing_from_another_late_one() {
+        let mut shedding = Shedding::default();
+        let first = loads([(4, 1000), (4, 100)]);
+        shedding.look(&first);
+        shedding.look(&first);
+        let then = loads([(2, 100), (6, 1000)]);
+        let given = [0; 3].map(|_| shedding.look(&then));
+        assert!(given.iter().all(Vec::is_empty), "{given:?}");
+    }
+
+    #[test]
+    fn a_late_worker_with_one_connection_takes_no_receiver_from_another() {
+        let loads = loads([(1, 1000), (8, 990), (8, 100)]);
+        let [_, given] = looks([&loads, &loads]);
+        let pairs: Vec<_> = given.iter().map(|it| (it.from.0, it.to.0)).collect();
+        assert_eq!(pairs, [(1, 2)]);
     }
 
     /// One connection keeps its worker busy, whatever else this worker has.
