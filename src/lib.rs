@@ -120,6 +120,7 @@
 //! | hand over | give an idle open connection to the slot's next worker |
 //! | inbox | a pair of sockets of a slot, through which connections are handed over and placed |
 //! | place | give a new connection to a worker with less load, before a byte of it is read |
+//! | shed | give connections to a worker that has time, because this one is busy all the time |
 //! | sibling | a worker to which another one may give new connections |
 //! | reload | give each slot a worker of the next generation, ready before the old one drains |
 //! | upgrade | become the binary that is now on disk, in the same process, and reload |
@@ -201,7 +202,7 @@
 //!   `admin`.
 //! - The master tells the admin process facts in the order in which they happened, so that no count
 //!   falls or is added twice. The admin process can write nothing that others read, and the master
-//!   never waits for it, but for a second when the server has ended.
+//!   never waits for it, except for a second when the server has ended.
 //! - Each word of the scoreboard is written by one process at a time. In the part for the app's own
 //!   metrics one word says how many words are valid. No reader needs one word to know if another
 //!   word is valid in the rest of it. Totals never fall. A worker can write only its own page, and

@@ -101,7 +101,8 @@ pub(crate) enum Count {
     /// Updates of the app's own metrics that went nowhere, and series that the sums had no room
     /// for.
     OwnMetricsRefused,
-    /// Connections that were handed over to a worker that served fewer, without a drain.
+    /// Connections that were handed over, without a drain, to a worker that served fewer or was
+    /// less busy.
     Balanced,
     /// New connections that a sibling has accepted, and given to this worker before it read a byte.
     /// Only this worker counts them as accepted.

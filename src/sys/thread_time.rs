@@ -33,16 +33,25 @@ mod tests {
 
     #[test]
     fn a_process_that_computes_runs_or_waits_for_its_cpu() {
+        // It ends without the test, and after long enough.
         let mut child = std::process::Command::new("sh")
-            .args(["-c", "while :; do :; done"])
+            .args(["-c", "i=0; while [ $i -lt 1000000 ]; do i=$((i + 1)); done"])
             .spawn()
             .expect("a shell");
         let pid = Pid::from_raw(child.id().cast_signed());
         let spent = || of_first_thread(pid).map(|time| time.ran + time.waited);
-        let begun = spent().expect("it runs");
-        while spent().expect("it runs") < begun + Duration::from_millis(20) {}
-        child.kill().expect("it runs");
+        let begun = spent();
+        let mut now = begun;
+        while now < begun.map(|begun| begun + Duration::from_millis(20))
+            && child.try_wait().expect("a child").is_none()
+        {
+            now = spent();
+        }
+        let had_figures = now.is_some();
+        child.kill().ok();
         child.wait().expect("a child");
+        assert!(begun.is_some() && had_figures, "the kernel tells them");
+        assert!(now > begun, "{now:?} after {begun:?}");
         assert_eq!(spent(), None, "it was reaped");
     }
 }

@@ -21,8 +21,8 @@ use serde_json::json;
 
 use crate::support::CEILING;
 use crate::{
-    adoption, at_exit, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics, placing,
-    presence, privileges, recycle, resize, sandbox, status, websocket,
+    adoption, at_exit, balance, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics,
+    placing, presence, privileges, recycle, resize, sandbox, status, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -79,6 +79,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("other_recorder") => own_metrics::recorded(),
         Some("patient") => cap::patient(),
         Some("silent") => presence::app(),
+        Some("computes") => balance::app(),
         Some("placing") => placing::app(),
         Some("websocket") => websocket::app(CEILING),
         Some("hasty_websocket") => websocket::app(websocket::HASTY),

@@ -1,15 +1,39 @@
 //! Busy connections that are handed over to a worker with less to do.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
+use prefork_server::{Error, Request, Response, Worker, service_fn};
+
+use crate::apps;
 use crate::client::Client;
 use crate::support::{CEILING, Server};
 
 tests! {
     busy_connections_of_one_worker_are_spread_over_both,
+    connections_leave_a_worker_that_one_client_keeps_busy,
+}
+
+/// Tells the worker. One path takes long.
+pub(crate) fn app() -> Result<(), Error> {
+    apps::server().serve(async |worker: Worker| {
+        let slot = worker.slot().0.to_string();
+        Ok(service_fn(move |request: Request| {
+            let slot = slot.clone();
+            async move {
+                let begun = Instant::now();
+                let is_long = request.uri().path() == "/long";
+                while is_long && begun.elapsed() < Duration::from_millis(50) {}
+                Ok::<Response, Infallible>(Response::new(slot.into()))
+            }
+        }))
+    })
 }
 
 /// Connections that one worker has accepted. With few clients this happens by chance.
@@ -52,4 +76,39 @@ fn busy_connections_of_one_worker_are_spread_over_both() {
     assert!(finished["handed_over"].as_u64() >= Some(2), "{finished}");
     let cut = |notice: &serde_json::Value| notice["cut"].as_u64() > Some(0);
     assert!(!ended.notices.iter().any(cut));
+}
+
+/// Numbers are nearly even, and one of the workers has no time for its clients.
+fn connections_leave_a_worker_that_one_client_keeps_busy() {
+    let mut server = Server::start_app("computes");
+    let address = server.address();
+    let mut greedy = Client::connect(address);
+    let mut clients: Vec<_> = (0..6).map(|_| Client::connect(address)).collect();
+    let is_over = AtomicBool::new(false);
+    let busy = Mutex::new(String::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            greedy.ask("/long");
+            while !is_over.load(Ordering::Relaxed) {
+                // The worker has one request more before its response is read.
+                greedy.ask("/long");
+                *busy.lock().expect("a slot") = greedy.response().body;
+            }
+        });
+        let begun = Instant::now();
+        let mut are_away = || {
+            let slots = clients.iter_mut().map(|client| client.get("/").body);
+            let slots: Vec<_> = slots.collect();
+            let busy = busy.lock().expect("a slot");
+            !busy.is_empty() && slots.iter().all(|slot| *slot != *busy)
+        };
+        while !are_away() && begun.elapsed() < CEILING {}
+        is_over.store(true, Ordering::Relaxed);
+        assert!(
+            begun.elapsed() < CEILING,
+            "clients stay beside the busy one"
+        );
+    });
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
 }

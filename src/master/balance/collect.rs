@@ -51,7 +51,7 @@ impl Master {
         let mut shares = shedding.look(&loads);
         // The numbers of the others become even.
         let is_receiver = |slot| shares.iter().any(|share| share.to == slot);
-        loads.retain(|load| !shedding.is_late(load.worker) && !is_receiver(load.slot));
+        loads.retain(|load| !shedding.gets_none(load.worker) && !is_receiver(load.slot));
         shares.extend(policy::shares(loads));
         for share in shares {
             let inbox = self.listeners.inbox(share.to);
@@ -70,27 +70,27 @@ impl Master {
     }
 
     fn loads(&mut self, now: Duration) -> Vec<Load> {
-        let processes = self.workers.processes.iter();
-        let times = processes.filter_map(|(&worker, process)| {
-            Some((worker, (now, thread_time::of_first_thread(process.pid)?)))
-        });
-        let times: Times = times.collect();
-        let before = std::mem::replace(&mut self.balance.times, times);
-        let busy = |worker| busy(before.get(worker)?, self.balance.times.get(worker)?);
-        let loads = self
-            .workers
-            .processes
-            .iter()
-            .filter_map(|(worker, process)| {
-                let load = self.load(*worker, process, now)?;
-                let busy = busy(worker);
-                Some(Load { busy, ..load })
-            });
-        loads.collect()
+        let before = std::mem::take(&mut self.balance.times);
+        let (mut times, mut loads) = (Times::new(), Vec::new());
+        for (&worker, process) in &self.workers.processes {
+            let time = thread_time::of_first_thread(process.pid).map(|time| (now, time));
+            let busy = before.get(&worker).zip(time);
+            let busy = busy.and_then(|(before, time)| busy_from(*before, time));
+            times.extend(time.map(|time| (worker, time)));
+            loads.extend(self.load(worker, process, now, busy));
+        }
+        self.balance.times = times;
+        loads
     }
 
-    /// `None` for a worker that starts, was asked to end, or is late.
-    fn load(&self, worker: WorkerId, process: &Process, now: Duration) -> Option<Load> {
+    /// `None` for a worker that starts, was asked to end, or whose heartbeat is old.
+    fn load(
+        &self,
+        worker: WorkerId,
+        process: &Process,
+        now: Duration,
+        busy: Option<u64>,
+    ) -> Option<Load> {
         let stays = self.stays(worker, process);
         let standing = process.stats.standing(now).filter(|_| stays)?;
         (!standing.is_late(now, STALE)).then_some(Load {
@@ -102,18 +102,18 @@ impl Master {
                 true => 0,
                 false => standing.room(),
             },
-            busy: None,
+            busy,
         })
     }
 }
 
 /// For how many thousandths of the time from the one to the other a thread ran or waited for a CPU.
-fn busy(
-    (begun, before): &(Duration, ThreadTime),
-    (now, after): &(Duration, ThreadTime),
+fn busy_from(
+    (begun, before): (Duration, ThreadTime),
+    (now, after): (Duration, ThreadTime),
 ) -> Option<u64> {
     let spent = (after.ran + after.waited).checked_sub(before.ran + before.waited)?;
-    let busy = spent.as_micros() * 1000 / now.checked_sub(*begun)?.as_micros().max(1);
+    let busy = spent.as_micros() * 1000 / now.checked_sub(begun)?.as_micros().max(1);
     Some(u64::try_from(busy).map_or(1000, |busy| busy.min(1000)))
 }
 
@@ -127,5 +127,25 @@ mod tests {
         assert!(first_look(&config, None).is_some(), "the default");
         config.balance = Balance::Off;
         assert_eq!(first_look(&config, None), None);
+    }
+
+    #[test]
+    fn a_thread_is_busy_while_it_runs_and_while_it_waits_for_a_cpu() {
+        let ms = Duration::from_millis;
+        let at = |now, ran, waited| {
+            let (ran, waited) = (ms(ran), ms(waited));
+            (ms(now), ThreadTime { ran, waited })
+        };
+        let before = at(1000, 500, 100);
+        assert_eq!(busy_from(before, at(1250, 550, 150)), Some(400));
+        assert_eq!(busy_from(before, at(1250, 500, 100)), Some(0));
+        assert_eq!(
+            busy_from(before, at(1250, 760, 100)),
+            Some(1000),
+            "of 250 ms"
+        );
+        assert_eq!(busy_from(before, at(1000, 501, 100)), Some(1000), "no time");
+        assert_eq!(busy_from(before, at(1250, 1, 0)), None, "of another thread");
+        assert_eq!(busy_from(before, at(999, 500, 100)), None, "an older clock");
     }
 }

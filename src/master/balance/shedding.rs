@@ -5,12 +5,16 @@
 //! another process may need the worker's CPU. Then the connections of that worker wait, and those
 //! of its siblings do not. A worker that sheds gives some of its connections away at each look,
 //! until another one is nearly as busy, or until it has one connection left: what it waits for may
-//! be this one. As long as it has much to do, it gets none back, although it has fewer.
+//! be this one. As long as it has much to do, it gets none, although it has fewer: none back, and
+//! no new ones from its siblings.
 //!
-//! | | late, another is free | late | neither | calm |
+//! A worker is calm if it was busy for [`CALM`] or less. A worker that is not overloaded is calm
+//! too if it was less busy than all others: then more connections are right for it.
+//!
+//! | | overloaded, another is free | overloaded | neither | calm |
 //! |---|---|---|---|---|
-//! | `Even` | `Late` | `Even` | `Even` | `Even` |
-//! | `Late` | `Sheds`, gives | `Even` | `Even` | `Even` |
+//! | `Even` | `Overloaded` | `Even` | `Even` | `Even` |
+//! | `Overloaded` | `Sheds`, gives | `Even` | `Even` | `Even` |
 //! | `Sheds` | `Sheds`, gives | `Sheds` | `Sheds` | `Sheds`; after [`CALM_LOOKS`] in a row `Even` |
 
 use std::collections::BTreeMap;
@@ -18,17 +22,17 @@ use std::collections::BTreeMap;
 use crate::id::WorkerId;
 use crate::master::balance::policy::{Load, SHARE_MAX, Share};
 
-/// A worker that was busy for so many thousandths of the time is late.
-const LATE: u64 = 950;
+/// A worker that was busy for so many thousandths of the time is overloaded.
+const OVERLOADED: u64 = 950;
 
 /// A worker that was busy for no more thousandths of the time is calm.
 const CALM: u64 = 600;
 
-/// So long, in looks, a client may pause that keeps a worker late.
+/// So long, in looks, a client may pause that keeps a worker overloaded.
 const CALM_LOOKS: u8 = 8;
 
-/// Late workers give connections to one that was busy for fewer thousandths of the time, and not
-/// more connections than make it as busy as this.
+/// Overloaded workers give connections to one that was busy for fewer thousandths of the time, and
+/// not more connections than make it as busy as this.
 const FULL: u64 = 850;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +40,7 @@ enum State {
     #[default]
     Even,
     /// At one look. That may have been a single request.
-    Late,
+    Overloaded,
     Sheds {
         /// How many looks have found it calm.
         calm: u8,
@@ -48,26 +52,31 @@ enum State {
 pub(crate) struct Shedding(BTreeMap<WorkerId, State>);
 
 impl Shedding {
-    /// What the late workers are to give. No two of them give to the same, and none to one that is
-    /// or was late itself.
+    /// What the overloaded workers are to give. No two of them give to the same, and none to one
+    /// that is or was overloaded itself.
     pub(crate) fn look(&mut self, loads: &[Load]) -> Vec<Share> {
         let mut known: Vec<_> = loads.iter().filter(|load| load.busy.is_some()).collect();
         known.sort_by_key(|load| load.busy);
+        let least = known.first().copied();
+        let second = known.get(1).and_then(|load| load.busy);
         let free: Vec<_> = known.iter().filter(|load| self.is_free(load)).collect();
         let mut free = free.into_iter().peekable();
         let mut shares = Vec::new();
         for from in known.iter().rev() {
             let state = self.0.get(&from.worker).copied().unwrap_or_default();
             let busy = from.busy.unwrap_or_default();
-            let to = free.peek().filter(|_| busy >= LATE && from.served > 1);
+            let is_overloaded = busy >= OVERLOADED;
+            let is_least = Some(*from) == least && Some(busy) < second;
+            let is_calm = busy <= CALM || (is_least && !is_overloaded);
+            let to = free.peek().filter(|_| is_overloaded && from.served > 1);
             let state = match (state, to) {
-                (State::Even, Some(_)) => State::Late,
-                (State::Late | State::Sheds { .. }, Some(to)) => {
-                    shares.extend(share(from, to, state == State::Late));
+                (State::Even, Some(_)) => State::Overloaded,
+                (State::Overloaded | State::Sheds { .. }, Some(to)) => {
+                    shares.extend(share(from, to, state == State::Overloaded));
                     free.next();
                     State::Sheds { calm: 0 }
                 }
-                (State::Sheds { .. }, _) if busy > CALM => State::Sheds { calm: 0 },
+                (State::Sheds { .. }, _) if !is_calm => State::Sheds { calm: 0 },
                 (State::Sheds { calm }, _) if calm < CALM_LOOKS => State::Sheds { calm: calm + 1 },
                 _ => State::Even,
             };
@@ -81,22 +90,27 @@ impl Shedding {
         self.0.retain(|&worker, _| lives(worker));
     }
 
-    /// Whether a worker gets no connections, although it has fewer than others.
-    pub(crate) fn is_late(&self, worker: WorkerId) -> bool {
+    /// Whether a worker gets no connections, although it may have fewer than others.
+    pub(crate) fn gets_none(&self, worker: WorkerId) -> bool {
         let state = self.0.get(&worker);
-        matches!(state, Some(State::Late | State::Sheds { .. }))
+        matches!(state, Some(State::Overloaded | State::Sheds { .. }))
+    }
+
+    /// Whether a worker gives connections away, or has done so and is not yet calm.
+    pub(crate) fn sheds(&self, worker: WorkerId) -> bool {
+        matches!(self.0.get(&worker), Some(State::Sheds { .. }))
     }
 
     fn is_free(&self, load: &Load) -> bool {
         let has_time = load.busy.is_some_and(|busy| busy < FULL);
-        has_time && load.room > 0 && !self.is_late(load.worker)
+        has_time && load.room > 0 && !self.gets_none(load.worker)
     }
 }
 
 /// How many connections make both equally busy if all are equal; half of that at first. If the
-/// worker is still late after that, few connections cause it, and the others are to go. No more go
-/// than keep the receiver from being late, if they are like those of the one or of the other. One
-/// connection stays.
+/// worker is still overloaded after that, few connections cause it, and the others are to go. No
+/// more go than keep the receiver from being overloaded, if they are like those of the one or of
+/// the other. One connection stays.
 fn share(from: &Load, to: &Load, is_first: bool) -> Option<Share> {
     let (busy, other) = (from.busy?.max(1), to.busy?.max(1));
     let surplus = from.served * busy.saturating_sub(other) / busy;
@@ -144,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_late_at_two_looks_gives_to_one_that_is_free() {
+    fn a_worker_that_gets_none_at_two_looks_gives_to_one_that_is_free() {
         let loads = loads([(32, 1000), (32, 400)]);
         let [first, second, third] = looks([&loads, &loads, &loads]);
         assert_eq!(first, []);
@@ -153,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_single_late_look_is_forgotten() {
-        let (late, calm) = (loads([(4, 1000), (4, 100)]), loads([(4, 300), (4, 100)]));
-        let given = looks([&late, &calm, &late, &calm]);
+    fn a_single_look_is_forgotten() {
+        let (over, calm) = (loads([(4, 1000), (4, 100)]), loads([(4, 300), (4, 100)]));
+        let given = looks([&over, &calm, &over, &calm]);
         assert!(given.iter().all(Vec::is_empty), "{given:?}");
     }
 
@@ -164,7 +178,7 @@ mod tests {
         for workers in [
             [(32, 1000), (32, FULL)],
             [(32, 1000), (32, 1000)],
-            [(32, LATE - 1), (32, 0)],
+            [(32, OVERLOADED - 1), (32, 0)],
             [(1, 1000), (63, 0)],
             [(2, 1000), (1, 750)],
         ] {
@@ -181,18 +195,18 @@ mod tests {
     }
 
     #[test]
-    fn each_late_worker_gives_to_another_one() {
+    fn each_overloaded_worker_gives_to_another_one() {
         let loads = loads([(8, 980), (8, 100), (8, 1000), (8, 200), (8, 990)]);
         let [_, given] = looks([&loads, &loads]);
         let pairs: Vec<_> = given
             .iter()
             .map(|share| (share.from.0, share.to.0))
             .collect();
-        assert_eq!(pairs, [(2, 1), (4, 3)], "the latest to the freest");
+        assert_eq!(pairs, [(2, 1), (4, 3)], "the busiest to the freest");
     }
 
     #[test]
-    fn the_receiver_does_not_become_late() {
+    fn the_receiver_does_not_become_overloaded() {
         let loads = loads([(100, 1000), (10, 800)]);
         let [_, _, third] = looks([&loads, &loads, &loads]);
         assert_eq!(
@@ -205,10 +219,12 @@ mod tests {
     #[test]
     fn a_worker_that_sheds_gets_nothing_back_until_it_has_been_calm() {
         let mut shedding = Shedding::default();
-        let late = loads([(4, 1000), (4, 100)]);
-        shedding.look(&late);
-        assert!(shedding.is_late(WorkerId(0)), "once");
-        shedding.look(&late);
+        let over = loads([(4, 1000), (4, 100)]);
+        shedding.look(&over);
+        assert!(shedding.gets_none(WorkerId(0)), "once");
+        assert!(!shedding.sheds(WorkerId(0)), "once");
+        shedding.look(&over);
+        assert!(shedding.sheds(WorkerId(0)) && shedding.gets_none(WorkerId(0)));
         let busy = loads([(1, CALM + 1), (7, 500)]);
         let calm = loads([(1, CALM), (7, 500)]);
         for _ in 0..CALM_LOOKS {
@@ -217,18 +233,44 @@ mod tests {
         shedding.look(&busy);
         for _ in 0..CALM_LOOKS {
             shedding.look(&calm);
-            assert!(shedding.is_late(WorkerId(0)));
+            assert!(shedding.gets_none(WorkerId(0)));
         }
         let without = shedding.look(&calm[1..]);
         assert_eq!(without, [], "a look without it changes nothing");
-        assert!(shedding.is_late(WorkerId(0)));
+        assert!(shedding.gets_none(WorkerId(0)));
         shedding.look(&calm);
-        assert!(!shedding.is_late(WorkerId(0)));
-        assert!(!shedding.is_late(WorkerId(1)));
+        assert!(!shedding.gets_none(WorkerId(0)));
+        assert!(!shedding.gets_none(WorkerId(1)));
+    }
+
+    /// Otherwise a steady load of all would leave it out for ever.
+    #[test]
+    fn a_worker_that_is_less_busy_than_all_others_is_calm() {
+        for (busy, others, gets_none) in [
+            (700, [710, 900], false),
+            (700, [700, 900], true),
+            (700, [300, 900], true),
+            (OVERLOADED, [1000, 1000], true),
+        ] {
+            let mut shedding = Shedding::default();
+            let over = loads([(4, 1000), (4, 100), (4, 100)]);
+            shedding.look(&over);
+            shedding.look(&over);
+            let [second, third] = others;
+            let then = loads([(1, busy), (5, second), (6, third)]);
+            for _ in 0..=CALM_LOOKS {
+                shedding.look(&then);
+            }
+            assert_eq!(
+                shedding.gets_none(WorkerId(0)),
+                gets_none,
+                "{busy} {others:?}"
+            );
+        }
     }
 
     #[test]
-    fn a_worker_that_sheds_gets_nothing_from_another_late_one() {
+    fn a_worker_that_sheds_gets_nothing_from_another_overloaded_one() {
         let mut shedding = Shedding::default();
         let first = loads([(4, 1000), (4, 100)]);
         shedding.look(&first);
@@ -239,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_worker_with_one_connection_takes_no_receiver_from_another() {
+    fn an_overloaded_worker_with_one_connection_takes_no_receiver_from_another() {
         let loads = loads([(1, 1000), (8, 990), (8, 100)]);
         let [_, given] = looks([&loads, &loads]);
         let pairs: Vec<_> = given.iter().map(|it| (it.from.0, it.to.0)).collect();

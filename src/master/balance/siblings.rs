@@ -2,7 +2,8 @@
 //! decide which connections go there (`worker/placing`).
 //!
 //! Siblings are the workers that serve the slots after its own, in a ring, and [`SIBLINGS_MAX`] at
-//! most. So a worker has a bounded number of descriptors, and load spreads over the ring.
+//! most. So a worker has a bounded number of descriptors, and load spreads over the ring. A worker
+//! that sheds is nobody's sibling: it has few connections because it has no time for more.
 //!
 //! A worker may keep an old list for a while. This is harmless: the page of a worker that drains,
 //! or that has ended, says so.
@@ -24,8 +25,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What the workers were told.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Told {
-    /// The workers that served when they were told.
-    serving: Vec<WorkerId>,
+    /// The workers that served when they were told, and whether each takes connections of others.
+    serving: Vec<(WorkerId, bool)>,
     /// The siblings that each worker knows.
     siblings: BTreeMap<WorkerId, Vec<WorkerId>>,
     /// When to tell those again that could not be told, on the monotonic clock.
@@ -46,8 +47,10 @@ impl Master {
             return;
         };
         let slots = (0..self.workers.count).map(Slot);
-        let serving: Vec<_> = slots
-            .filter_map(|slot| self.supervisor.serves(slot))
+        let shedding = &self.balance.shedding;
+        let serving = slots.filter_map(|slot| self.supervisor.serves(slot));
+        let serving: Vec<_> = serving
+            .map(|worker| (worker, !shedding.sheds(worker)))
             .collect();
         let now = clock::monotonic();
         let is_due = told.again_at.is_some_and(|at| at <= now);
@@ -67,12 +70,12 @@ impl Master {
     /// Whether each worker was told.
     fn tell_each(
         &self,
-        serving: &[WorkerId],
+        serving: &[(WorkerId, bool)],
         told: &mut BTreeMap<WorkerId, Vec<WorkerId>>,
     ) -> bool {
-        told.retain(|worker, _| serving.contains(worker));
+        told.retain(|worker, _| serving.iter().any(|(serving, _)| serving == worker));
         let mut are_told = true;
-        for (at, &worker) in serving.iter().enumerate() {
+        for (at, &(worker, _)) in serving.iter().enumerate() {
             let siblings = siblings(at, serving);
             let known = told.get(&worker).map_or(&[][..], Vec::as_slice);
             if known == siblings {
@@ -107,11 +110,12 @@ impl Master {
     }
 }
 
-/// Those after the worker at this place.
-fn siblings(at: usize, serving: &[WorkerId]) -> Vec<WorkerId> {
+/// Those after the worker at this place that take connections.
+fn siblings(at: usize, serving: &[(WorkerId, bool)]) -> Vec<WorkerId> {
     let after = serving.iter().cycle().skip(at + 1);
-    let others = serving.len().saturating_sub(1).min(SIBLINGS_MAX);
-    after.take(others).copied().collect()
+    let others = after.take(serving.len().saturating_sub(1));
+    let taking = others.filter_map(|&(worker, takes)| takes.then_some(worker));
+    taking.take(SIBLINGS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -120,13 +124,25 @@ mod tests {
 
     #[test]
     fn siblings_are_the_next_ones_in_a_ring() {
-        let serving: Vec<_> = (0..3).map(WorkerId).collect();
+        let serving: Vec<_> = (0..3).map(|id| (WorkerId(id), true)).collect();
         assert_eq!(siblings(1, &serving), [WorkerId(2), WorkerId(0)]);
         assert_eq!(siblings(0, &serving[..1]), []);
-        let many: Vec<_> = (0..100).map(WorkerId).collect();
+        let many: Vec<_> = (0..100).map(|id| (WorkerId(id), true)).collect();
         let of_last = siblings(99, &many);
         let first: Vec<_> = (0..8).map(WorkerId).collect();
         assert_eq!(of_last, first);
+    }
+
+    #[test]
+    fn a_worker_that_sheds_is_nobodys_sibling_and_has_some() {
+        let serving = [
+            (WorkerId(0), true),
+            (WorkerId(1), false),
+            (WorkerId(2), true),
+        ];
+        let each = [0, 1, 2].map(|at| siblings(at, &serving));
+        let ids = |ids: &[u64]| ids.iter().copied().map(WorkerId).collect::<Vec<_>>();
+        assert_eq!(each, [ids(&[2]), ids(&[2, 0]), ids(&[0])]);
     }
 
     #[test]
