@@ -200,7 +200,7 @@ impl<I: Socket> OpenConnection<I> {
             return Poll::Ready(None);
         };
         self.member.state.clear_leftover();
-        if let Poll::Ready(outcome) = protocol.poll(cx) {
+        if let Poll::Ready(outcome) = self.member.measured(|| protocol.poll(cx)) {
             return Poll::Ready(self.end(outcome));
         }
         if let Some(permit) = self.member.try_hand_over() {

@@ -27,6 +27,12 @@ impl Drop for HandoverPermit {
 }
 
 impl Member {
+    /// Does work of this connection. Its CPU time counts when connections are to be handed over
+    /// although there is no drain.
+    pub(crate) fn measured<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.registry.handovers.sharing.measured(self.key, work)
+    }
+
     /// A permit, if the connection is to be handed over and can be now.
     pub(crate) fn try_hand_over(&self) -> Option<HandoverPermit> {
         let Registry {
@@ -99,8 +105,8 @@ impl Registry {
         Arc::clone(&self.drain_begun).notified_owned()
     }
 
-    /// From now on this many connections are handed over, each as soon as its response is sent.
-    /// `clock` tells the CPU time of this thread.
+    /// From now on this many connections are handed over, each as soon as its response is sent, but
+    /// not one that takes most of the CPU time. `clock` tells the CPU time of this thread.
     pub(crate) fn share(&self, connections: usize, clock: fn() -> Duration) {
         self.handovers.sharing.ask(connections, clock);
     }

@@ -14,8 +14,6 @@ pub(crate) struct Sharing {
     left: Cell<usize>,
     /// Tells the CPU time of this thread.
     clock: Cell<Option<fn() -> Duration>>,
-    /// The CPU time when a connection became idle last, or when connections were asked for.
-    last: Cell<Duration>,
     spending: Cell<Spending>,
 }
 
@@ -32,25 +30,32 @@ impl Sharing {
     /// So many connections are to go from now on.
     pub(crate) fn ask(&self, connections: usize, clock: fn() -> Duration) {
         self.left.set(connections);
-        self.clock.set(Some(clock));
-        self.last.set(clock());
-        self.spending.set(self.spending.get().faded());
+        if connections > 0 {
+            self.clock.set(Some(clock));
+            self.spending.set(self.spending.get().faded());
+        }
     }
 
     pub(crate) fn is_asked(&self) -> bool {
         self.left.get() > 0
     }
 
+    /// Does the work of the connection with this key. Its CPU time counts while connections are
+    /// asked for.
+    pub(crate) fn measured<T>(&self, key: usize, work: impl FnOnce() -> T) -> T {
+        let Some(clock) = self.clock.get().filter(|_| self.is_asked()) else {
+            return work();
+        };
+        let begun = clock();
+        let done = work();
+        let took = clock().saturating_sub(begun);
+        self.spending.set(self.spending.get().after(key, took));
+        done
+    }
+
     /// The connection with this key has become idle after a request. Whether it goes.
     pub(crate) fn take_one(&self, key: usize) -> bool {
-        let Some(clock) = self.clock.get().filter(|_| self.is_asked()) else {
-            return false;
-        };
-        let now = clock();
-        let took = now.saturating_sub(self.last.replace(now));
-        let spending = self.spending.get().after(key, took);
-        self.spending.set(spending);
-        let goes = !spending.is_mostly_of(key);
+        let goes = self.is_asked() && !self.spending.get().is_mostly_of(key);
         if goes {
             self.left.set(self.left.get() - 1);
         }
@@ -94,9 +99,13 @@ mod tests {
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
+    fn work(sharing: &Sharing, key: usize, micros: u64) {
+        sharing.measured(key, || NOW.set(NOW.get() + Duration::from_micros(micros)));
+    }
+
     /// Whether a connection goes whose request took so many microseconds.
     fn goes(sharing: &Sharing, key: usize, micros: u64) -> bool {
-        NOW.set(NOW.get() + Duration::from_micros(micros));
+        work(sharing, key, micros);
         sharing.take_one(key)
     }
 
@@ -125,6 +134,14 @@ mod tests {
                 sharing.ask(100, || NOW.get());
             }
         }
+    }
+
+    #[test]
+    fn time_counts_although_the_connection_has_not_become_idle() {
+        let sharing = asked(100);
+        work(&sharing, 7, 5000);
+        assert!(goes(&sharing, 8, 50), "it did not take the 5 ms");
+        assert!(!goes(&sharing, 7, 10), "it did");
     }
 
     #[test]
