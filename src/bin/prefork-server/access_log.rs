@@ -45,7 +45,7 @@ const WRITE_BYTES: usize = 4096;
 ///
 /// Lines wait in memory until a thread writes them. When the log is dropped, it writes the rest, so
 /// drop it after the last [`Record`]. If the target accepts nothing for [`STALL_TIME`], the rest is
-/// lost. The lines of the last second before a crash are lost too, but for those of failed
+/// lost. The lines of the last second before a crash are lost too, except those of failed
 /// requests.
 #[derive(Debug)]
 pub(crate) struct AccessLog {

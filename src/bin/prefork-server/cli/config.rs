@@ -111,7 +111,7 @@ impl ConfigFile {
         Ok(Self { path, values })
     }
 
-    /// For the workers of a reload: the values of this file, but for those that only a new master
+    /// For the workers of a reload: the values of this file, except those that only a new master
     /// can change, which stay as in `old`. Returns their names too.
     pub(crate) fn for_workers_after(&self, old: &Self) -> (Self, Vec<String>) {
         let mut merged = self.clone();

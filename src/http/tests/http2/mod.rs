@@ -99,7 +99,7 @@ const PADDED: u8 = 8;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// GET http://t/ (RFC 7541, from the static table but for the authority).
+/// GET http://t/ (RFC 7541, from the static table except the authority).
 const GET: &[u8] = b"\x82\x86\x84\x41\x01t";
 
 #[derive(Debug)]

@@ -36,7 +36,7 @@ pub(super) fn scratch() -> Scratch {
 #[derive(Default)]
 pub(super) struct Input {
     /// The beginning of a record, or records with the beginning of a handshake message. rustls has
-    /// seen all of it, but for a record whose length is known and not reached. After an empty
+    /// seen all of it, except for a record whose length is known and not reached. After an empty
     /// fragment of a handshake message rustls keeps bytes that it has processed: then it begins
     /// with anything that the client has chosen.
     sealed: Vec<u8>,

@@ -120,7 +120,7 @@ impl Output {
 
 /// Encrypts at most [`PLAIN_MAX`] bytes into `out`. Returns their number, and the length of the
 /// records.
-/// The records are full but for the last: what would begin a short record is copied together. If
+/// The records are full except the last: what would begin a short record is copied together. If
 /// rustls fails after some records, they are sent: their numbers are used.
 pub(super) fn seal<T>(
     traffic: &mut WriteTraffic<'_, T>,
