@@ -2,8 +2,9 @@
 //! decide which connections go there (`worker/placing`).
 //!
 //! Siblings are the workers that serve the slots after its own, in a ring, and [`SIBLINGS_MAX`] at
-//! most. So a worker has a bounded number of descriptors, and load spreads over the ring. A worker
-//! that sheds is nobody's sibling: it has few connections because it has no time for more.
+//! most. So a worker has a bounded number of descriptors, and load spreads over the ring. No
+//! worker may give connections to one that sheds: that one has no time for more, although it has
+//! few.
 //!
 //! A worker may keep an old list for a while. This is harmless: the page of a worker that drains,
 //! or that has ended, says so.
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_sheds_is_nobodys_sibling_and_has_some() {
+    fn a_worker_that_sheds_gives_to_others_and_gets_nothing() {
         let serving = [
             (WorkerId(0), true),
             (WorkerId(1), false),
