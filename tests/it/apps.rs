@@ -58,7 +58,6 @@ pub(crate) fn run(app: &OsStr) -> Exit {
         Some("late_signal") => server().hooks(Late).serve(async |_| Ok(service_fn(hello))),
         Some("panicking_hook") => server()
             .workers(1)
-            .drain_timeout(Duration::from_secs(1))
             .hooks(Panics)
             .serve(async |_| Ok(service_fn(hello))),
         Some("panics") => panics(),

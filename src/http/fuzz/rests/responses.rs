@@ -8,6 +8,7 @@ use crate::http::http2::scan::{
 };
 
 const RST_STREAM: u8 = 3;
+const STREAM_CLOSED: [u8; 4] = [0, 0, 0, 5];
 
 /// The responses and the frames that concern the connection.
 #[derive(Default)]
@@ -65,6 +66,9 @@ impl Responses {
             }
             CONTINUATION => panic!("responses are short"),
             DATA => streams.entry(frame.stream).or_default().bytes += frame.len,
+            // The client has sent something on a stream that it had ended. RFC 9113 5.1 allows this
+            // frame and silence. After a rest the last stream is one that the server has ended.
+            RST_STREAM if payload == STREAM_CLOSED => {}
             RST_STREAM => {
                 let reset = &mut streams.entry(frame.stream).or_default().reset;
                 reset.get_or_insert_with(|| payload.to_vec());
