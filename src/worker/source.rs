@@ -33,8 +33,16 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 enum SourceKind {
-    Listener(AsyncFd<Arc<OwnedFd>>, Arc<Address>),
+    Listener(Listener),
     Inbox(Receiver),
+}
+
+#[derive(Debug)]
+struct Listener {
+    fd: Arc<OwnedFd>,
+    address: Arc<Address>,
+    /// `None` if the next poll has to make it.
+    watch: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 /// A connection that has come in and is not counted yet.
@@ -79,9 +87,13 @@ impl Origin {
 impl Source {
     /// Call inside a runtime.
     pub(super) fn listener(fd: OwnedFd, adopted: Option<Slot>) -> io::Result<Self> {
-        let address = Arc::new(listener::address(&fd)?);
-        let listener = fds::watch_readable(Arc::new(fd))?;
-        Ok(Self::new(SourceKind::Listener(listener, address), adopted))
+        let fd = Arc::new(fd);
+        let listener = Listener {
+            address: Arc::new(listener::address(&fd)?),
+            watch: Some(fds::watch_readable(Arc::clone(&fd))?),
+            fd,
+        };
+        Ok(Self::new(SourceKind::Listener(listener), adopted))
     }
 
     /// Call inside a runtime.
@@ -104,31 +116,26 @@ impl Source {
     /// The listener's address; `None` for an inbox.
     pub(super) fn address(&self) -> Option<&Address> {
         match &self.kind {
-            SourceKind::Listener(_, address) => Some(address),
+            SourceKind::Listener(listener) => Some(&listener.address),
             SourceKind::Inbox(_) => None,
         }
     }
 
     /// Ready if a client waits to be accepted.
-    pub(super) fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let SourceKind::Listener(listener, _) = &self.kind else {
+    pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let SourceKind::Listener(listener) = &mut self.kind else {
             return Poll::Pending;
         };
-        loop {
-            let Ok(mut readable) = ready!(listener.poll_read_ready(cx)) else {
-                return Poll::Pending;
-            };
-            if self.is_waiting() {
-                return Poll::Ready(());
-            }
-            readable.clear_ready();
+        match ready!(listener.poll(cx, |fd| Ok(fds::is_readable(fd).then_some(())))) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
         }
     }
 
     /// Whether a client waits to be accepted.
     pub(super) fn is_waiting(&self) -> bool {
         match &self.kind {
-            SourceKind::Listener(listener, _) => fds::is_readable(listener),
+            SourceKind::Listener(listener) => fds::is_readable(&listener.fd),
             SourceKind::Inbox(_) => false,
         }
     }
@@ -136,7 +143,7 @@ impl Source {
     /// Asks the kernel how many connections wait now.
     pub(super) fn count(&mut self) {
         let queued = match &self.kind {
-            SourceKind::Listener(listener, _) => listener::queued(listener),
+            SourceKind::Listener(listener) => listener::queued(&listener.fd),
             SourceKind::Inbox(_) => None,
         };
         self.waiting = queued.unwrap_or(usize::MAX);
@@ -144,13 +151,9 @@ impl Source {
 
     pub(super) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match &mut self.kind {
-            SourceKind::Listener(listener, address) => loop {
-                let mut readable = ready!(listener.poll_read_ready(cx))?;
-                match listener::accept(&*listener)? {
-                    Some(connection) => return Accepted::direct(connection, address).into(),
-                    None => readable.clear_ready(),
-                }
-            },
+            SourceKind::Listener(listener) => ready!(listener.poll(cx, |fd| listener::accept(fd)))
+                .and_then(|connection| Accepted::direct(connection, &listener.address))
+                .into(),
             SourceKind::Inbox(inbox) => ready!(inbox.poll_take(cx))
                 .and_then(|(connection, note)| Accepted::received(connection, note))
                 .into(),
@@ -160,13 +163,40 @@ impl Source {
     /// Accepts without asking the runtime first; `None` if nothing waits.
     pub(super) fn accept_queued(&mut self) -> io::Result<Option<Accepted>> {
         match &mut self.kind {
-            SourceKind::Listener(listener, address) => listener::accept(listener)?
-                .map(|connection| Accepted::direct(connection, address))
+            SourceKind::Listener(listener) => listener::accept(&listener.fd)?
+                .map(|connection| Accepted::direct(connection, &listener.address))
                 .transpose(),
             SourceKind::Inbox(inbox) => inbox
                 .take()?
                 .map(|(connection, note)| Accepted::received(connection, note))
                 .transpose(),
+        }
+    }
+}
+
+impl Listener {
+    /// Ready when `look` finds something, or fails.
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        look: impl Fn(&OwnedFd) -> io::Result<Option<T>>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            let watch = match &mut self.watch {
+                Some(watch) => watch,
+                none => none.insert(fds::watch_readable(Arc::clone(&self.fd))?),
+            };
+            let mut readable = ready!(watch.poll_read_ready(cx))?;
+            if let Some(found) = look(&self.fd)? {
+                return Poll::Ready(Ok(found));
+            }
+            if readable.ready().is_read_closed() {
+                // The listener was shut down, and listens again. The runtime would take it for
+                // ready for ever.
+                self.watch = None;
+            } else {
+                readable.clear_ready();
+            }
         }
     }
 }

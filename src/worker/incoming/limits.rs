@@ -43,7 +43,7 @@ impl State {
     /// Ready if a new connection waits to be accepted, or one that a sibling has not taken.
     pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.placing.look(cx);
-        let mut sources = self.sources.iter();
+        let mut sources = self.sources.iter_mut();
         let mut in_queue = || sources.any(|source| source.poll_waiting(cx).is_ready());
         match self.placing.has_taken_back() || in_queue() {
             true => Poll::Ready(()),

@@ -1,5 +1,6 @@
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
+use std::pin::pin;
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -7,6 +8,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::protocol::inbox::{Inbox, Note, Reason, Sender};
 use crate::stats::Count;
+use crate::sys::listener::listen_again;
 use crate::worker::placing::tests::sibling;
 
 fn listener() -> TcpListener {
@@ -33,6 +35,37 @@ async fn a_listener_that_was_shut_down_does_not_spin() {
     assert!(ended.is_err(), "it waits");
     queue.drain(Idle::Close);
     assert!(incoming.accept().await.is_none());
+}
+
+/// As the master does it. The runtime never forgets that a descriptor was shut down.
+#[tokio::test]
+async fn a_listener_that_listens_again_does_not_spin() {
+    let listener = listener();
+    let address = listener.local_addr().expect("it is bound");
+    let same = listener.try_clone().expect("descriptors are left");
+    let queue = queue(listener);
+    let mut incoming = Incoming::new(Arc::clone(&queue));
+    socket2::SockRef::from(&same)
+        .shutdown(Shutdown::Both)
+        .expect("it listens");
+    let ended = timeout(EXHAUSTED_PAUSE / 2, incoming.accept()).await;
+    assert!(ended.is_err(), "it pauses");
+    listen_again(&same, address, 8).expect("nobody else has its port");
+    let mut accept = pin!(incoming.accept());
+    let mut polls = 0;
+    let counted = poll_fn(|cx| {
+        polls += 1;
+        accept.as_mut().poll(cx)
+    });
+    let ended = timeout(EXHAUSTED_PAUSE * 3, counted).await;
+    assert!(
+        ended.is_err() && polls < 10,
+        "it waits for an event: {polls}"
+    );
+    let client = TcpStream::connect(address).expect("it listens");
+    let accepted = accept.await.expect("no drain");
+    let peer = client.local_addr().expect("it is connected");
+    assert_eq!(accepted.peer(), Peer::Tcp(peer));
 }
 
 #[tokio::test]
