@@ -14,8 +14,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prefork_server::{
-    Address, BoxError, CrashLimit, Error, Exit, Generation, Hooks, Limit, Notice, Prefork, Request,
-    Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerExit, WorkerInfo, role, service_fn,
+    Address, Balance, BoxError, CrashLimit, Error, Exit, Generation, Hooks, Limit, Notice, Prefork,
+    Request, Response, Role, Slot, Stop, Worker, WorkerCommand, WorkerExit, WorkerInfo, role,
+    service_fn,
 };
 use serde_json::json;
 
@@ -372,7 +373,9 @@ fn balanced() -> Result<(), Error> {
 
 /// Blocks for ever when a request asks for it.
 fn hangs() -> Result<(), Error> {
-    let server = server().hang_timeout(HANG_TIMEOUT).hooks(NoCores);
+    // A connection that moved to a worker that hangs would end with it.
+    let server = server().balance(Balance::Off);
+    let server = server.hang_timeout(HANG_TIMEOUT).hooks(NoCores);
     server.serve(async |worker: Worker| {
         let pid = worker.info().pid;
         Ok(service_fn(move |request: Request| async move {
