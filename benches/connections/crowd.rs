@@ -8,18 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Socket, Type};
 
-use crate::connection::{Connection, Exchange, Habit};
 use crate::limits::Plan;
-use crate::support::load::Fate;
+use crate::options::Protocol;
+use crate::support::pem::Pem;
 use crate::support::process::{Processes, Trouble, this_as};
 
 /// No step takes this long.
 const STEP_MAX: Duration = Duration::from_secs(600);
-
-/// The port of a process' first connection.
-const PORT_MIN: u16 = 10_000;
 
 /// What all clients do next.
 #[derive(Clone, Copy, Deserialize, Serialize)]
@@ -39,23 +35,31 @@ pub(crate) struct Counts {
     /// Not opened, or without a response.
     pub(crate) lost: usize,
     /// The first error.
-    why: Option<String>,
+    pub(crate) why: Option<String>,
 }
 
 /// The connections of one process: what it is told when it starts.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Share {
-    control: PathBuf,
-    server: SocketAddr,
-    source: Ipv4Addr,
-    connections: usize,
+    pub(crate) control: PathBuf,
+    pub(crate) server: SocketAddr,
+    pub(crate) source: Ipv4Addr,
+    pub(crate) connections: usize,
+    pub(crate) protocol: Protocol,
+    /// The certificate that clients within TLS trust.
+    pub(crate) certificate: PathBuf,
 }
 
 /// All clients. Dropped, their connections are closed.
 pub(crate) struct Crowd(Vec<(BufReader<UnixStream>, Processes)>);
 
 impl Crowd {
-    pub(crate) fn start(server: SocketAddr, plan: &Plan) -> Result<Self, Trouble> {
+    pub(crate) fn start(
+        server: SocketAddr,
+        plan: &Plan,
+        protocol: Protocol,
+        pem: &Pem,
+    ) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let control = dir.path().join("control");
         let listener = UnixListener::bind(&control)?;
@@ -68,6 +72,8 @@ impl Crowd {
                 server,
                 source: Ipv4Addr::new(127, 1, high, low.wrapping_add(1)),
                 connections,
+                protocol,
+                certificate: pem.certificate.clone(),
             };
             let (processes, _) = Processes::start(tempfile::tempdir()?, &this_as(&share)?)?;
             let (stream, _) = listener.accept()?;
@@ -98,76 +104,15 @@ impl Crowd {
     }
 }
 
-fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
     let line = serde_json::to_string(value)? + "\n";
     stream.write_all(line.as_bytes())
 }
 
-fn receive<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> io::Result<T> {
+pub(crate) fn receive<T: for<'a> Deserialize<'a>>(stream: &mut impl BufRead) -> io::Result<T> {
     let mut line = String::new();
     match stream.read_line(&mut line)? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(serde_json::from_str(&line)?),
-    }
-}
-
-impl Share {
-    /// In a process of clients, until the bench ends it.
-    pub(crate) fn hold(self) -> ! {
-        let control = UnixStream::connect(&self.control).expect("the bench listens");
-        let mut told = BufReader::new(control);
-        let hello = Exchange::echo(Habit::KeepsAlive, "hello");
-        let mut open = Vec::with_capacity(self.connections);
-        loop {
-            let step: Step = receive(&mut told).expect("a step");
-            let mut counts = Counts::default();
-            match step {
-                Step::Open => {
-                    for number in 0..self.connections {
-                        let opened = self.open(number).map_err(Trouble::from);
-                        let asked = opened.and_then(|mut it| Ok((it.ask(&hello)?, it)));
-                        open.extend(counts.note(asked));
-                    }
-                }
-                Step::Ask => open.retain_mut(|connection: &mut Connection| {
-                    if !connection.is_open() {
-                        counts.closed += 1;
-                        return false;
-                    }
-                    let asked = connection.ask(&hello).map_err(Trouble::from);
-                    counts.note(asked.map(|fate| (fate, ()))).is_some()
-                }),
-            }
-            send(told.get_mut(), &counts).expect("the bench listens");
-        }
-    }
-
-    /// The connection with this number.
-    fn open(&self, number: usize) -> io::Result<Connection> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // The kernel would look long for a port. This one may still rest from an earlier run.
-        socket.set_reuse_address(true)?;
-        let port = PORT_MIN + u16::try_from(number).expect("fewer than `CLIENTS_MAX`");
-        socket.bind(&SocketAddr::from((self.source, port)).into())?;
-        socket.connect(&self.server.into())?;
-        Ok(Connection::over(socket.into()))
-    }
-}
-
-impl Counts {
-    /// What was asked, if it can be asked again.
-    fn note<T>(&mut self, asked: Result<(Fate, T), Trouble>) -> Option<T> {
-        match asked {
-            Ok((fate, it)) => {
-                self.answered += 1;
-                self.closed += usize::from(fate == Fate::Closed);
-                (fate == Fate::Kept).then_some(it)
-            }
-            Err(trouble) => {
-                self.lost += 1;
-                self.why.get_or_insert_with(|| trouble.to_string());
-                None
-            }
-        }
     }
 }

@@ -6,9 +6,6 @@ use crate::support::machine;
 use crate::support::report::counted;
 use crate::support::tree::allowed;
 
-/// What both ends of a connection take, the kernel's part included, and some more.
-const BYTES_EACH: u64 = 10_000;
-
 /// Of the descriptors of a worker, the share that is planned for: the kernel does not spread
 /// connections evenly, and a server keeps some for other things.
 const WORKER_SHARE: f64 = 0.75;
@@ -52,11 +49,11 @@ impl Limits {
 }
 
 impl Plan {
-    pub(crate) fn of(wanted: usize, limits: &Limits) -> Self {
+    pub(crate) fn of(wanted: usize, bytes_each: u64, limits: &Limits) -> Self {
         let of_process = limits.of_process;
         let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let by_files = number(limits.files / 2);
-        let by_memory = number(limits.memory / BYTES_EACH);
+        let by_memory = number(limits.memory / bytes_each);
         let connections = wanted.min(by_files).min(by_memory);
         let said = (connections < wanted).then(|| {
             let (limit, name) = match by_files < by_memory {

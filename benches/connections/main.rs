@@ -15,9 +15,13 @@
 //! for the same limit. fasthttp knows no reload: each of its processes is ended and replaced in
 //! turn.
 //!
-//! Not measured: connections that do anything, TLS, a network. The bench fails if our binary
-//! closed or lost a connection.
+//! With `--protocol` they speak HTTP/2, or within TLS. Such connections cannot move, so every
+//! reload closes them. The kernel's part is not known then, as clients themselves need memory.
+//!
+//! Not measured: connections that do anything, a network. The bench fails if our binary lost a
+//! connection, or closed one that can move.
 
+mod client;
 mod crowd;
 mod limits;
 mod options;
@@ -33,6 +37,9 @@ mod connections;
 mod contender;
 #[path = "../lifecycle/foreign.rs"]
 mod foreign;
+#[path = "../peers/http2.rs"]
+#[allow(dead_code, reason = "`peers` uses more of it")]
+mod http2;
 #[path = "../lifecycle/prefork.rs"]
 #[allow(dead_code, reason = "`lifecycle` uses all of it")]
 mod prefork;
@@ -48,16 +55,17 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 
-use self::contender::Name;
+use self::contender::{Contents, Name};
 use self::crowd::{Counts, Crowd, Share, Step};
 use self::limits::{Limits, Plan};
-use self::options::Options;
-use self::support::machine;
+use self::options::{Options, Protocol};
 use self::support::options::Extent;
+use self::support::pem::Pem;
 use self::support::process::{self, Trouble, is_alive, until};
 use self::support::progress::Progress;
 use self::support::report::{Table, counted, written};
 use self::support::tree::Tree;
+use self::support::{load, machine};
 
 const HEAD: [&str; 9] = [
     "server",
@@ -80,7 +88,10 @@ fn main() -> ExitCode {
     }
     let options = Options::parse();
     let connections = options.connections();
-    let plan = Plan::of(connections, &Limits::now(connections));
+    let protocol = options.protocol;
+    let limits = Limits::now(connections);
+    let plan = Plan::of(connections, protocol.bytes_each(), &limits);
+    let pem = Pem::new().expect("a directory for a certificate");
     let servers = options.servers();
     if let Some(line) = &plan.said {
         eprintln!("{line}");
@@ -95,9 +106,9 @@ fn main() -> ExitCode {
     let mut progress = Progress::new("connections", STEPS * servers.len());
     let mut is_sound = true;
     for &name in &servers {
-        let run = Run::of(name, &plan, &mut progress);
-        is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound());
-        let cells = run.map(|run| run.cells());
+        let run = Run::of(name, &plan, (protocol, &pem), &mut progress);
+        is_sound &= !name.is_ours() || matches!(&run, Ok(run) if run.is_sound(protocol));
+        let cells = run.map(|run| run.cells(protocol));
         table.push(name.name(), cells.as_ref().map(<[_; 8]>::as_slice));
     }
     if options.extent() != Extent::Smoke || !is_sound {
@@ -123,11 +134,16 @@ struct Run {
 }
 
 impl Run {
-    fn of(name: Name, plan: &Plan, progress: &mut Progress) -> Result<Self, Trouble> {
-        let mut server = name.start(plan.workers)?;
+    fn of(
+        name: Name,
+        plan: &Plan,
+        (protocol, pem): (Protocol, &Pem),
+        progress: &mut Progress,
+    ) -> Result<Self, Trouble> {
+        let mut server = name.start_with(Contents::Echo, protocol.speaks(pem), plan.workers)?;
         let run = (|| {
             progress.step("open", name.name());
-            let mut crowd = Crowd::start(server.address(), plan)?;
+            let mut crowd = Crowd::start(server.address(), plan, protocol, pem)?;
             let processes = server.tree();
             let (own, free) = (processes.memory_at_rest()?, machine::available());
             let opened = timed(|| crowd.step(Step::Open))?;
@@ -164,16 +180,20 @@ impl Run {
         self.opened.0.lost + self.asked.0.lost
     }
 
-    fn is_sound(&self) -> bool {
-        self.closed() + self.lost() == 0
+    fn is_sound(&self, protocol: Protocol) -> bool {
+        self.lost() == 0 && (self.closed() == 0 || protocol != Protocol::Http1)
     }
 
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self, protocol: Protocol) -> [String; 8] {
         let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
         [
             seconds(self.opened.1),
             written(self.bytes[0].round()),
-            written(self.bytes[1].round()),
+            match protocol {
+                Protocol::Http1 => written(self.bytes[1].round()),
+                // What the clients themselves hold is not little.
+                _ => "-".to_owned(),
+            },
             seconds(self.reload),
             counted(self.closed()),
             counted(self.lost()),

@@ -1,9 +1,11 @@
 //! What to run.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use serde::{Deserialize, Serialize};
 
-use crate::contender::Name;
+use crate::contender::{Name, Speaks};
 use crate::support::options::{Common, Extent};
+use crate::support::pem::Pem;
 
 /// Connections at rest, and what a reload does to them.
 #[derive(Debug, Parser)]
@@ -17,8 +19,46 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Name>,
 
+    /// What they speak. Our reload moves those of HTTP/1 only; others are closed
+    #[arg(long, value_enum, default_value = "http1")]
+    pub(crate) protocol: Protocol,
+
     #[command(flatten)]
     common: Common,
+}
+
+/// What connections speak.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize, ValueEnum)]
+pub(crate) enum Protocol {
+    Http1,
+    /// HTTP/1 within TLS.
+    Tls,
+    Http2,
+    /// HTTP/2 within TLS.
+    Http2Tls,
+}
+
+impl Protocol {
+    pub(crate) fn is_within_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Http2Tls)
+    }
+
+    pub(crate) fn speaks(self, pem: &Pem) -> Speaks<'_> {
+        match self {
+            Self::Http1 => Speaks::Http1,
+            Self::Http2 => Speaks::Http2,
+            Self::Tls | Self::Http2Tls => Speaks::Tls(pem),
+        }
+    }
+
+    /// What both ends of a connection take, the kernel's part included, and some more.
+    pub(crate) fn bytes_each(self) -> u64 {
+        match self {
+            Self::Http1 => 10_000,
+            // The clients forget nothing at rest.
+            _ => 60_000,
+        }
+    }
 }
 
 impl Options {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Exchange, Habit};
-use crate::contender::{Contender, Contents, Name};
+use crate::contender::{Contender, Contents, Name, Speaks};
 use crate::prefork::Prefork;
 use crate::process::Trouble;
 
@@ -23,7 +23,7 @@ pub(crate) fn print(connections: u32) -> bool {
 }
 
 fn longest_wait(connections: u32) -> Result<Duration, Trouble> {
-    let mut server = Prefork::start(Name::Prefork, Contents::Echo, 4)?;
+    let mut server = Prefork::start(Name::Prefork, Contents::Echo, Speaks::Http1, 4)?;
     // The slot must rest many times longer than the connections take.
     server.crash_into_backoff(0, Duration::from_millis(8) * connections)?;
     let mut longest = Duration::ZERO;

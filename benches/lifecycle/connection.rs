@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
+use rustls::{ClientConnection, Stream};
 
 use crate::process::Trouble;
 use crate::support::load::{Expected, Fate, Response};
@@ -103,6 +104,7 @@ impl From<Failure> for Trouble {
 /// Panics are for failures of the load itself, such as a want of ports.
 pub(crate) struct Connection {
     stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     pub(crate) port: u16,
     /// How many responses it has brought.
     pub(crate) answered: u32,
@@ -131,8 +133,16 @@ impl Connection {
         Self {
             port: stream.local_addr().expect("it is bound").port(),
             stream,
+            tls: None,
             answered: 0,
         }
+    }
+
+    /// The same within TLS.
+    #[allow(dead_code, reason = "the bench `connections` uses it")]
+    pub(crate) fn within(self, tls: ClientConnection) -> Self {
+        let tls = Some(Box::new(tls));
+        Self { tls, ..self }
     }
 
     /// Whether the server has left it open. Asked of the kernel.
@@ -143,7 +153,11 @@ impl Connection {
 
     pub(crate) fn ask(&mut self, exchange: &Exchange) -> Result<Fate, Failure> {
         let mut response = Vec::new();
-        if let Err(error) = self.stream.write_all(&exchange.request) {
+        let sent = match &mut self.tls {
+            None => self.stream.write_all(&exchange.request),
+            Some(tls) => Stream::new(tls.as_mut(), &mut self.stream).write_all(&exchange.request),
+        };
+        if let Err(error) = sent {
             return Err(self.broken(&error, &response));
         }
         let mut bytes = [0; READ_MAX];
@@ -174,7 +188,11 @@ impl Connection {
 
     /// Keeps the first bytes of the response, to tell them if it is lost.
     fn read(&mut self, bytes: &mut [u8], response: &mut Vec<u8>) -> Result<usize, Failure> {
-        match self.stream.read(bytes) {
+        let read = match &mut self.tls {
+            None => self.stream.read(bytes),
+            Some(tls) => Stream::new(tls.as_mut(), &mut self.stream).read(bytes),
+        };
+        match read {
             Ok(count) => {
                 let told = count.min(TOLD_MAX - response.len());
                 response.extend_from_slice(&bytes[..told]);
@@ -194,7 +212,8 @@ impl Connection {
 
     fn broken(&self, error: &std::io::Error, response: &[u8]) -> Failure {
         match error.kind() {
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {}
+            // Within TLS an end without a last word is an error.
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {}
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 let detail = format!("no whole response in {TIMEOUT:?}");
                 return Failure::new(Loss::Silence, detail);

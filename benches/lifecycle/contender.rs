@@ -10,6 +10,7 @@ use crate::foreign::Foreign;
 use crate::prefork::Prefork;
 use crate::process::{Processes, Trouble};
 use crate::support::named;
+use crate::support::pem::Pem;
 use crate::support::tree::Tree;
 
 named! {
@@ -67,19 +68,20 @@ impl Name {
     }
 
     pub(crate) fn start(self, workers: usize) -> Result<Box<dyn Contender>, Trouble> {
-        self.start_with(Contents::Echo, workers)
+        self.start_with(Contents::Echo, Speaks::Http1, workers)
     }
 
     pub(crate) fn start_with(
         self,
         contents: Contents,
+        speaks: Speaks,
         workers: usize,
     ) -> Result<Box<dyn Contender>, Trouble> {
         Ok(match self {
             Self::Prefork | Self::PreforkShared => {
-                Box::new(Prefork::start(self, contents, workers)?)
+                Box::new(Prefork::start(self, contents, speaks, workers)?)
             }
-            _ => Box::new(Foreign::start(self, contents, workers)?),
+            _ => Box::new(Foreign::start(self, contents, speaks, workers)?),
         })
     }
 }
@@ -91,6 +93,17 @@ pub(crate) enum Contents<'a> {
     Echo,
     /// The files of this directory. fasthttp has none here.
     Files(&'a Path),
+}
+
+/// What a server speaks with its clients.
+#[derive(Clone, Copy)]
+#[allow(dead_code, reason = "the bench `connections` uses all of it")]
+pub(crate) enum Speaks<'a> {
+    Http1,
+    /// By prior knowledge. fasthttp does not know it.
+    Http2,
+    /// Both, as a client likes, with this certificate. fasthttp has it not here.
+    Tls(&'a Pem),
 }
 
 /// A running server. Each event returns when it is over, so that the next may begin.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use fastrand::Rng;
 
 use crate::connection::Exchange;
-use crate::contender::{Contender, Contents, Name};
+use crate::contender::{Contender, Contents, Name, Speaks};
 use crate::load::{Asks, Load, Manner};
 use crate::process::Trouble;
 use crate::report::Table;
@@ -53,7 +53,7 @@ fn count(name: Name, reloads: usize) -> Result<[usize; 3], Trouble> {
     file.write_all(&contents)?;
     // Ours copies what was written less than a minute ago.
     file.set_modified(SystemTime::now() - Duration::from_secs(3600))?;
-    let mut server = name.start_with(Contents::Files(dir.path()), 2)?;
+    let mut server = name.start_with(Contents::Files(dir.path()), Speaks::Http1, 2)?;
     let download = Exchange::download("/large.bin", Arc::from(contents));
     let client = Manner {
         asks: Asks::Same(download),

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::connections;
-use crate::contender::{Contender, Contents, Name};
+use crate::contender::{Contender, Contents, Name, Speaks};
 use crate::process::{Processes, Trouble, free_address, is_alive, started_by, until};
 use crate::support::toolchain;
 use crate::support::tree::Tree;
@@ -30,11 +30,19 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    pub(crate) fn start(name: Name, contents: Contents, workers: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(
+        name: Name,
+        contents: Contents,
+        speaks: Speaks,
+        workers: usize,
+    ) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let address = free_address()?;
         let command = match name {
-            Name::Nginx => nginx(dir.path(), address, contents, workers)?,
+            Name::Nginx => nginx(dir.path(), address, contents, speaks, workers)?,
+            _ if !matches!(speaks, Speaks::Http1) => {
+                return Err(Trouble::NotSupported("it speaks HTTP/1 here".into()));
+            }
             Name::FasthttpReuseport => fasthttp(address, "reuseport", workers)?,
             _ => fasthttp(address, "shared", workers)?,
         };
@@ -164,10 +172,16 @@ fn nginx(
     home: &Path,
     address: SocketAddr,
     contents: Contents,
+    speaks: Speaks,
     workers: usize,
 ) -> Result<Command, Trouble> {
     let http = "keepalive_requests 1000000; keepalive_timeout 1h; sendfile on;";
-    let listen = format!("listen {address} reuseport;");
+    let listens = match speaks {
+        Speaks::Http1 => String::new(),
+        Speaks::Http2 => "http2".to_owned(),
+        Speaks::Tls(pem) => toolchain::nginx_tls(pem),
+    };
+    let listen = format!("listen {address} reuseport {listens};");
     let main = format!("worker_processes {workers};");
     let location = match contents {
         // A body is never read for `return`, so the token comes back from a header.

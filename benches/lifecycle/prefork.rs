@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::contender::{Contender, Contents, Name};
+use crate::contender::{Contender, Contents, Name, Speaks};
 use crate::process::{CEILING, LOG_LINES, Processes, Trouble, binary};
 use crate::support::notices::{self, Notices};
 
@@ -47,7 +47,12 @@ enum State {
 }
 
 impl Prefork {
-    pub(crate) fn start(name: Name, contents: Contents, size: usize) -> Result<Self, Trouble> {
+    pub(crate) fn start(
+        name: Name,
+        contents: Contents,
+        speaks: Speaks,
+        size: usize,
+    ) -> Result<Self, Trouble> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("prefork-server");
         fs::copy(binary(), &program)?;
@@ -64,6 +69,10 @@ impl Prefork {
             Contents::Echo => command.arg("--echo"),
             Contents::Files(dir) => command.arg(dir),
         };
+        if let Speaks::Tls(pem) = speaks {
+            command.arg("--tls-cert").arg(&pem.certificate);
+            command.arg("--tls-key").arg(&pem.key);
+        }
         let (processes, said) = Processes::start(dir, &command)?;
         let mut server = Self {
             processes,

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::net::TcpStream;
 use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
@@ -203,12 +204,8 @@ fn within_tls(
 ) -> Result<(), Trouble> {
     let time = session.scale.turn;
     let tls = Tls::trusting(session.pem.trusted.clone(), Handshakes::Full);
-    let clients = http2::Clients::new(
-        server.address,
-        Some(&tls),
-        HTTP2_CONNECTIONS,
-        files.of(PRIVATE),
-    )?;
+    let streams = (0..HTTP2_CONNECTIONS).map(|_| TcpStream::connect(server.address));
+    let clients = http2::Clients::new(streams, Some(&tls), files.of(PRIVATE))?;
     let mut plan = Plan::new(CONNECTIONS, one(files, PRIVATE));
     plan.tls = Some(tls);
     cpu_of_load(server, plan, time, (TLS, turn))?;

@@ -3,7 +3,7 @@
 //! It allocates, so only the servers' CPU time and memory mean anything.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,8 @@ use h2::client::{Builder, SendRequest};
 use http::{Request, StatusCode};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::runtime::{self, LocalOptions, LocalRuntime};
-use tokio::task::{JoinSet, spawn_local};
+use tokio::task::{JoinSet, spawn_blocking, spawn_local};
 use tokio_rustls::TlsConnector;
 
 use crate::load::Tls;
@@ -34,11 +33,10 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Opens so many connections. Each response must have these bytes.
+    /// Begins on these connections. Each response must have these bytes.
     pub(crate) fn new(
-        address: SocketAddr,
+        connections: impl IntoIterator<Item = io::Result<TcpStream>>,
         tls: Option<&Tls>,
-        connections: usize,
         expected: &[u8],
     ) -> Result<Self, Trouble> {
         let runtime = runtime::Builder::new_current_thread()
@@ -51,8 +49,8 @@ impl Clients {
         });
         let senders = runtime.block_on(async {
             let mut senders = Vec::new();
-            for _ in 0..connections {
-                senders.push(connect(connector.as_ref(), address).await?);
+            for stream in connections {
+                senders.push(connect(connector.as_ref(), stream?).await?);
             }
             Ok::<_, io::Error>(senders)
         })?;
@@ -72,6 +70,29 @@ impl Clients {
             }
             Ok(())
         })
+    }
+
+    /// Asks once more on each connection. How many had a response.
+    #[allow(dead_code, reason = "the bench `connections` uses it")]
+    pub(crate) fn ask_again(&self, path: &str) -> usize {
+        let uri = format!("https://localhost{path}");
+        self.runtime.block_on(async {
+            let mut count = 0;
+            for sender in &self.senders {
+                count += usize::from(fetch(sender, &uri, &self.expected).await.is_ok());
+            }
+            count
+        })
+    }
+
+    /// Waits in another thread, while the connections go on.
+    #[allow(dead_code, reason = "the bench `connections` uses it")]
+    pub(crate) fn meanwhile<T: Send + 'static>(
+        &self,
+        wait: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let waited = self.runtime.block_on(async { spawn_blocking(wait).await });
+        waited.expect("it does not panic")
     }
 
     /// Asks for the path for so long. How many responses there were; any failure ends it.
@@ -101,11 +122,9 @@ impl Clients {
     }
 }
 
-async fn connect(
-    tls: Option<&TlsConnector>,
-    address: SocketAddr,
-) -> io::Result<SendRequest<Bytes>> {
-    let stream = TcpStream::connect(address).await?;
+async fn connect(tls: Option<&TlsConnector>, stream: TcpStream) -> io::Result<SendRequest<Bytes>> {
+    stream.set_nonblocking(true)?;
+    let stream = tokio::net::TcpStream::from_std(stream)?;
     let name = ServerName::try_from("localhost").expect("a name");
     match tls {
         Some(tls) => begin(tls.connect(name, stream).await?).await,

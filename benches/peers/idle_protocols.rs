@@ -1,5 +1,7 @@
 //! The memory of idle connections within TLS, and of HTTP/2.
 
+use std::net::TcpStream;
+
 use crate::http2;
 use crate::load::{Driver, Handshakes, Plan, Tls};
 use crate::options::Scale;
@@ -99,7 +101,8 @@ fn memory(
         Version::Http2 => {
             let open = |count| {
                 let body = BODY.as_bytes();
-                let clients = http2::Clients::new(server.address, tls.as_ref(), count, body)?;
+                let streams = (0..count).map(|_| TcpStream::connect(server.address));
+                let clients = http2::Clients::new(streams, tls.as_ref(), body)?;
                 clients.ask_each("/")?;
                 Ok::<_, Trouble>(clients)
             };

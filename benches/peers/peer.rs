@@ -186,18 +186,11 @@ fn ours(address: SocketAddr, setup: &Setup) -> Command {
 
 fn nginx(address: SocketAddr, home: &Path, setup: &Setup) -> Result<Command, Trouble> {
     let server = match setup.pem {
-        // Before 1.23.4 nginx does not speak 1.3 unasked.
-        Some(pem) => format!(
-            "listen {address} backlog=4096 ssl http2; ssl_certificate {};
-    ssl_certificate_key {}; ssl_protocols TLSv1.2 TLSv1.3;",
-            pem.certificate.display(),
-            pem.key.display(),
-        ),
-        None if setup.http == Version::Http2 => {
-            format!("listen {address} backlog=4096 http2;")
-        }
-        None => format!("listen {address} backlog=4096;"),
+        Some(pem) => toolchain::nginx_tls(pem),
+        None if setup.http == Version::Http2 => "http2".to_owned(),
+        None => String::new(),
     };
+    let server = format!("listen {address} backlog=4096 {server};");
     let http = "keepalive_requests 1000000000; keepalive_timeout 600s;";
     let (http, location) = match setup.files {
         None => (http.to_owned(), toolchain::nginx_text(BODY)),

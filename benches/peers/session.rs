@@ -2,11 +2,7 @@
 
 use std::cell::OnceCell;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-
-use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
-use rustls::pki_types::CertificateDer;
-use tempfile::TempDir;
+use std::path::Path;
 
 use crate::files::Files;
 use crate::options::Scale;
@@ -14,6 +10,7 @@ use crate::peer::{Allocator, Peer, Running, responds};
 use crate::process::{Processes, Trouble, free_address, until};
 use crate::programs::Programs;
 use crate::support::cpus;
+use crate::support::pem::Pem;
 
 /// The CPUs of the servers and of the load: different ones if there are two.
 pub(crate) struct Cpus {
@@ -100,33 +97,5 @@ impl Session {
             Trouble::Stuck(format!("{trouble}\n{}", processes.log()))
         })?;
         Ok(Running { processes, address })
-    }
-}
-
-/// The files of a server within TLS: a certificate for `localhost`, signed by its own key: ECDSA on
-/// P-256, as most sites have it.
-pub(crate) struct Pem {
-    _dir: TempDir,
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-    /// What clients have to believe.
-    pub(crate) trusted: CertificateDer<'static>,
-}
-
-impl Pem {
-    pub(crate) fn new() -> Result<Self, Trouble> {
-        let made: CertifiedKey<KeyPair> =
-            generate_simple_self_signed(["localhost".to_owned()]).expect("random bytes");
-        let dir = tempfile::tempdir()?;
-        let certificate = dir.path().join("certificate.pem");
-        let key = dir.path().join("key.pem");
-        std::fs::write(&certificate, made.cert.pem())?;
-        std::fs::write(&key, made.signing_key.serialize_pem())?;
-        Ok(Self {
-            _dir: dir,
-            certificate,
-            key,
-            trusted: made.cert.der().clone(),
-        })
     }
 }

@@ -30,6 +30,7 @@ pub(crate) mod load;
 pub(crate) mod machine;
 pub(crate) mod notices;
 pub(crate) mod options;
+pub(crate) mod pem;
 pub(crate) mod process;
 pub(crate) mod progress;
 pub(crate) mod report;

@@ -35,7 +35,7 @@ const KEEPER: &str = "BENCH_KEEPER";
 const ROLE: &str = "BENCH_ROLE";
 
 /// No event takes this long.
-pub(crate) const CEILING: Duration = Duration::from_secs(20);
+pub(crate) const CEILING: Duration = Duration::from_secs(60);
 
 /// How much of a log is shown.
 pub(crate) const LOG_LINES: usize = 10;

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::pem::Pem;
 use super::process::Trouble;
 
 /// The program of the Go module that `sources` (names and texts) make, kept in `dir` so that the
@@ -72,6 +73,16 @@ http {{
     let mut nginx = Command::new(program);
     nginx.args(["-c", &path, "-p", &home, "-e", &log]);
     Ok(nginx)
+}
+
+/// The end of nginx's `listen`, and what follows: HTTP/1 and HTTP/2 within TLS.
+pub(crate) fn nginx_tls(pem: &Pem) -> String {
+    let (certificate, key) = (pem.certificate.display(), pem.key.display());
+    // Before 1.23.4 nginx does not speak 1.3 unasked.
+    format!(
+        "ssl http2; ssl_certificate {certificate}; ssl_certificate_key {key};
+    ssl_protocols TLSv1.2 TLSv1.3"
+    )
 }
 
 /// What nginx does for a request: it responds with this text.

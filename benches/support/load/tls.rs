@@ -61,6 +61,13 @@ impl Tls {
         config
     }
 
+    /// A connection of a client that blocks.
+    pub(crate) fn connection(config: &Arc<ClientConfig>) -> ClientConnection {
+        let server = ServerName::try_from(SERVER).expect("a name");
+        let connection = ClientConnection::new(Arc::clone(config), server);
+        connection.expect("the configuration has all it takes")
+    }
+
     /// Of one client, which does not share its tickets.
     pub(super) fn sessions(&self) -> Sessions {
         let mut config = self.config.clone();
@@ -86,14 +93,10 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn begin(&mut self) -> Session {
-        let server = ServerName::try_from(SERVER).expect("a name");
-        let connection = ClientConnection::new(Arc::clone(&self.config), server);
+        let connection = Tls::connection(&self.config);
         let due = self.next;
         self.next = self.handshakes;
-        Session {
-            connection: connection.expect("the configuration has all it takes"),
-            due,
-        }
+        Session { connection, due }
     }
 }
 
