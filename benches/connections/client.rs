@@ -80,8 +80,7 @@ impl Share {
                     }
                 },
                 Step::Ask => {
-                    counts.answered = clients.ask_again("/");
-                    counts.closed = self.connections - counts.answered;
+                    [counts.answered, counts.closed] = clients.ask_again("/");
                 }
             }
             send(bench.get_mut(), &counts).expect("the bench listens");

@@ -72,16 +72,16 @@ impl Clients {
         })
     }
 
-    /// Asks once more on each connection. How many had a response.
+    /// Asks once more on each connection. How many had a response, and how many had none.
     #[allow(dead_code, reason = "the bench `connections` uses it")]
-    pub(crate) fn ask_again(&self, path: &str) -> usize {
+    pub(crate) fn ask_again(&self, path: &str) -> [usize; 2] {
         let uri = format!("https://localhost{path}");
         self.runtime.block_on(async {
             let mut count = 0;
             for sender in &self.senders {
                 count += usize::from(fetch(sender, &uri, &self.expected).await.is_ok());
             }
-            count
+            [count, self.senders.len() - count]
         })
     }
 
