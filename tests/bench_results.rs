@@ -164,7 +164,7 @@ fn a_plan_names_the_limit_that_binds() {
         files,
         memory,
     };
-    let plan = |files, memory| Plan::of(1_000_000, &limits(files, memory));
+    let plan = |files, memory| Plan::of(1_000_000, 10_000, &limits(files, memory));
     let whole = plan(3_000_000, 20 << 30);
     assert_eq!((whole.connections, whole.said), (1_000_000, None));
     assert_eq!((whole.clients, whole.workers), (63, 67));
