@@ -122,9 +122,10 @@ async fn shutdown<I: Socket>(stream: &mut Stream<I>, member: &Member) {
 }
 
 async fn discard_input<I: Socket>(stream: &mut Stream<I>, member: &Member) {
-    let mut buffer = [0; 4096];
     let mut discarded = 0;
     poll_fn(|cx| {
+        // On the stack, as a drain closes all connections at once.
+        let mut buffer = [0; 4096];
         loop {
             if member.take_order(cx).is_some() {
                 return Poll::Ready(());

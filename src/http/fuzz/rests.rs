@@ -105,6 +105,10 @@ fn play(steps: &[Step], rest: Rest) -> Responses {
                 RESTS.fetch_add(usize::from(server.served() == 0), Relaxed);
             }
             Step::Rest => {}
+            Step::Drain => {
+                server.drain();
+                is_over = settle();
+            }
         }
         responses.read(&std::mem::take(&mut lock(&pipe).to_client));
     }

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use crate::http::http2::client_state::ClientState;
 use crate::http::http2::scan::{
     CONTINUATION, DATA, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header, PADDED, Scan,
+    control_frame,
 };
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -128,12 +129,7 @@ impl Frames {
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
     pub(crate) fn goaway(&self, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
-        let mut frame = [0; FRAME_HEADER + 8];
-        frame[2] = 8;
-        frame[3] = GOAWAY;
-        frame[9..13].copy_from_slice(&self.last_stream.get().to_be_bytes());
-        frame[13..].copy_from_slice(&u32::from(reason).to_be_bytes());
-        frame
+        goaway(self.last_stream.get(), reason)
     }
 
     /// Whether a new connection can take the place of this one, which has no open stream.
@@ -220,4 +216,10 @@ impl Frames {
             None => self.balance.set(Balance::Exceeded),
         }
     }
+}
+
+/// GOAWAY without debug data (RFC 9113 6.8).
+pub(crate) fn goaway(last_stream: u32, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
+    let payload = u64::from(last_stream) << 32 | u64::from(u32::from(reason));
+    control_frame(GOAWAY, 0, payload.to_be_bytes())
 }

@@ -211,7 +211,7 @@ where
     /// Sends GOAWAY with the highest stream number and a PING. When the client has acknowledged the
     /// PING, h2 sends GOAWAY with the number of the client's last stream (RFC 9113 6.8). So a
     /// request that the client has already sent is not lost.
-    fn go_away(&mut self) {
+    pub(crate) fn go_away(&mut self) {
         if self.shutdown == Shutdown::NotBegun {
             self.shutdown = Shutdown::GoAwaySent;
             self.streams.end(self.registry.now());
@@ -297,9 +297,7 @@ where
         match order {
             Order::Streams => self.look_after_streams(cx),
             Order::Expire(Deadline::Idle) => {
-                if !self.registry.is_draining(&self.state) {
-                    self.registry.counters.timeout(Deadline::Idle);
-                }
+                self.registry.count_idle_end(&self.state);
                 self.go_away();
                 self.note_stage();
                 None

@@ -10,8 +10,9 @@
 //! its stream and the [`client_state`], which [`frames`] has learned from the bytes of both sides.
 //! When bytes come, a new hyper connection reads a replay first: what a client would send that
 //! begins a connection in this state. What it writes meanwhile is discarded. Then it goes on where
-//! the old one was, and the client sees no difference ([`protocol`]). A connection whose state
-//! cannot be replayed does not rest.
+//! the old one was, and the client sees no difference ([`protocol`]). If the connection must go
+//! away while it is at [`rest`], it needs no hyper connection unless its client sends a request. A
+//! connection whose state cannot be replayed does not rest.
 //!
 //! [`ConnState`]: crate::http::registry::state::ConnState
 //! [`Stage::Quiet`]: crate::http::registry::state::Stage::Quiet
@@ -24,6 +25,7 @@ pub(crate) mod header_table;
 pub(crate) mod hyper_connection;
 pub(crate) mod hyper_stream;
 pub(crate) mod protocol;
+pub(crate) mod rest;
 pub(crate) mod scan;
 pub(crate) mod spawner;
 pub(crate) mod streams;

@@ -15,9 +15,10 @@ use crate::http::conn::stream::Stream;
 use crate::http::exchange::service::Handler;
 use crate::http::http2::frames::Frames;
 use crate::http::http2::hyper_connection::{HyperConnection, Parts, evict, write_goaway};
+use crate::http::http2::rest::{Over, Rest};
 use crate::http::registry::list::Registry;
 use crate::http::registry::state::{ConnState, Stage};
-use crate::http::registry::timeouts::Order;
+use crate::http::registry::timeouts::{Deadline, Order};
 
 /// Serves connections with one service.
 pub(crate) struct Http2<S> {
@@ -63,8 +64,7 @@ struct Http2Connection<I, S: Handler> {
 
 enum Phase<I, S: Handler> {
     Served(Box<HyperConnection<I, S>>),
-    /// The connection has no open stream. No byte of the client has come since the rest began.
-    Resting,
+    Resting(Rest),
 }
 
 impl<I, S> Http2Connection<I, S>
@@ -78,38 +78,30 @@ where
             if !hyper.can_be_dropped() {
                 return None;
             }
-            self.phase = Phase::Resting;
+            self.phase = Phase::Resting(Rest::Quiet);
             self.parts.io.borrow_mut().release();
             self.parts.frames.shrink();
         }
-        Some(Order::Rest)
+        matches!(self.phase, Phase::Resting(Rest::Quiet)).then_some(Order::Rest)
     }
 
-    /// Ready when bytes of the client have come, the end of file, or an error.
-    fn poll_input(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut stream = self.parts.io.borrow_mut();
-        match stream.input().len() {
-            0 => {
-                ready!(stream.poll_readable(cx));
-                stream.poll_fill(cx)
-            }
-            read => Poll::Ready(Ok(read)),
-        }
-    }
-
-    /// Makes a new hyper connection. `None` if it did not take the place of the old one.
-    fn wake(&mut self, cx: &mut Context<'_>) -> Option<&mut HyperConnection<I, S>> {
+    /// Makes a new hyper connection, which reads what the client has sent.
+    fn wake(&mut self, cx: &mut Context<'_>) -> io::Result<&mut HyperConnection<I, S>> {
         let mut hyper = Box::new(HyperConnection::new(&self.parts));
+        if matches!(self.phase, Phase::Resting(Rest::GoingAway)) {
+            // What it sends first is discarded, as all that it sends until the replay is over.
+            hyper.go_away();
+        }
         let is_replayed = hyper.replay(cx);
         self.phase = Phase::Served(hyper);
         match &mut self.phase {
-            Phase::Served(hyper) if is_replayed => Some(hyper),
+            Phase::Served(hyper) if is_replayed => Ok(hyper),
             _ => {
                 let peer = self.parts.state.info().client();
                 tracing::error!(?peer, "HTTP/2 connection failed after a rest");
                 let Parts { io, frames, .. } = &self.parts;
                 write_goaway(io, frames, h2::Reason::INTERNAL_ERROR);
-                None
+                Err(io::Error::other("no new HTTP/2 connection"))
             }
         }
     }
@@ -125,40 +117,45 @@ where
             registry,
             state,
             io,
+            frames,
             ..
         } = &self.parts;
-        let hyper = match &mut self.phase {
-            Phase::Served(hyper) => hyper,
-            Phase::Resting => {
-                if !registry.must_go_away(state) {
-                    match ready!(self.poll_input(cx)) {
-                        Ok(0) => {
-                            let ended = Pin::new(&mut *io.borrow_mut()).poll_shutdown(cx);
-                            return ended.map(|_| Ok(()));
-                        }
-                        Ok(_) => {}
-                        Err(error) => return Poll::Ready(Err(Failure::Stream(error))),
-                    }
-                }
-                match self.wake(cx) {
-                    Some(hyper) => hyper,
-                    None => {
-                        let error = io::Error::other("no new HTTP/2 connection");
-                        return Poll::Ready(Err(Failure::Stream(error)));
-                    }
-                }
-            }
+        let rest = match &mut self.phase {
+            Phase::Served(hyper) => return hyper.poll(cx),
+            Phase::Resting(rest) => rest,
         };
-        hyper.poll(cx)
+        if *rest == Rest::Quiet && registry.must_go_away(state) {
+            rest.go_away(&self.parts);
+        }
+        match ready!(rest.poll(&self.parts, cx)) {
+            Err(error) => Poll::Ready(Err(Failure::Stream(error))),
+            Ok(Over::Closed) => {
+                // The end of a TLS stream is a `close_notify`, which is sent here.
+                let ended = Pin::new(&mut *io.borrow_mut()).poll_shutdown(cx);
+                ended.map(|_| Ok(()))
+            }
+            Ok(Over::Acknowledged) => {
+                write_goaway(io, frames, h2::Reason::NO_ERROR);
+                // The client must be able to read it.
+                state.leave_body_unread();
+                Poll::Ready(Ok(()))
+            }
+            Ok(Over::Sent) => match self.wake(cx) {
+                Ok(hyper) => hyper.poll(cx),
+                Err(error) => Poll::Ready(Err(Failure::Stream(error))),
+            },
+        }
     }
 
     fn poll_wake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Parts {
             registry, state, ..
         } = &self.parts;
-        match registry.must_go_away(state) {
-            true => Poll::Ready(()),
-            false => self.poll_input(cx).map(drop),
+        match &self.phase {
+            Phase::Resting(rest) if !registry.must_go_away(state) => {
+                rest.poll(&self.parts, cx).map(drop)
+            }
+            _ => Poll::Ready(()),
         }
     }
 
@@ -166,16 +163,25 @@ where
         if order == Order::Rest {
             return self.try_rest();
         }
-        if let Phase::Served(hyper) = &mut self.phase {
-            return hyper.follow(order, cx);
-        }
+        let Parts {
+            registry, state, ..
+        } = &self.parts;
+        let rest = match &mut self.phase {
+            Phase::Served(hyper) => return hyper.follow(order, cx),
+            Phase::Resting(rest) => rest,
+        };
         match order {
             Order::Evict => evict(&self.parts.io, &self.parts.frames),
-            Order::Expire(_) => match self.wake(cx) {
-                Some(hyper) => hyper.follow(order, cx),
-                None => Some(Order::Cut),
-            },
-            Order::Cut => Some(order),
+            Order::Expire(Deadline::Idle) => {
+                registry.count_idle_end(state);
+                rest.go_away(&self.parts);
+                None
+            }
+            Order::Expire(Deadline::Header) if *rest == Rest::GoingAway => {
+                *rest = Rest::Unacknowledged;
+                None
+            }
+            Order::Cut | Order::Expire(_) => Some(order),
             Order::Rest | Order::Streams | Order::CloseIdle | Order::EndUpgrade => None,
         }
     }

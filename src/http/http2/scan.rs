@@ -11,6 +11,7 @@ pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PUSH_PROMISE: u8 = 5;
+pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
@@ -153,6 +154,14 @@ pub(crate) fn write_frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, pa
     to.extend_from_slice(&[kind, flags]);
     to.extend_from_slice(&stream.to_be_bytes());
     to.extend_from_slice(payload);
+}
+
+/// A frame of the connection whose payload has eight bytes, as that of PING has.
+pub(crate) fn control_frame(kind: u8, flags: u8, payload: [u8; 8]) -> [u8; FRAME_HEADER + 8] {
+    let mut frame = [0; FRAME_HEADER + 8];
+    frame[2..5].copy_from_slice(&[8, kind, flags]);
+    frame[FRAME_HEADER..].copy_from_slice(&payload);
+    frame
 }
 
 #[cfg(test)]

@@ -55,6 +55,13 @@ impl Registry {
         drains || state.ends_after_response()
     }
 
+    /// A connection ends because it is idle. A drain has an idle time of its own.
+    pub(crate) fn count_idle_end(&self, state: &ConnState) {
+        if !self.is_draining(state) {
+            self.counters.timeout(Deadline::Idle);
+        }
+    }
+
     /// Wakes all HTTP/2 connections. A drain has begun, and they can send GOAWAY at once.
     pub(crate) fn wake_http2(&self) {
         let wakers: Vec<_> = {

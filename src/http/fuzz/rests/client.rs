@@ -1,11 +1,11 @@
 //! A client whose steps the input chooses.
 
+use crate::http::http2::rest;
 use crate::http::http2::scan::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PRIORITY, SETTINGS,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, PADDED, PING, PRIORITY, SETTINGS,
     WINDOW_UPDATE, write_frame,
 };
 
-const PING: u8 = 6;
 const RST_STREAM: u8 = 3;
 
 /// Strings of Huffman codes, with their lengths before them (RFC 7541 C.4 and C.6).
@@ -20,6 +20,8 @@ pub(super) enum Step {
     Send(Vec<u8>),
     /// More than a second passes.
     Rest,
+    /// The server drains. No time passes after it.
+    Drain,
 }
 
 /// The input, which chooses. It goes on with zeros.
@@ -31,6 +33,7 @@ impl Choices<'_> {
     }
 }
 
+/// After the server drains, the client may send one more request. Then it acknowledges the PING.
 pub(super) fn steps(input: &[u8]) -> Vec<Step> {
     let mut choices = Choices(input.iter());
     let mut first = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -77,6 +80,13 @@ pub(super) fn steps(input: &[u8]) -> Vec<Step> {
         }
         steps.push(Step::Send(bytes));
     }
+    steps.push(Step::Drain);
+    if input.len() % 2 == 1 {
+        let mut bytes = Vec::new();
+        request(&mut bytes, &mut choices, next, END_STREAM);
+        steps.push(Step::Send(bytes));
+    }
+    steps.push(Step::Send(rest::ping(ACK).into()));
     steps
 }
 

@@ -211,7 +211,7 @@ fn a_drain_sends_goaway_with_the_last_stream_to_a_connection_at_rest() {
             match frame.kind {
                 GOAWAY => last = number(&frame.payload[..4]),
                 DATA => body = frame.payload,
-                _ => {}
+                kind => assert_ne!(kind, PING, "once is enough"),
             }
         }
         assert_eq!((last, &*body), (7, &b"hello"[..]));
@@ -226,11 +226,31 @@ fn goaway_names_the_last_stream_before_the_rest() {
         host.server.drain();
         client.next(GOAWAY).await;
         let ping = client.next(PING).await.payload;
-        client.send(frame(PING, ACK, 0, &ping)).await;
+        for part in frame(PING, ACK, 0, &ping).chunks(12) {
+            client.send(part).await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
         let goaway = client.next(GOAWAY).await.payload;
         assert_eq!((number(&goaway[..4]), number(&goaway[4..8])), (5, 0));
         client.expect_end().await;
         host.emptied().await;
+    });
+}
+
+#[test]
+fn a_connection_at_rest_whose_client_ignores_the_goaway_ends() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = at_rest(&host, b"", 5).await;
+        host.server.drain();
+        client.next(PING).await;
+        while host.server.connections() > 0 {
+            pass_time(&host).await;
+        }
+        client.expect_end().await;
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 0);
     });
 }
 

@@ -1,0 +1,89 @@
+//! A connection at rest has no hyper connection. It waits for its client, or it goes away.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::Write;
+
+use crate::http::conn::socket::Socket;
+use crate::http::http2::frames::goaway;
+use crate::http::http2::hyper_connection::Parts;
+use crate::http::http2::scan::{ACK, FRAME_HEADER, PING, control_frame};
+use crate::http::registry::state::Stage;
+
+/// The payload of the PING that h2 sends with its first GOAWAY. So if hyper serves the connection
+/// again, h2 takes the acknowledgement for that of its own PING.
+const PAYLOAD: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
+
+/// A connection without an open stream. A drain makes all connections go away at once, and hyper
+/// would need ten times the memory of each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// No byte of the client has come since the rest began.
+    Quiet,
+    /// The server has sent GOAWAY with the highest stream number, and a PING.
+    GoingAway,
+    /// The client does not acknowledge the PING.
+    Unacknowledged,
+}
+
+/// How a rest is over.
+pub(crate) enum Over {
+    /// hyper must read what the client has sent.
+    Sent,
+    /// The client has read GOAWAY, and had opened no stream before. After it, it opens none.
+    Acknowledged,
+    /// The client has closed, or does not respond.
+    Closed,
+}
+
+impl Rest {
+    /// Sends what h2 sends first when a connection goes away.
+    pub(crate) fn go_away<I, S>(&mut self, parts: &Parts<I, S>) {
+        *self = Self::GoingAway;
+        parts.state.enter(Stage::Ending);
+        let mut stream = parts.io.borrow_mut();
+        let frames = [goaway(u32::MAX >> 1, h2::Reason::NO_ERROR), ping(0)];
+        stream.held().extend_from_slice(frames.as_flattened());
+        stream.note_held();
+    }
+
+    /// Ready when the rest is over.
+    pub(crate) fn poll<I: Socket, S>(
+        self,
+        parts: &Parts<I, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Over>> {
+        let mut stream = parts.io.borrow_mut();
+        match self {
+            Self::Quiet => {}
+            Self::GoingAway => ready!(Pin::new(&mut *stream).poll_flush(cx))?,
+            Self::Unacknowledged => return Poll::Ready(Ok(Over::Closed)),
+        }
+        loop {
+            if let Some(over) = self.over(stream.input()) {
+                return Poll::Ready(Ok(over));
+            }
+            ready!(stream.poll_readable(cx));
+            if ready!(stream.poll_fill(cx))? == 0 {
+                return Poll::Ready(Ok(Over::Closed));
+            }
+        }
+    }
+
+    /// What these bytes of the client say.
+    fn over(self, bytes: &[u8]) -> Option<Over> {
+        let acknowledgement = ping(ACK);
+        let goes_away = self == Self::GoingAway;
+        if goes_away && bytes.starts_with(&acknowledgement) {
+            return Some(Over::Acknowledged);
+        }
+        let may_acknowledge = goes_away && acknowledgement.starts_with(bytes);
+        (!bytes.is_empty() && !may_acknowledge).then_some(Over::Sent)
+    }
+}
+
+pub(crate) fn ping(flags: u8) -> [u8; FRAME_HEADER + 8] {
+    control_frame(PING, flags, PAYLOAD)
+}
