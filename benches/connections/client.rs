@@ -12,7 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::connection::{Connection, Exchange, Habit};
 use crate::crowd::{Counts, Share, Step, receive, send};
-use crate::http2::Clients;
+use crate::http2::{Clients, is_goaway};
 use crate::options::Protocol;
 use crate::support::load::{Fate, Handshakes, Tls};
 use crate::support::process::Trouble;
@@ -59,8 +59,6 @@ impl Share {
         }
     }
 
-    /// A connection without a response counts as closed: the last GOAWAY says that its request was
-    /// not processed.
     fn hold_http2(self, mut bench: BufReader<UnixStream>) -> ! {
         let none: [io::Result<TcpStream>; 0] = [];
         let mut clients = Clients::new(none, None, b"").expect("a runtime");
@@ -79,9 +77,11 @@ impl Share {
                         counts.why = Some(trouble.to_string());
                     }
                 },
-                Step::Ask => {
-                    [counts.answered, counts.closed] = clients.ask_again("/");
-                }
+                Step::Ask => clients.ask_again("/", |asked| match asked {
+                    Ok(()) => counts.answered += 1,
+                    Err(error) if is_goaway(&error) => counts.closed += 1,
+                    Err(error) => counts.lose(error),
+                }),
             }
             send(bench.get_mut(), &counts).expect("the bench listens");
         }
@@ -131,10 +131,14 @@ impl Counts {
                 (fate == Fate::Kept).then_some(it)
             }
             Err(trouble) => {
-                self.lost += 1;
-                self.why.get_or_insert_with(|| trouble.to_string());
+                self.lose(trouble);
                 None
             }
         }
+    }
+
+    fn lose(&mut self, why: impl ToString) {
+        self.lost += 1;
+        self.why.get_or_insert_with(|| why.to_string());
     }
 }

@@ -72,17 +72,15 @@ impl Clients {
         })
     }
 
-    /// Asks once more on each connection. How many had a response, and how many had none.
+    /// Asks once more on each connection.
     #[allow(dead_code, reason = "the bench `connections` uses it")]
-    pub(crate) fn ask_again(&self, path: &str) -> [usize; 2] {
+    pub(crate) fn ask_again(&self, path: &str, mut note: impl FnMut(io::Result<()>)) {
         let uri = format!("https://localhost{path}");
         self.runtime.block_on(async {
-            let mut count = 0;
             for sender in &self.senders {
-                count += usize::from(fetch(sender, &uri, &self.expected).await.is_ok());
+                note(fetch(sender, &uri, &self.expected).await);
             }
-            [count, self.senders.len() - count]
-        })
+        });
     }
 
     /// Waits in another thread, while the connections go on.
@@ -168,4 +166,14 @@ async fn fetch(sender: &SendRequest<Bytes>, uri: &str, expected: &[u8]) -> io::R
         [] => Ok(()),
         _ => Err(io::Error::other("a short body")),
     }
+}
+
+/// Whether the server has closed the connection without an error, and has not processed the
+/// request.
+#[allow(dead_code, reason = "the bench `connections` uses it")]
+pub(crate) fn is_goaway(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    error.is_some_and(|error: &h2::Error| {
+        error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR)
+    })
 }
