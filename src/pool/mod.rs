@@ -83,13 +83,14 @@ impl Buffer {
     /// Adds what `write` appends to the vector that it gets, which may be empty: for many small
     /// pieces.
     #[inline]
-    pub(crate) fn extend_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn extend_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         match &mut self.0 {
             Content::Pooled(bytes, 0) => write(bytes),
             _ => {
                 let mut pieces = Vec::new();
-                write(&mut pieces);
+                let written = write(&mut pieces);
                 self.extend_anew(&pieces);
+                written
             }
         }
     }

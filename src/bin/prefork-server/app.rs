@@ -143,20 +143,23 @@ type AppResponse = Response<LoggedBody<ResponseBody<PeekedBody>>>;
 
 /// The body of a request, whose first frame may already be read.
 pub(crate) struct PeekedBody {
-    first: Option<Frame<Bytes>>,
+    // Boxed: a response is moved several times, and few have a body of this kind.
+    first: Option<Box<Frame<Bytes>>>,
     rest: Body,
 }
 
-impl PeekedBody {
-    /// A body of which nothing is read.
-    fn unread(rest: Body) -> Self {
+/// A body of which nothing is read.
+impl From<Body> for PeekedBody {
+    fn from(rest: Body) -> Self {
         Self { first: None, rest }
     }
+}
 
+impl PeekedBody {
     /// Waits for the first frame. If the body is too large, the response can still have a status of
     /// its own.
     async fn read(mut rest: Body) -> Result<Self, BodyError> {
-        let first = rest.frame().await.transpose()?;
+        let first = rest.frame().await.transpose()?.map(Box::new);
         Ok(Self { first, rest })
     }
 }
@@ -170,7 +173,7 @@ impl http_body::Body for PeekedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(first))),
+            Some(first) => Poll::Ready(Some(Ok(*first))),
             None => Pin::new(&mut self.rest).poll_frame(cx),
         }
     }
@@ -180,7 +183,7 @@ impl http_body::Body for PeekedBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let first = self.first.as_ref().and_then(Frame::data_ref);
+        let first = self.first.as_deref().and_then(Frame::data_ref);
         let first = first.map_or(0, Bytes::len) as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();
@@ -218,7 +221,7 @@ impl Service<Request> for App {
         if let Content::Immediate(content) = &shared.content
             && !shared.reads(&request)
         {
-            let response = content.respond(request.map(PeekedBody::unread));
+            let response = content.respond(request);
             return MaybeReady::Now(Some(shared.finish(response, record)));
         }
         match shared.respond(request) {
@@ -257,9 +260,7 @@ impl Shared {
             Content::Immediate(_) if self.reads(&request) => {
                 MaybeReady::Later(Box::pin(echo(request)))
             }
-            Content::Immediate(content) => {
-                MaybeReady::Now(Some(content.respond(request.map(PeekedBody::unread))))
-            }
+            Content::Immediate(content) => MaybeReady::Now(Some(content.respond(request))),
         }
     }
 

@@ -32,8 +32,8 @@ pub(crate) enum Immediate {
 
 impl Immediate {
     /// The response to one request. An error is a response too, with its status; only the body may
-    /// fail later, while it is sent.
-    pub(crate) fn respond<B>(&self, request: Request<B>) -> Response<ResponseBody<B>> {
+    /// fail later, while it is sent. An echo's body is made of the request's.
+    pub(crate) fn respond<A, B: From<A>>(&self, request: Request<A>) -> Response<ResponseBody<B>> {
         match self {
             // A status 2xx would open a tunnel (RFC 9110 9.3.6).
             Self::Respond(_) | Self::Echo if *request.method() == Method::CONNECT => {
@@ -49,7 +49,7 @@ impl Immediate {
 
 /// What a load test measures. The response takes over the header map of the request, so that it
 /// does not allocate in the steady state.
-fn respond<B>(text: &Bytes, request: Request<B>) -> Response<ResponseBody<B>> {
+fn respond<A, B>(text: &Bytes, request: Request<A>) -> Response<ResponseBody<B>> {
     let (head, _unread) = request.into_parts();
     let mut headers = head.headers;
     headers.clear();
@@ -69,11 +69,11 @@ pub(crate) fn unreadable<B>(error: &BodyError) -> Response<ResponseBody<B>> {
     plain(status, &Method::POST)
 }
 
-fn echo<B>(request: Request<B>) -> Response<ResponseBody<B>> {
+fn echo<A, B: From<A>>(request: Request<A>) -> Response<ResponseBody<B>> {
     let (head, body) = request.into_parts();
     let body = match head.method {
         Method::HEAD => ResponseBody::empty(),
-        _ => ResponseBody::Echo(body),
+        _ => ResponseBody::Echo(body.into()),
     };
     let mut response = Response::new(body);
     if let Some(content_type) = head.headers.get(CONTENT_TYPE) {

@@ -31,7 +31,7 @@ use crate::http::http1::resumed::Resumed;
 use crate::http::http1::sending::{Failed, Sending, Start};
 use crate::http::http1::shared::Shared;
 use crate::http::http1::turn::Turn;
-use crate::http::http1::write::{self, Plan, Wanted};
+use crate::http::http1::write::{self, AfterHead, Wanted};
 use crate::http::options::DateHeader;
 
 /// A connection that is served without hyper, one plain request after the other.
@@ -361,30 +361,34 @@ where
         source: ResponseSource,
     ) -> Step<S::Body> {
         self.exchange.complete_head(&mut head, source);
-        let plan = Plan::of(&head, body.as_ref(), self.wanted);
+        let length = write::plain_len(&head, body.as_ref());
         self.exchange.count_response(head.status);
-        let Some(plan) = plan else {
+        let start = self.stream.held().remaining();
+        let Some(written) = length.and_then(|length| self.write_head(&head, length)) else {
+            self.stream.held().truncate(start);
             let response = Box::new(Response::from_parts(head, body));
             return Some(Outcome::NotPlain(Some(response)));
         };
-        let registry = &self.guarded.registry;
-        let date = match registry.http.date_header {
-            DateHeader::Sent => Some(self.shared.date.line()),
-            DateHeader::Omitted => None,
-        };
-        // Set before a byte is written: from here on a panic does not make a 500 response.
-        let start = Start::Held(self.stream.held().remaining());
+        // From here on a panic does not make a 500 response.
         self.current.set(Current::Body {
-            sending: Sending::new(body, plan.sent, start),
+            sending: Sending::new(body, written.sent, Start::Held(start)),
         });
-        let out = self.stream.held();
-        let is_last = self.after == After::Close;
-        out.extend_with(|out| write::write_head(out, &head, plan, is_last, date.as_ref()));
-        if plan.has_close {
+        if written.has_close {
             self.after = After::Close;
         }
         self.shared.field_maps.put_back(head.headers);
         None
+    }
+
+    #[inline]
+    fn write_head(&mut self, head: &Parts, length: u64) -> Option<AfterHead> {
+        let date = match self.guarded.registry.http.date_header {
+            DateHeader::Sent => Some(self.shared.date.line()),
+            DateHeader::Omitted => None,
+        };
+        let (wanted, is_last) = (self.wanted, self.after == After::Close);
+        let out = self.stream.held();
+        out.extend_with(|out| write::write_head(out, head, length, wanted, is_last, date.as_ref()))
     }
 
     /// The body is written, or has failed, or is shorter than its length.

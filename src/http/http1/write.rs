@@ -29,107 +29,101 @@ impl Wanted {
     }
 }
 
-/// How to write a plain response.
+/// What follows a head that was written.
 #[derive(Clone, Copy)]
-pub(crate) struct Plan {
+pub(crate) struct AfterHead {
     /// How many bytes of the body are sent.
     pub(crate) sent: u64,
     /// Whether the head has `Connection: close`.
     pub(crate) has_close: bool,
-    /// The `Content-Length` that the head lacks.
-    length: Option<u64>,
-    /// Whether the head has `Date`.
-    has_date: bool,
 }
 
-impl Plan {
-    /// `None`: the response is not plain.
-    pub(crate) fn of<B: Body>(head: &Parts, body: Option<&B>, wanted: Wanted) -> Option<Self> {
-        let length = body.map_or(Some(0), |body| body.size_hint().exact())?;
-        let is_plain = body.is_none_or(B::is_end_stream) == (length == 0)
-            && head.version == Version::HTTP_11
-            && is_plain(head.status)
-            && head.extensions.get::<ReasonPhrase>().is_none();
-        if !is_plain {
-            return None;
-        }
-        let has_content = !matches!(
-            head.status,
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-        );
-        // In a response to HEAD the handler may name a length without a body.
-        let mut may_have_length = has_content && (length > 0 || wanted == Wanted::Head);
-        let writes_length = has_content && (length > 0 || wanted == Wanted::Content);
-        let mut plan = Self {
-            sent: match (wanted, has_content) {
-                (Wanted::Content, true) => length,
-                _ => 0,
-            },
-            has_close: false,
-            length: writes_length.then_some(length),
-            has_date: false,
-        };
-        for (name, value) in &head.headers {
-            match *name {
-                CONNECTION if !plan.has_close && value == "close" => plan.has_close = true,
-                CONTENT_LENGTH if may_have_length => {
-                    let is_same = || itoa::Buffer::new().format(length).as_bytes() == value;
-                    if length > 0 && !is_same() {
-                        return None;
-                    }
-                    may_have_length = false;
-                    plan.length = None;
-                }
-                CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER | UPGRADE => return None,
-                DATE => plan.has_date = true,
-                _ => {}
-            }
-        }
-        Some(plan)
-    }
+/// The length of the body, if a response with it may be plain.
+#[inline]
+pub(crate) fn plain_len<B: Body>(head: &Parts, body: Option<&B>) -> Option<u64> {
+    let length = body.map_or(Some(0), |body| body.size_hint().exact())?;
+    let is_plain = body.is_none_or(B::is_end_stream) == (length == 0)
+        && head.version == Version::HTTP_11
+        && is_plain(head.status)
+        && head.extensions.get::<ReasonPhrase>().is_none();
+    is_plain.then_some(length)
 }
 
 fn is_plain(status: StatusCode) -> bool {
     status == StatusCode::OK || (!status.is_informational() && status.canonical_reason().is_some())
 }
 
-/// Writes a head. With `ends` it gets `connection: close`, if it does not have it.
+/// Writes the head of a response whose body has this length. With `ends` it gets
+/// `connection: close`, if it does not have it. `None`: a field is not plain, and a part of the head
+/// may be written.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     head: &Parts,
-    plan: Plan,
+    length: u64,
+    wanted: Wanted,
     ends: bool,
     date: Option<&Line>,
-) {
-    match head.status {
-        StatusCode::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        status => {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(status.as_str().as_bytes());
-            out.extend_from_slice(b" ");
-            let reason = status.canonical_reason().unwrap_or_default();
-            out.extend_from_slice(reason.as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-    }
+) -> Option<AfterHead> {
+    let has_content = !matches!(
+        head.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    // In a response to HEAD the handler may name a length without a body.
+    let mut may_have_length = has_content && (length > 0 || wanted == Wanted::Head);
+    let mut lacks_length = has_content && (length > 0 || wanted == Wanted::Content);
+    let mut has_date = false;
+    let mut has_close = false;
+    write_status(out, head.status);
     for (name, value) in &head.headers {
+        match *name {
+            CONNECTION if !has_close && value == "close" => has_close = true,
+            CONTENT_LENGTH if may_have_length => {
+                let is_same = || itoa::Buffer::new().format(length).as_bytes() == value;
+                if length > 0 && !is_same() {
+                    return None;
+                }
+                may_have_length = false;
+                lacks_length = false;
+            }
+            CONNECTION | CONTENT_LENGTH | TRANSFER_ENCODING | TRAILER | UPGRADE => return None,
+            DATE => has_date = true,
+            _ => {}
+        }
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    if ends && !plan.has_close {
+    if ends && !has_close {
         out.extend_from_slice(b"connection: close\r\n");
     }
-    if let Some(length) = plan.length {
+    if lacks_length {
         out.extend_from_slice(b"content-length: ");
         out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    match date.filter(|_| !plan.has_date) {
+    match date.filter(|_| !has_date) {
         Some(date) => out.extend_from_slice(date),
         None => out.extend_from_slice(b"\r\n"),
     }
+    let sent = match (wanted, has_content) {
+        (Wanted::Content, true) => length,
+        _ => 0,
+    };
+    Some(AfterHead { sent, has_close })
+}
+
+#[inline]
+fn write_status(out: &mut Vec<u8>, status: StatusCode) {
+    if status == StatusCode::OK {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(status.as_str().as_bytes());
+    out.extend_from_slice(b" ");
+    let reason = status.canonical_reason().unwrap_or_default();
+    out.extend_from_slice(reason.as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes a piece of a body. `left` is the number of bytes that the body has left; the rest of a

@@ -167,7 +167,7 @@ async fn an_echo_returns_the_body_and_its_type_and_nothing_else() {
 
 #[tokio::test]
 async fn an_echo_tells_the_length_it_was_told() {
-    let response = Immediate::Echo.respond(post("12345"));
+    let response: Response<ResponseBody<Full<Bytes>>> = Immediate::Echo.respond(post("12345"));
     assert_eq!(response.body().size_hint().exact(), Some(5));
 }
 
@@ -190,7 +190,8 @@ impl Body for Endless {
 
 #[tokio::test]
 async fn an_echo_does_not_wait_for_the_end() {
-    let response = Immediate::Echo.respond(Request::post("/").body(Endless).unwrap());
+    let request = Request::post("/").body(Endless).unwrap();
+    let response: Response<ResponseBody<Endless>> = Immediate::Echo.respond(request);
     let mut body = response.into_body();
     let frame = body.frame().await.unwrap().unwrap();
     assert_eq!(Bytes::from(frame.into_data().unwrap()), "more");

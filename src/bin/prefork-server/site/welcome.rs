@@ -44,7 +44,7 @@ impl Welcome {
     }
 
     /// The response to a GET or HEAD.
-    pub(super) fn respond<B>(&self, request: &Request<B>) -> Response<ResponseBody<B>> {
+    pub(super) fn respond<A, B>(&self, request: &Request<A>) -> Response<ResponseBody<B>> {
         if request.uri().path() != "/" {
             return plain(StatusCode::NOT_FOUND, request.method());
         }
