@@ -54,8 +54,8 @@ fn is_plain(status: StatusCode) -> bool {
 }
 
 /// Writes the head of a response whose body has this length. With `ends` it gets
-/// `connection: close`, if it does not have it. `None`: a field is not plain, and a part of the head
-/// may be written.
+/// `connection: close`, if it does not have it. `None`: a field is not plain, and a part of the
+/// head may be written.
 pub(crate) fn write_head(
     out: &mut Vec<u8>,
     head: &Parts,
