@@ -81,16 +81,26 @@ impl Buffer {
     }
 
     /// Adds what `write` appends to the vector that it gets, which may be empty: for many small
-    /// pieces.
+    /// pieces. `None`: nothing is added.
     #[inline]
-    pub(crate) fn extend_with<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    pub(crate) fn extend_with<T>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<T>,
+    ) -> Option<T> {
         match &mut self.0 {
-            Content::Pooled(bytes, 0) => write(bytes),
+            Content::Pooled(bytes, 0) => {
+                let before = bytes.len();
+                let written = write(bytes);
+                if written.is_none() {
+                    bytes.truncate(before);
+                }
+                written
+            }
             _ => {
                 let mut pieces = Vec::new();
-                let written = write(&mut pieces);
+                let written = write(&mut pieces)?;
                 self.extend_anew(&pieces);
-                written
+                Some(written)
             }
         }
     }
@@ -270,6 +280,26 @@ mod tests {
                 expected.drain(..consumed);
             }
             assert_eq!(capacity(&buffer), before, "{left} left");
+        }
+    }
+
+    #[test]
+    fn what_is_not_wanted_is_not_added() {
+        let mut consumed = Buffer::take();
+        consumed.extend_from_slice(b"1held");
+        consumed.advance(1);
+        let mut pooled = Buffer::take();
+        pooled.extend_from_slice(b"held");
+        for mut buffer in [pooled, consumed, Buffer::from("held")] {
+            let mut write = |wanted: Option<u8>| {
+                buffer.extend_with(|out| {
+                    out.extend_from_slice(b", more");
+                    wanted
+                })
+            };
+            assert_eq!(write(None), None);
+            assert_eq!(write(Some(1)), Some(1));
+            assert_eq!(buffer.as_slice(), b"held, more");
         }
     }
 

@@ -161,8 +161,9 @@ impl<I> Stream<I> {
         self.last_read == LastRead::Bytes && self.state().may_hold()
     }
 
+    /// How many bytes are held back.
     #[inline]
-    fn held_len(&self) -> usize {
+    pub(crate) fn held_len(&self) -> usize {
         self.held.as_ref().map_or(0, Buf::remaining)
     }
 

@@ -363,9 +363,8 @@ where
         self.exchange.complete_head(&mut head, source);
         let length = write::plain_len(&head, body.as_ref());
         self.exchange.count_response(head.status);
-        let start = self.stream.held().remaining();
+        let start = self.stream.held_len();
         let Some(written) = length.and_then(|length| self.write_head(&head, length)) else {
-            self.stream.held().truncate(start);
             let response = Box::new(Response::from_parts(head, body));
             return Some(Outcome::NotPlain(Some(response)));
         };
@@ -380,6 +379,8 @@ where
         None
     }
 
+    /// Writes the head into the stream's buffer. `None`: the response is not plain, and nothing is
+    /// written.
     #[inline]
     fn write_head(&mut self, head: &Parts, length: u64) -> Option<AfterHead> {
         let date = match self.guarded.registry.http.date_header {

@@ -30,7 +30,6 @@ impl Wanted {
 }
 
 /// What follows a head that was written.
-#[derive(Clone, Copy)]
 pub(crate) struct AfterHead {
     /// How many bytes of the body are sent.
     pub(crate) sent: u64,
