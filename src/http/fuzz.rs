@@ -66,8 +66,7 @@ fn connections() {
         for pieces in pieces.into_iter().take(if is_short { 2 } else { 1 }) {
             let responses = play(bytes, pieces, options());
             let (responses, whole) = (comparable(&responses, bytes), comparable(&whole, bytes));
-            let is_part = responses.starts_with(&whole) || whole.starts_with(&responses);
-            if !(is_part && may_end_early(bytes)) {
+            if !(may_end_early(bytes) && is_part(&responses, &whole)) {
                 assert_eq!(responses, whole, "in {pieces:?}");
             }
         }
@@ -94,6 +93,12 @@ fn may_end_early(bytes: &[u8]) -> bool {
     let lower = bytes.to_ascii_lowercase();
     let has = |word: &[u8]| lower.windows(word.len()).any(|part| part == word);
     has(b"/unread") || has(b"upgrade") || has(b"connect ")
+}
+
+/// Whether one is the start of the other. A response that ends the connection says so.
+fn is_part(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|text| text.replace("connection: close\r\n", ""));
+    one.starts_with(&other) || other.starts_with(&one)
 }
 
 /// Whether the bytes have the preface of HTTP/2. hyper closes the connection without a response if

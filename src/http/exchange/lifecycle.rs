@@ -209,6 +209,12 @@ impl Exchange {
         ends && !self.state.is_of_stream()
     }
 
+    /// Whether a part of the request's body is left in the connection, where the next request
+    /// follows it.
+    pub(crate) fn leaves_body(&self) -> bool {
+        self.state.is_body_unread() && !self.state.is_of_stream()
+    }
+
     /// The status of the response to a request whose handler returned an error.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
         let RequestLine { method, target } = &self.line;

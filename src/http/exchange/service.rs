@@ -161,7 +161,7 @@ pin_project! {
     #[project = HandlerPinned]
     enum HandlerState<F, B> {
         Handler { #[pin] handler: F },
-        // The handler's response waits until hyper has sent `100 Continue`.
+        // The handler's response waits until hyper has been polled once more.
         Waiting { response: Option<Box<Response<B>>> },
         // The server's response, without a body.
         Server { status: StatusCode },
@@ -209,9 +209,12 @@ where
                         return Poll::Ready(server_response(exchange.panicked(&*payload)));
                     }
                 };
-                if this.expected.take().is_some_and(|body| body.poll_first(cx)) {
-                    // hyper sends no `100 Continue` after the head of a response. It sends one
-                    // now, before it polls this future again.
+                let is_expected = this.expected.take().is_some_and(|body| body.poll_first(cx));
+                if is_expected || exchange.leaves_body() {
+                    // Before hyper polls this future again, it does what it does not do after the
+                    // head of a response. It sends `100 Continue` to a client that waits for it.
+                    // It discards a body that the handler has dropped; if too much is left, the
+                    // head says that the connection ends.
                     let response = Some(Box::new(response));
                     this.handler.set(HandlerState::Waiting { response });
                     cx.waker().wake_by_ref();

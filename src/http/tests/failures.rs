@@ -71,6 +71,35 @@ fn a_panic_with_an_unread_body_ends_the_connection() {
     });
 }
 
+/// The first bytes of the body come with the head, so that hyper has begun to read it.
+#[test]
+fn a_response_that_leaves_a_long_body_unread_says_that_the_connection_ends() {
+    run_each_kind(async || {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        let body = "x".repeat(LONG);
+        let length = 10 * LONG;
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {length}\r\n\r\n");
+        client.send(head + &body).await;
+        client.expect(HELLO_LAST_RESPONSE).await;
+        client.send(body.repeat(9)).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_short_body_that_was_not_read_does_not_end_the_connection() {
+    run_each_kind(async || {
+        let host = Host::start(options(), hello).await;
+        let mut client = host.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1000\r\n\r\n";
+        let request = [head.as_bytes(), &[b'x'; 1000]].concat();
+        client.send([&request[..], HELLO].concat()).await;
+        client.expect(HELLO_RESPONSE).await;
+        client.expect(HELLO_RESPONSE).await;
+    });
+}
+
 #[test]
 fn a_body_with_invalid_chunks_gets_a_400() {
     run_each_kind(async || {

@@ -297,7 +297,7 @@ fn a_connection_with_an_unread_rest_of_a_body_is_not_handed_over() {
         begun.notified().await;
         host.server.hand_over();
         go.notify_one();
-        client.expect(&long_response()).await;
+        client.expect(&long_last_response()).await;
         client.expect_end().await;
         drop(client);
         host.emptied().await;

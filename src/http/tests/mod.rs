@@ -82,9 +82,10 @@ fn request_within_a_body() -> Vec<u8> {
     [head.as_bytes(), b"1\r\nx\r\n", &tail].concat()
 }
 
-fn long_response() -> String {
+fn long_last_response() -> String {
     let body = "x".repeat(LONG);
-    format!("HTTP/1.1 200 OK\r\ncontent-length: {LONG}\r\n\r\n{body}")
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n";
+    format!("{head}content-length: {LONG}\r\n\r\n{body}")
 }
 
 /// A timeout that a test lets pass.

@@ -181,7 +181,7 @@ fn the_unread_rest_of_a_body_is_no_request_after_a_rest() {
         wait_until_served(&host, 1).await;
         resting.send(HELLO).await;
         active.send(request_within_a_body()).await;
-        active.expect(&long_response()).await;
+        active.expect(&long_last_response()).await;
         resting.expect(HELLO_RESPONSE).await;
         active.expect_end().await;
         assert_eq!(host.server.count(Count::Requests), 4);
