@@ -152,6 +152,10 @@ impl Socket for Connection {
         self.stream.has_unread()
     }
 
+    fn has_unsent(&self) -> bool {
+        self.stream.has_unsent()
+    }
+
     fn read_first(&mut self, put: impl FnOnce(&[u8])) {
         let read_ahead = self.take_read_ahead(usize::MAX);
         match read_ahead.is_empty() {

@@ -46,9 +46,10 @@ pub(crate) enum LingeringClose<I> {
 pub(crate) enum CloseMode {
     /// Sends the remaining bytes.
     SendOnly,
-    /// Sends the remaining bytes and the end of file.
+    /// Sends the remaining bytes and the end of file. Lingers if a reset could drop bytes that were
+    /// sent before.
     SendAndShutdown,
-    /// As `SendAndShutdown`. Then reads and discards what the client sends, until the client
+    /// Sends the remaining bytes and the end of file. Then reads and discards what the client sends, until the client
     /// closes.
     ///
     /// close(2) on a socket with unread bytes resets the connection. A reset also drops the
@@ -78,11 +79,16 @@ impl<I: Socket> LingeringClose<I> {
                 last_bytes,
                 mode,
             } => {
+                let lingers = match mode {
+                    CloseMode::SendOnly => false,
+                    CloseMode::SendAndShutdown => stream.must_linger(),
+                    CloseMode::Linger => true,
+                };
                 send(&mut stream, &last_bytes, &member).await;
                 if mode != CloseMode::SendOnly {
                     shutdown(&mut stream, &member).await;
                 }
-                if mode == CloseMode::Linger {
+                if lingers {
                     discard_input(&mut stream, &member).await;
                 }
             }

@@ -16,6 +16,12 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// learns of such bytes only at the next turn of its event loop.
     fn has_unread(&self) -> bool;
 
+    /// Whether the kernel has not sent yet all that was written. `false` if the kernel does not
+    /// tell.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
     /// Passes the first bytes to `put`, if they can be read before the runtime waits for them. They
     /// do not come again. Called before each [`Socket::poll_readable`] of a connection that rests.
     fn read_first(&mut self, _put: impl FnOnce(&[u8])) {}

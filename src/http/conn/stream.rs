@@ -74,12 +74,16 @@ pub(crate) struct Stream<I> {
 enum LastRead {
     Bytes,
     Nothing,
+    /// The end of file, or an error.
+    End,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LastCall {
     Write,
     Flush,
+    /// A shutdown, before which the stream did not have to linger.
+    End,
 }
 
 impl<I> Stream<I> {
@@ -155,6 +159,18 @@ impl<I> Stream<I> {
         I: Socket,
     {
         self.io.has_unread()
+    }
+
+    /// Whether a reset could drop bytes before the client has them. close(2) resets the connection
+    /// if there are unread bytes. The kernel resets it if bytes come after close(2). It has then
+    /// nothing left to drop if all has been sent.
+    pub(crate) fn must_linger(&self) -> bool
+    where
+        I: Socket,
+    {
+        self.last_read != LastRead::End
+            && self.last_call != LastCall::End
+            && (self.io.has_unread() || self.io.has_unsent())
     }
 
     fn holds_back(&self) -> bool {
@@ -360,7 +376,8 @@ impl<I: Socket> Stream<I> {
         READ_BUFFER.set(buffer);
         self.last_read = match read {
             Poll::Ready(Ok(1..)) => LastRead::Bytes,
-            _ => LastRead::Nothing,
+            Poll::Ready(_) => LastRead::End,
+            Poll::Pending => LastRead::Nothing,
         };
         match read {
             Poll::Ready(Ok(bytes @ 1..)) => {

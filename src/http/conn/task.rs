@@ -383,15 +383,6 @@ impl<I: Socket> OpenConnection<I> {
     /// The protocol or the client has ended the connection. `None` if another protocol goes on.
     fn end(&mut self, outcome: Result<(), Failure>) -> Option<Ending<I>> {
         let peer = self.member.peer();
-        let state = &self.member.state;
-        // If an upgrade was asked for, the stream may not hold bytes back, and may have another
-        // owner.
-        let is_over = state.may_hold() && !state.is_body_unread() && !state.holds_back();
-        if outcome.is_ok() && is_over {
-            // Nothing is left to send: the stream ends when the protocol is dropped.
-            tracing::debug!(?peer, "connection ended");
-            return Some(None);
-        }
         let stream = self.take_stream();
         Some(match (outcome, stream) {
             (Ok(()), None) => {
@@ -400,13 +391,11 @@ impl<I: Socket> OpenConnection<I> {
             }
             (Ok(()), Some(stream)) => {
                 tracing::debug!(?peer, "connection ended");
-                let mode = match self.member.state.is_body_unread() {
+                let state = &self.member.state;
+                let mode = match state.is_body_unread() || stream.must_linger() {
                     true => Some(CloseMode::Linger),
-                    false => self
-                        .member
-                        .state
-                        .holds_back()
-                        .then_some(CloseMode::SendAndShutdown),
+                    // If nothing is left to send, the stream ends when it is dropped.
+                    false => state.holds_back().then_some(CloseMode::SendAndShutdown),
                 };
                 mode.map(|mode| LingeringClose::new(stream, Bytes::new(), mode))
             }

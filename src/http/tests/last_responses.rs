@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use tokio::net::TcpSocket;
+
 use super::*;
 use crate::stats::Count;
 
@@ -47,5 +49,60 @@ fn an_old_connection_ends_with_its_next_response_and_not_earlier() {
         client.expect_end().await;
         host.emptied().await;
         assert_eq!(host.server.count(Count::Spent), 1, "counted once");
+    });
+}
+
+/// More than the kernel buffers for a client that does not read.
+const HUGE: usize = 2 * 1024 * 1024;
+
+/// The server has written them, and the client's kernel has no room for them yet.
+const TAIL: usize = 16 * 1024;
+
+fn huge_last_response() -> String {
+    let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {HUGE}\r\n\r\n");
+    head + &"x".repeat(HUGE)
+}
+
+/// Connects a client whose kernel has room for few bytes.
+async fn connect_small(host: &Host) -> Client {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_recv_buffer_size(4096).expect("a TCP socket");
+    let stream = socket.connect(host.address).await;
+    Client {
+        stream: stream.expect("the server accepts"),
+    }
+}
+
+#[test]
+fn a_last_response_is_whole_if_more_requests_were_pipelined() {
+    run_each_kind(async || {
+        let http = options().max_connection_requests(NonZeroU32::new(1));
+        let host = Host::start(http, async |_| Ok(text(vec![b'x'; HUGE]))).await;
+        let mut client = connect_small(&host).await;
+        // More than one read.
+        client.send(HELLO.repeat(4000)).await;
+        client.expect(&huge_last_response()).await;
+        client.expect_end().await;
+    });
+}
+
+#[test]
+fn a_last_response_is_whole_if_the_client_sends_while_it_receives_it() {
+    run_each_kind(async || {
+        let host = Host::start(options(), async |_| Ok(text(vec![b'x'; HUGE]))).await;
+        let mut client = connect_small(&host).await;
+        let request = "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+        client.send(request).await;
+        let response = huge_last_response();
+        let (start, tail) = response.split_at(response.len() - TAIL);
+        client.expect(start).await;
+        while host.server.count(Count::BytesOut) < response.len() as u64 {
+            tokio::task::yield_now().await;
+        }
+        client.send("\r\n").await;
+        client.expect(tail).await;
+        client.expect_end().await;
+        drop(client);
+        host.emptied().await;
     });
 }

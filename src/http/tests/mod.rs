@@ -56,6 +56,7 @@ use super::{
     Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
 };
 use crate::address::{Address, Peer};
+use crate::sys::fds;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
@@ -373,6 +374,10 @@ impl Socket for Counted {
         socket
             .peek(&mut [MaybeUninit::uninit()])
             .is_ok_and(|len| len > 0)
+    }
+
+    fn has_unsent(&self) -> bool {
+        fds::has_unsent(&self.stream)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {

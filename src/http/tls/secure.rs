@@ -119,6 +119,13 @@ impl<I: Socket> Socket for Secure<I> {
         }
     }
 
+    fn has_unsent(&self) -> bool {
+        match &*self.state {
+            State::Open(stream) => stream.io().io.has_unsent(),
+            _ => false,
+        }
+    }
+
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut *self.state {
             State::Open(stream) => {

@@ -184,12 +184,15 @@ impl<I: Socket> rt::Write for Stream<I> {
             // response before it sends it and ends the stream.
             return Poll::Ready(Ok(()));
         }
-        if !this.io.is_bare() || this.state().stage() == Stage::Upgraded {
+        let lingers = this.must_linger();
+        if !lingers {
+            this.last_call = LastCall::End;
+        }
+        if lingers || !this.io.is_bare() || this.state().stage() == Stage::Upgraded {
             ready!(this.poll_send_held(cx))?;
             return Pin::new(&mut this.io).poll_shutdown(cx);
         }
         // The stream is dropped right after its shutdown, and one system call is enough for both.
-        // If there are more bytes to send, the lingering close shuts the socket down itself.
         this.poll_send_by(cx, I::poll_write_last)
     }
 }
