@@ -131,6 +131,13 @@ impl<I> Stream<I> {
         }
     }
 
+    /// Whether the input has no byte of a request: only line breaks, of which old clients send one
+    /// or two between requests (RFC 9112 2.2).
+    pub(crate) fn is_between_requests(&self) -> bool {
+        let mut bytes = self.input.iter();
+        bytes.all(|byte| matches!(byte, b'\r' | b'\n'))
+    }
+
     /// Adds bytes before the input.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {

@@ -344,22 +344,24 @@ impl<I: Socket> OpenConnection<I> {
             };
             return None;
         }
-        let Some(mut stream) = self.take_stream() else {
+        let Some(stream) = self.take_stream() else {
             self.member.note(order);
             return Some(None);
         };
-        let is_between_requests = is_blank(stream.input());
-        if order == Order::Rest {
-            if is_between_requests {
-                self.member.rest();
-                self.phase = Phase::Resting(stream.into_parts().0);
-            } else {
-                self.serve_stream(Version::Http1, stream);
-            }
+        let is_between_requests = stream.is_between_requests();
+        if order == Order::Rest && is_between_requests {
+            self.member.rest();
+            self.phase = Phase::Resting(stream.into_parts().0);
             return None;
         }
-        let may_go_on = is_between_requests && !stream.begins_http2();
-        if order.is_void_after_input() && may_go_on && stream.has_unread() {
+        let is_void = order.is_void_after_input()
+            && !stream.begins_http2()
+            && (!is_between_requests || stream.has_unread());
+        if order == Order::Rest || is_void {
+            if !is_between_requests {
+                // They came in one read with the request before.
+                self.member.state.has_read();
+            }
             self.serve_stream(Version::Http1, stream);
             return None;
         }
@@ -444,10 +446,4 @@ impl<I: Socket> OpenConnection<I> {
         on_refused.report(status, state.info(), None, id.as_ref());
         Some([b"\r\nx-request-id: ", id?.as_bytes()].concat())
     }
-}
-
-/// Whether there are only line breaks, of which old clients send one or two between requests (RFC
-/// 9112 2.2).
-fn is_blank(read_ahead: &[u8]) -> bool {
-    read_ahead.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
 }

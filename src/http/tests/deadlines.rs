@@ -78,14 +78,15 @@ fn an_idle_connection_is_closed_without_a_response() {
 }
 
 #[test]
-fn half_a_head_that_was_read_with_the_request_before_it_gets_408() {
+fn half_a_head_that_was_read_with_the_request_before_it_has_the_header_timeout() {
     run_each_kind(async || {
-        let host = Host::start(options().idle_timeout(SHORT), hello).await;
+        let host = Host::start(options().header_timeout(SHORT), hello).await;
         let mut client = host.connect().await;
         client.send([HELLO, b"GET / HT"].concat()).await;
         client.expect(HELLO_RESPONSE).await;
         client.expect(TIMED_OUT).await;
         client.expect_end().await;
+        assert_eq!(host.server.count(Count::HeaderTimeouts), 1);
     });
 }
 

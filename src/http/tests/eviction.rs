@@ -46,3 +46,27 @@ fn the_longest_idle_connection_is_evicted_and_a_busy_one_never() {
             .await;
     });
 }
+
+/// A request that is not plain is served by hyper, which then has the first bytes of the next one.
+#[test]
+fn a_connection_with_the_first_bytes_of_a_request_is_not_idle() {
+    run(async {
+        let host = Host::start(options().linger(SHORT), hello).await;
+        let not_plain =
+            "POST / HTTP/1.1\r\nhost: test\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
+        for before in [HELLO, not_plain.as_bytes()] {
+            let [mut busy, mut idle] = [host.connect().await, host.connect().await];
+            let (start, end) = HELLO.split_at(10);
+            busy.send([before, start].concat()).await;
+            busy.expect(HELLO_RESPONSE).await;
+            idle.send(HELLO).await;
+            idle.expect(HELLO_RESPONSE).await;
+            evict_idle(&host, 1).await;
+            idle.expect_end().await;
+            busy.send(end).await;
+            busy.expect(HELLO_RESPONSE).await;
+            drop(busy);
+            host.emptied().await;
+        }
+    });
+}
