@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{CONNECTION, SERVER};
+use http::header::{CONNECTION, CONTENT_LENGTH, SERVER};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http_body::Body;
 
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::registry::list::Registry;
@@ -150,6 +151,18 @@ impl Exchange {
     /// The same, as a header's value.
     pub(crate) fn request_id_value(&self) -> Option<&HeaderValue> {
         self.noted.as_ref()?.id.as_ref()
+    }
+
+    /// HTTP/1.0 has no chunks: a body without a length ends with the connection.
+    pub(crate) fn end_after_unsized<B: Body>(&self, head: &mut Parts, body: Option<&B>) {
+        let is_unsized = |body: &B| body.size_hint().exact().is_none();
+        if self.version == Version::HTTP_10
+            && body.is_some_and(is_unsized)
+            && !head.headers.contains_key(CONTENT_LENGTH)
+        {
+            let close = HeaderValue::from_static("close");
+            head.headers.insert(CONNECTION, close);
+        }
     }
 
     /// Adds the server's own fields to the head of a response.

@@ -239,6 +239,7 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (mut head, body, source) = ready!(self.as_mut().poll_handler(cx));
         let mut exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
+        exchange.end_after_unsized(&mut head, body.as_ref());
         exchange.complete_head(&mut head, source);
         exchange.count_response(head.status);
         let body = ResponseBody::new(body, &head.headers, exchange);

@@ -2,11 +2,12 @@
 
 use std::future::poll_fn;
 
-use http::HeaderValue;
 use http::header::CONNECTION;
+use http::{HeaderValue, Method};
 use hyper::rt::{Read, ReadBuf, Write};
 use tokio::task::yield_now;
 
+use super::pieces::Pieces;
 use super::*;
 use crate::stats::Count;
 
@@ -102,25 +103,31 @@ fn an_http_1_0_connection_ends_after_the_response_without_keep_alive() {
 #[test]
 fn a_last_response_in_http_1_0_has_no_keep_alive() {
     run(async {
-        let closing = async |_| {
+        let closing = async |request: Request| {
+            if request.method() == Method::PUT {
+                return Ok(Response::new(Pieces::new(None, &["bye"]).boxed_unsync()));
+            }
             let mut response = text("bye");
             let options = HeaderValue::from_static("x, Close");
             response.headers_mut().insert(CONNECTION, options);
             Ok(response)
         };
         let host = Host::start(options(), closing).await;
-        for (fields, response) in [
+        for (method, fields, response) in [
+            ("PUT", "", "200 OK\r\nconnection: close\r\n\r\nbye"),
             (
+                "GET",
                 "",
                 "200 OK\r\nconnection: x, Close\r\ncontent-length: 3\r\n\r\nbye",
             ),
             (
+                "GET",
                 "host: no host\r\n",
                 "400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
             ),
         ] {
             let mut client = host.connect().await;
-            let request = format!("GET / HTTP/1.0\r\nconnection: keep-alive\r\n{fields}\r\n");
+            let request = format!("{method} / HTTP/1.0\r\nconnection: keep-alive\r\n{fields}\r\n");
             client.send(&request).await;
             client.expect(&format!("HTTP/1.0 {response}")).await;
             client.expect_end().await;
