@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::Response;
 use http_body::Body;
@@ -46,6 +46,7 @@ where
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
         match self.response.take() {
             Some(response) => ResponseOrHandler::Ready {
+                body: request.into_body(),
                 response: Some(response),
             },
             None => ResponseOrHandler::Pending {
@@ -59,7 +60,11 @@ pin_project! {
     /// A response, or the future of one.
     #[project = ResponsePinned]
     pub(crate) enum ResponseOrHandler<F, B> {
-        Ready { response: Option<Response<ResponseBody<B>>> },
+        Ready {
+            // The request's body, which the handler has already read.
+            body: Incoming,
+            response: Option<Response<ResponseBody<B>>>,
+        },
         Pending { #[pin] response: ResponseFuture<F, B> },
     }
 }
@@ -74,7 +79,9 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
-            ResponsePinned::Ready { response } => {
+            ResponsePinned::Ready { body, response } => {
+                // If a part of it were left, hyper would end the connection.
+                while let Some(Ok(_)) = ready!(Pin::new(&mut *body).poll_frame(cx)) {}
                 Poll::Ready(Ok(response.take().expect("polled after its response")))
             }
             ResponsePinned::Pending { response } => response.poll(cx),

@@ -295,3 +295,27 @@ fn every_response_has_a_current_date() {
         }
     });
 }
+
+/// The handler has read the body as a whole. Then hyper reads the request again, because the
+/// response has no length.
+#[test]
+fn a_streamed_response_to_a_long_body_does_not_end_the_connection() {
+    run_each_kind(async || {
+        let app = async |request: Request| {
+            let body = request.into_body().collect().await?.to_bytes();
+            assert_eq!(body.len(), LONG);
+            Ok(Response::new(Pieces::new(None, &["read"]).boxed_unsync()))
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let head = format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {LONG}\r\n\r\n");
+        for _ in 0..2 {
+            client.send(head.clone() + &"x".repeat(LONG)).await;
+            client
+                .expect(
+                    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nread\r\n0\r\n\r\n",
+                )
+                .await;
+        }
+    });
+}
