@@ -1,6 +1,7 @@
 //! hyper's HTTP/2 connection, with the tasks and states of its streams.
 
 use std::cell::RefCell;
+use std::mem;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ where
     state: Arc<ConnState>,
     shutdown: Shutdown,
     work: Work,
+    /// How many requests had begun when the stage was noted last.
+    noted_requests: u32,
     /// When the connection was last searched for streams that block others.
     last_search: Tick,
 }
@@ -119,6 +122,7 @@ where
             state: Arc::clone(state),
             shutdown: Shutdown::NotBegun,
             work: Work::Left,
+            noted_requests: state.requests(),
             last_search: registry.now(),
         }
     }
@@ -184,7 +188,7 @@ where
         Poll::Pending
     }
 
-    fn note_stage(&self) {
+    fn note_stage(&mut self) {
         let open = !self.tasks.is_empty() || self.streams.are_open();
         let stage = match (open, self.shutdown) {
             (true, _) => Stage::Streams,
@@ -196,7 +200,9 @@ where
         if !open {
             self.state.set_streams_wait(None);
         }
-        if self.state.stage() != stage {
+        // A request may begin and end in one poll. Then the idle time begins again.
+        let requests = mem::replace(&mut self.noted_requests, self.state.requests());
+        if self.state.stage() != stage || self.noted_requests != requests {
             self.state.enter(stage);
         }
         if stage == Stage::Quiet {

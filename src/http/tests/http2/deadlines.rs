@@ -139,6 +139,23 @@ fn an_idle_connection_gets_a_goaway_and_is_closed() {
     });
 }
 
+/// Each request begins and ends in one poll. The time that passes in all is longer than the idle
+/// timeout of 75 s.
+#[test]
+fn requests_delay_the_idle_timeout() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = Http2Client::connect(&host).await;
+        for _ in 0..200 {
+            client.hello().await;
+            host.server.registry.tick();
+            host.server.registry.tick();
+        }
+        client.hello().await;
+        assert_eq!(host.server.count(Count::IdleTimeouts), 0);
+    });
+}
+
 #[test]
 fn pings_do_not_delay_the_idle_timeout() {
     run(async {
