@@ -173,11 +173,14 @@ impl Default for Http {
 /// Fixed limits, after which a client is sent GOAWAY with ENHANCE_YOUR_CALM (RFC 9113 10.5):
 ///
 /// - 20 streams that are reset before the server has looked at them;
-/// - 1,024 streams that are reset for errors of the client since the connection was last at rest;
 /// - more CONTINUATION frames than a head of [`Http::max_header_size`] needs;
 /// - 1,024 frames that serve no request (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM,
 ///   unknown ones, DATA without a byte). Each request adds 16 to this limit, each write of a
-///   response's data 16, and each second 32.
+///   response's data 16, and each second 32. A stream that the server resets for an error of the
+///   client counts as 17 frames;
+/// - 100 DATA frames without a byte that are not the last ones of their stream, since the
+///   connection was last at rest;
+/// - some 2,000 DATA frames of fewer than 256 bytes that the handler has not read.
 ///
 /// A request that begins more than a second after GOAWAY is refused (REFUSED_STREAM), even if the
 /// client has not acknowledged the PING that comes with GOAWAY. A head with over 100 fields gets a

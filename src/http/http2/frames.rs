@@ -16,8 +16,8 @@ use bytes::Bytes;
 
 use crate::http::http2::client_state::ClientState;
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header, PADDED, Scan,
-    control_frame,
+    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header, PADDED, RST_STREAM,
+    Scan, control_frame,
 };
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -30,6 +30,20 @@ pub(crate) const ON_CREDIT: u32 = 1024;
 /// WINDOW_UPDATE frames for data that it receives, Firefox six PRIORITY frames with its first
 /// request.
 const PER_MESSAGE: u32 = 16;
+
+/// A stream that the server resets for an error of the client costs what its request gave and one
+/// more. A client can make the server reset streams that are served (CVE-2025-8671).
+const PER_ERROR: u32 = PER_MESSAGE + 1;
+
+/// A padded frame with more bytes than this has some that are not padding.
+const PADDING_MAX: usize = 256;
+
+/// h2 ends the connection if some 2,000 short DATA frames wait for their handlers. After so many it
+/// reads no more before the handlers have been polled.
+const SHORT_DATA_MAX: u32 = 512;
+
+/// DATA frames with fewer bytes than this are short for h2.
+const SHORT: usize = 256;
 
 /// So many bytes written give one credit. The bytes of a tunnel are counted only here. The response
 /// to a PING is 17 bytes, so that a client cannot earn a PING by a PING.
@@ -54,6 +68,8 @@ pub(crate) struct Frames {
     last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
     balance: Cell<Balance>,
+    /// How many short DATA frames h2 has read in this round.
+    short_data: Cell<u32>,
     /// When bytes were read last.
     last_read: Cell<Tick>,
 }
@@ -78,6 +94,7 @@ impl Frames {
             last_refill: Cell::new(registry.now()),
             last_stream: Cell::new(0),
             balance: Cell::new(Balance::NotExceeded),
+            short_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
         }
     }
@@ -111,10 +128,25 @@ impl Frames {
         for buf in bufs {
             let bytes = &buf[..left.min(buf.len())];
             left -= bytes.len();
-            written.read(bytes, ClientState::wants_written, |frame, payload| {
+            let wants =
+                |frame: &Header| frame.kind == RST_STREAM || ClientState::wants_written(frame);
+            written.read(bytes, wants, |frame, payload| {
+                if frame.kind == RST_STREAM {
+                    self.charge_reset(payload);
+                }
                 client.wrote(frame, payload);
             });
         }
+    }
+
+    /// The handlers have been polled.
+    pub(crate) fn begin_round(&self) {
+        self.short_data.set(0);
+    }
+
+    /// Whether h2 must wait for the handlers before it reads more.
+    pub(crate) fn are_many(&self) -> bool {
+        self.short_data.get() > SHORT_DATA_MAX
     }
 
     /// Some of a response's data was written.
@@ -194,8 +226,27 @@ impl Frames {
                 flags,
                 len,
                 ..
-            } if flags & END_STREAM != 0 || (len > 0 && flags & PADDED == 0) => {}
-            _ => self.take(),
+            } if flags & END_STREAM != 0
+                || (len > 0 && flags & PADDED == 0)
+                || len > PADDING_MAX =>
+            {
+                if len < SHORT {
+                    self.short_data.set(self.short_data.get() + 1);
+                }
+            }
+            _ => self.take(1),
+        }
+    }
+
+    /// The server has reset a stream with this reason.
+    fn charge_reset(&self, reason: &[u8]) {
+        let reason = reason.try_into().map(u32::from_be_bytes);
+        match h2::Reason::from(reason.unwrap_or_default()) {
+            // The server has decided that by itself.
+            h2::Reason::NO_ERROR | h2::Reason::REFUSED_STREAM | h2::Reason::CANCEL => {}
+            // The client may not know yet that the stream is closed.
+            h2::Reason::STREAM_CLOSED => self.take(1),
+            _ => self.take(PER_ERROR),
         }
     }
 
@@ -203,7 +254,7 @@ impl Frames {
         self.credit.set(self.credit.get().saturating_add(credit));
     }
 
-    fn take(&self) {
+    fn take(&self, cost: u32) {
         let now = self.registry.now();
         if self.registry.is_second_over(self.last_refill.get()) {
             self.last_refill.set(now);
@@ -211,7 +262,7 @@ impl Frames {
             self.credit
                 .set(credit.max(ON_CREDIT.min(credit + PER_SECOND)));
         }
-        match self.credit.get().checked_sub(1) {
+        match self.credit.get().checked_sub(cost) {
             Some(credit) => self.credit.set(credit),
             None => self.balance.set(Balance::Exceeded),
         }

@@ -36,12 +36,9 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// The bytes of one stream's response that hyper buffers before it polls the body again.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// Limits for the streams that a client opens and resets before they are served, and for the
-/// streams that the server resets because of the client's errors. Beyond a limit the connection
-/// ends with ENHANCE_YOUR_CALM. The first limit is for the streams in one read, the second for the
-/// connection since its last rest.
+/// Limit for the streams in one read that a client opens and resets before they are served. Beyond
+/// it the connection ends with ENHANCE_YOUR_CALM.
 const RESETS_AHEAD: usize = 20;
-const RESETS_FOR_ERRORS: usize = 1024;
 
 /// hyper reads a replay in one round and discards its last stream in the next one.
 const REPLAY_ROUNDS: usize = 4;
@@ -174,6 +171,7 @@ where
             if self.registry.must_go_away(&self.state) {
                 self.go_away();
             }
+            self.budget.frames.begin_round();
             if let Poll::Ready(outcome) = Pin::new(&mut self.connection).poll(cx) {
                 return Poll::Ready(outcome);
             }
@@ -353,7 +351,9 @@ fn builder(http: &Http, spawner: Spawner) -> Builder<Spawner> {
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(RESETS_AHEAD)
-        .max_local_error_reset_streams(RESETS_FOR_ERRORS)
+        // [`Frames`] counts them. h2 would also count DATA that comes after the server has
+        // responded and stopped an upload.
+        .max_local_error_reset_streams(None)
         .auto_date_header(http.date_header == DateHeader::Sent);
     builder
 }

@@ -47,6 +47,10 @@ impl<I: Socket> Read for HyperStream<I> {
             buf.put_slice(&replay);
             return Poll::Ready(Ok(()));
         }
+        if frames.are_many() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         ready!(
             stream
                 .borrow_mut()

@@ -160,6 +160,16 @@ impl Client {
         }
     }
 
+    /// The next frame of one of these kinds.
+    async fn one_of(&mut self, kinds: &[u8]) -> Frame {
+        loop {
+            let frame = self.frame().await.expect("the connection is open");
+            if kinds.contains(&frame.kind) {
+                return frame;
+            }
+        }
+    }
+
     /// The error code of the next GOAWAY.
     async fn goaway(&mut self) -> u32 {
         number(&self.next(GOAWAY).await.payload[4..8])
