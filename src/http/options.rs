@@ -360,7 +360,8 @@ impl Http {
 
     /// Limit of bytes of a request's head, from the request line to the empty line. For a longer
     /// head, or more than 100 fields, the client gets a 431. A field counts as if it were written
-    /// `name: value`; in HTTP/2 it counts 32 bytes more than its name and value (RFC 9113 6.5.2).
+    /// `name: value`; in HTTP/2 it counts 32 bytes more than its name and value (RFC 9113 6.5.2),
+    /// and the connection may end instead if the head comes in several frames.
     /// Other white space, empty lines before the head, and trailers are limited by hyper, to this
     /// and [`Http::max_target_size`] together.
     ///

@@ -56,15 +56,13 @@ impl Certificates {
         ends.collect()
     }
 
-    /// The certificates that have the name, or stand for it by a `*` in place of its first label
+    /// The certificates that have the name, then those that have a `*` in place of its first label
     /// (RFC 9525 6.3).
-    fn with_name(&self, name: &str) -> &[usize] {
+    pub(crate) fn with_name(&self, name: &str) -> impl Iterator<Item = usize> {
         let exact = self.by_name.get(name);
-        let found = exact.or_else(|| {
-            let (_, parent) = name.split_once('.')?;
-            self.by_name.get(&format!("*.{parent}"))
-        });
-        found.map_or(&[], Vec::as_slice)
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        let any = parent.and_then(|parent| self.by_name.get(&format!("*.{parent}")));
+        exact.into_iter().chain(any).flatten().copied()
     }
 }
 
@@ -79,7 +77,7 @@ impl ResolvesServerCert for Certificates {
             return Some(Arc::clone(first));
         }
         let with_name = self.with_name(hello.server_name().unwrap_or_default());
-        let mut candidates = with_name.iter().map(|&at| &self.all[at]).chain(&self.all);
+        let mut candidates = with_name.map(|at| &self.all[at]).chain(&self.all);
         let verifies = |certified: &&Arc<CertifiedKey>| {
             let schemes = hello.signature_schemes();
             certified.key.choose_scheme(schemes).is_some()

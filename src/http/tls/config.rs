@@ -159,8 +159,9 @@ impl Tls {
     /// Adds a certificate for other host names, or for the same ones with a key of another kind.
     /// May be called several times.
     ///
-    /// A client gets a certificate that has the name it asks for (RFC 6066 3, SNI); of several, the
-    /// one that was added first and whose kind of key it can verify. A client that asks for no
+    /// A client gets a certificate that has the name it asks for (RFC 6066 3, SNI), before one with
+    /// `*` in place of the name's first label; of several, the one that was added first and whose
+    /// kind of key it can verify. A client that asks for no
     /// name, or for another one, gets the certificate of
     /// [`certificate_file`](Self::certificate_file).
     ///

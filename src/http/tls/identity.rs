@@ -11,7 +11,10 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore, SupportedProtocolVersion};
+use rustls::{
+    CertificateError, Error, InconsistentKeys, RootCertStore, SupportedCipherSuite,
+    SupportedProtocolVersion,
+};
 
 use crate::http::info::tls::TlsVersion;
 use crate::http::tls::certificate::Certificate;
@@ -44,7 +47,9 @@ impl Identity {
         let mut warnings = Vec::new();
         let all = iter::once(&tls.first).chain(&tls.others);
         let certified = all.map(|it| certified_key(it, &mut warnings));
-        let certificates = Certificates::new(certified.collect::<Result<_, _>>()?);
+        let certified = certified.collect::<Result<Vec<_>, _>>()?;
+        warnings.extend(suites_warning(&provider, &versions, &certified)?);
+        let certificates = Certificates::new(certified);
         let (client_verifier, policy) = match (&tls.client_ca, tls.client_auth) {
             (Some(source), auth) => client_verifier(source, auth.unwrap_or(ClientAuth::Required))?,
             (None, None) => (
@@ -98,6 +103,33 @@ fn versions(
         true => Err(format!(
             "none of the cipher suites is for TLS {min}, which is the lowest version allowed; give \
              one whose name begins with TLS13_"
+        )),
+    }
+}
+
+/// In TLS 1.2 a cipher suite is for one kind of key. A warning if none is for a key of the server,
+/// and an error if the server then cannot agree with any client.
+fn suites_warning(
+    provider: &CryptoProvider,
+    versions: &[&SupportedProtocolVersion],
+    certified: &[CertifiedKey],
+) -> Result<Option<String>, String> {
+    let fits = provider.cipher_suites.iter().any(|suite| match suite {
+        SupportedCipherSuite::Tls12(suite) => {
+            let mut keys = certified.iter().map(|it| &it.key);
+            keys.any(|key| key.choose_scheme(suite.sign).is_some())
+        }
+        SupportedCipherSuite::Tls13(_) => false,
+    });
+    if fits || !versions.contains(&&TLS12) {
+        return Ok(None);
+    }
+    let why = "none of the cipher suites for TLS 1.2 is for the kind of key of a certificate: a \
+               name has ECDSA or RSA in it";
+    match versions.contains(&&TLS13) {
+        true => Ok(Some(format!("{why}; only clients with TLS 1.3 are served"))),
+        false => Err(format!(
+            "{why}; give one for that kind, or one whose name begins with TLS13_"
         )),
     }
 }

@@ -292,6 +292,42 @@ fn only_the_chosen_cipher_suites_and_versions_are_used() {
 }
 
 #[test]
+fn cipher_suites_for_another_kind_of_key_are_a_warning_or_an_error() {
+    let files = Files::new();
+    let tls = files.good();
+    let new = "TLS13_AES_128_GCM_SHA256";
+    let rsa = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+    let why = refused(&tls.clone().ciphers([rsa]));
+    assert!(why.contains("is for the kind of key"), "{why}");
+    let identity = Identity::read(&tls.clone().ciphers([rsa, new])).expect("for TLS 1.3");
+    let [warning] = identity.warnings() else {
+        panic!("{:?}", identity.warnings());
+    };
+    assert!(warning.ends_with("only clients with TLS 1.3 are served"));
+    let strict = tls.min_version(TlsVersion::Tls13).ciphers([rsa, new]);
+    let identity = Identity::read(&strict).expect("for TLS 1.3");
+    assert_eq!(identity.warnings(), [""; 0]);
+}
+
+/// A client that cannot verify the key of the first one gets the next.
+#[test]
+fn a_certificate_with_the_name_itself_comes_before_one_with_a_star() {
+    let files = ["localhost", "*.example.org", "a.example.org"].map(|name| {
+        Files::with(|params| {
+            *params = CertificateParams::new([name.to_owned()]).expect("a name");
+        })
+    });
+    let [first, any, exact] = &files;
+    let pem = |files: &Files| Certificate::pem(&files.certificate, &files.key);
+    let tls = first.good().certificate(pem(any)).certificate(pem(exact));
+    let certificates = Identity::read(&tls).expect("they are good").certificates;
+    let with_name = |name| certificates.with_name(name).collect::<Vec<_>>();
+    assert_eq!(with_name("a.example.org"), [2, 1]);
+    assert_eq!(with_name("b.example.org"), [1]);
+    assert_eq!(with_name("example.org"), [0; 0]);
+}
+
+#[test]
 fn an_ocsp_response_is_checked_and_read_with_the_other_files() {
     let files = Files::new();
     let response = b"\x30\x03\x0a\x01\x00";
