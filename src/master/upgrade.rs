@@ -41,6 +41,7 @@ use crate::master::workers::spawn::Spawner;
 use crate::master::{Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
+use crate::status::DRY_RUN;
 use crate::supervisor::{Abandoned, Event, PreStop, Supervisor};
 use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
@@ -151,11 +152,14 @@ impl Master {
         }
         // With the path, because the operator may have put the new binary elsewhere.
         let why = format!("{}: {why}", self.upgrade.program.path().display());
-        tracing::warn!("upgrade abandoned: {why}");
+        if why.ends_with(DRY_RUN) {
+            tracing::info!("upgrade tried: {why}");
+        } else {
+            tracing::warn!("upgrade abandoned: {why}");
+        }
         self.observers.notify(&Notice::UpgradeAbandoned { why });
     }
 
-    /// Becomes the next image, or reports `UpgradeFailed`.
     /// Starts a trial. If an upgrade was asked for before, it is made all the same.
     pub(super) fn try_upgrade(&mut self) {
         let is_trial = self.upgrade.is_trial || !self.supervisor.awaits_upgrade();
@@ -163,6 +167,7 @@ impl Master {
         self.upgrade.is_trial = is_trial;
     }
 
+    /// Becomes the next image, or reports `UpgradeFailed`.
     pub(super) fn exec_in_place(&mut self) {
         let tried = self.upgrade.canary.as_ref().and_then(|canary| canary.image);
         if tried.is_none() || self.upgrade.program.identity().ok() != tried {

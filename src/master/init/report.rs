@@ -1,6 +1,6 @@
 //! Turns notices into messages to the service manager (sd_notify(3)), without side effects.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use sd_notify::NotifyState;
@@ -9,6 +9,7 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
+use crate::status::DRY_RUN;
 
 /// What was reported to the manager.
 #[derive(Debug, Default)]
@@ -16,9 +17,8 @@ pub(super) struct Report {
     stage: Stage,
     addresses: Vec<Address>,
     workers: u16,
-    /// The pid of the worker that serves each slot. In a reload the old worker ends after the new
-    /// one is ready.
-    serving: BTreeMap<Slot, u32>,
+    /// The slots and pids of the workers that serve. In a reload or an upgrade a slot may have two.
+    serving: BTreeSet<(Slot, u32)>,
     /// Why the latest reload or upgrade was abandoned.
     abandoned: Option<String>,
     /// The latest `STATUS=`, so that none is sent twice.
@@ -66,7 +66,8 @@ impl Report {
                 self.say_if_new()
             }
             Notice::UpgradeAbandoned { why } => {
-                self.abandoned = Some(format!("the upgrade was abandoned: {why}"));
+                let is_trial = why.ends_with(DRY_RUN);
+                self.abandoned = (!is_trial).then(|| format!("the upgrade was abandoned: {why}"));
                 self.say_if_new()
             }
             Notice::Draining => {
@@ -78,11 +79,11 @@ impl Report {
                 Some(self.say(&[NotifyState::Stopping]))
             }
             Notice::WorkerReady(worker) => {
-                self.serving.insert(worker.slot, worker.pid);
+                self.serving.insert((worker.slot, worker.pid));
                 self.say_if_new()
             }
             Notice::WorkerDraining(worker) | Notice::WorkerExited { worker, .. } => {
-                self.lose(worker);
+                self.serving.remove(&(worker.slot, worker.pid));
                 self.say_if_new()
             }
             Notice::Resized { workers } => {
@@ -130,12 +131,6 @@ impl Report {
         self.say(&[NotifyState::Ready])
     }
 
-    fn lose(&mut self, worker: &WorkerInfo) {
-        if self.serving.get(&worker.slot) == Some(&worker.pid) {
-            self.serving.remove(&worker.slot);
-        }
-    }
-
     fn say(&mut self, states: &[NotifyState<'_>]) -> String {
         self.status = self.to_string();
         let mut lines = message(states);
@@ -158,7 +153,8 @@ impl fmt::Display for Report {
             Stage::Reloading(generation) => write!(f, "reloading to generation {generation}: ")?,
             Stage::Serving => {}
         }
-        let (serving, workers) = (self.serving.len(), usize::from(self.workers));
+        let slots: BTreeSet<_> = self.serving.iter().map(|(slot, _)| slot).collect();
+        let (serving, workers) = (slots.len(), usize::from(self.workers));
         if serving < workers {
             write!(f, "{serving} of ")?;
         }
@@ -266,6 +262,11 @@ mod tests {
             format!("{on}; the upgrade was abandoned: /bin/false: exit 1\n")
         );
         assert_eq!(lines(Notice::UpgradeStarted), format!("{on}\n"));
+        // The new binary's first worker was ready beside the old one.
+        assert_eq!(lines(Notice::WorkerReady(worker(0, 20))), "");
+        assert_eq!(lines(exited(0, 20)), "");
+        let why = format!("/bin/server: {DRY_RUN}");
+        assert_eq!(lines(Notice::UpgradeAbandoned { why }), "");
     }
 
     #[test]
