@@ -27,7 +27,7 @@ use crate::hooks::WorkerInfo;
 use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
-use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command};
+use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command, set_environment};
 use crate::protocol::admin::{
     AdminChannel, AdminMarker, Fact, FromAdmin, NOTICES_MAX, NumberedNotice,
 };
@@ -449,6 +449,7 @@ impl Master {
             listener: admin.listener.fd.as_raw_fd(),
         };
         let mut command = command(Path::new(RUNNING_IMAGE), "admin", &arguments());
+        set_environment(&mut command, &self.spawner.environment);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
             fds: marker.descriptors().to_vec(),

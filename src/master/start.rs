@@ -19,7 +19,7 @@ use crate::master::pid_file::PidFile;
 use crate::master::tls::Secrets;
 use crate::master::upgrade::{Program, Upgrade};
 use crate::master::workers::Workers;
-use crate::master::workers::spawn::Spawner;
+use crate::master::workers::spawn::{Environment, Spawner};
 use crate::master::{Master, Setup, hang};
 use crate::protocol::inheritance::ProcessRole;
 use crate::protocol::scoreboard::Scoreboard;
@@ -87,6 +87,7 @@ pub(super) fn begin(
         spawner: Spawner {
             nesting,
             credentials,
+            environment: Environment::default(),
         },
         upgrade: Upgrade::of(Program::of_this_process()),
         failures: Failures::default(),

@@ -37,7 +37,7 @@ use crate::master::tls::{KeyOrigin, Secrets};
 use crate::master::workers::Workers;
 use crate::master::workers::outbox::Message;
 use crate::master::workers::process::Process;
-use crate::master::workers::spawn::Spawner;
+use crate::master::workers::spawn::{Environment, Spawner};
 use crate::master::{Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
@@ -289,6 +289,7 @@ pub(super) fn resume(
         spawner: Spawner {
             nesting: state.nesting,
             credentials,
+            environment: Environment::default(),
         },
         upgrade: Upgrade::of(state.program),
         failures: Failures::of(state.failures),

@@ -9,12 +9,15 @@ use std::process::{Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
+use crate::admin::Watched;
 use crate::client::get;
 use crate::support::{Server, binary, pid_of, until};
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
     a_file_with_an_error_abandons_the_reload_and_stops_no_worker,
+    a_file_that_no_worker_can_serve_changes_nothing,
+    a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     an_upgrade_reads_the_file_again,
     a_check_does_not_disturb_a_server_that_runs,
     what_is_printed_reads_the_same_through_a_pipe,
@@ -70,6 +73,41 @@ fn a_file_with_an_error_abandons_the_reload_and_stops_no_worker() {
     for _ in 0..20 {
         assert_eq!(get(address, "/").body, "green");
     }
+}
+
+fn a_file_that_no_worker_can_serve_changes_nothing() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut server = start(&file);
+    let worker = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    let bad = "respond = \"black\"\naccess-log = \"/no-such-directory/log\"";
+    fs::write(&file, bad).expect("it is ours");
+    server.signal(Signal::SIGHUP);
+    let why = server.wait("reload_abandoned")["why"].to_string();
+    assert!(why.contains("cannot open the access log"), "{why}");
+    kill(worker, Signal::SIGKILL).expect("it lives");
+    server.wait("worker_ready");
+    for _ in 0..20 {
+        assert_eq!(get(address, "/").body, "green");
+    }
+}
+
+fn a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it() {
+    let (_dir, file) = file(&format!("{BEGIN}respond = \"green\""));
+    let mut watched = Watched::start_with(|admin| {
+        let mut command = binary();
+        command.arg("--config").arg(&file).args(["--admin", admin]);
+        Server::spawn(command.args(["--announce-fd", "1"]))
+    });
+    let address = watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    fs::remove_file(&file).expect("it is ours");
+    watched.server.signal(Signal::SIGHUP);
+    let why = watched.server.wait("reload_abandoned")["why"].to_string();
+    assert!(why.contains("server.toml: No such file"), "{why}");
+    kill(watched.admin(), Signal::SIGKILL).expect("it runs");
+    assert_eq!(watched.get("/readyz").body, "ready\n");
+    assert_eq!(get(address, "/").body, "green");
 }
 
 fn an_upgrade_reads_the_file_again() {

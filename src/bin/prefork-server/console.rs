@@ -18,7 +18,8 @@ use prefork_server::{
 
 use crate::app::{Setup, SharedLog};
 use crate::cli::config::CONTENT;
-use crate::cli::{ConfigFile, LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::cli::{LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Workers};
+use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
 
@@ -159,9 +160,7 @@ pub(crate) struct Console {
     why_workers: String,
     scheme: Scheme,
     log: SharedLog,
-    /// The file as workers get it. `None` if no file was named.
-    file: Option<ConfigFile>,
-    is_upgrading: bool,
+    contents: Contents,
 }
 
 fn what(options: &Options) -> String {
@@ -191,8 +190,7 @@ impl Console {
             why_workers: why_workers(options),
             scheme: options.scheme(),
             log,
-            file: options.file.clone(),
-            is_upgrading: false,
+            contents: Contents::new(options.file.clone()),
         }
     }
 }
@@ -206,13 +204,13 @@ impl Hooks for Console {
     fn worker_command(
         &mut self,
         _slot: Slot,
-        _generation: Generation,
+        generation: Generation,
         command: &mut WorkerCommand,
     ) -> Result<(), BoxError> {
         if env::var_os(PURGE_DELAY).is_none() {
             command.env(PURGE_DELAY, "0");
         }
-        if let Some(file) = self.file.as_ref().filter(|_| !self.is_upgrading) {
+        if let Some(file) = self.contents.give(generation) {
             command.env(CONTENT, file.content());
         }
         Ok(())
@@ -220,8 +218,7 @@ impl Hooks for Console {
 
     /// Reads the file with options again. Workers get what can change; the log names the rest.
     fn check_reload(&mut self) -> Result<(), BoxError> {
-        // What came through a pipe cannot be read again.
-        let Some(old) = self.file.as_ref().filter(|old| old.path.is_file()) else {
+        let Some(old) = self.contents.first().filter(|old| old.is_lasting()) else {
             return Ok(());
         };
         let options = Options::from_process().map_err(|error| reason(&error))?;
@@ -236,15 +233,19 @@ impl Hooks for Console {
                 new.path.display()
             );
         }
-        self.file = Some(new);
+        self.contents.prepare(new);
         Ok(())
     }
 
-    /// The worker that tries a new binary reads the file itself, as the new master will.
     fn notice(&mut self, notice: &Notice) {
+        let contents = &mut self.contents;
         match notice {
-            Notice::UpgradeStarted => self.is_upgrading = true,
-            Notice::UpgradeAbandoned { .. } => self.is_upgrading = false,
+            Notice::ReloadStarted { generation, .. } => contents.reload_started(*generation),
+            Notice::ReloadAbandoned { generation, .. } => contents.reload_abandoned(*generation),
+            Notice::ReloadFinished { generation, .. } => contents.reload_finished(*generation),
+            Notice::WorkerReady(worker) => contents.worker_ready(worker.generation),
+            Notice::UpgradeStarted => contents.set_upgrade(Upgrade::Running),
+            Notice::UpgradeAbandoned { .. } => contents.set_upgrade(Upgrade::None),
             _ => {}
         }
     }

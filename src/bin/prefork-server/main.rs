@@ -4,6 +4,7 @@ mod access_log;
 mod app;
 mod cli;
 mod console;
+mod contents;
 #[cfg(test)]
 #[path = "../../../tests/fuzz/target.rs"]
 mod fuzz;

@@ -1,5 +1,6 @@
 //! Starts worker processes: the first one of a slot, every later one, and the canary of an upgrade.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -35,7 +36,13 @@ pub(in crate::master) struct Spawner {
     pub(in crate::master) nesting: u8,
     /// The user and group of the workers; `None` if they are the master's own.
     pub(in crate::master) credentials: Option<Credentials>,
+    /// What the hook has changed in the environment of the latest worker of this image. The admin
+    /// process, which runs the same program, gets it too.
+    pub(in crate::master) environment: Environment,
 }
+
+/// Names of variables and their values; `None` removes one.
+pub(in crate::master) type Environment = BTreeMap<OsString, Option<OsString>>;
 
 /// What a new worker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,12 +148,7 @@ impl Master {
         };
         let role = format!("worker slot={slot} generation={generation}");
         let mut command = command(program, &role, &arguments);
-        for (name, value) in environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        set_environment(&mut command, &environment);
         command.env(MARKER, marker.encode());
         let inherit = Inherit {
             fds: marker.descriptors().collect(),
@@ -156,6 +158,9 @@ impl Master {
         let pid = spawn(&mut command, inherit).map_err(|error| {
             NotSpawned::Failed(spawn_error(error, program, self.spawner.credentials))
         })?;
+        if image == Image::Running {
+            self.spawner.environment = environment;
+        }
         let ours = MasterSide {
             channel: ours,
             stats,
@@ -197,6 +202,15 @@ pub(in crate::master) fn command(program: &Path, role: &str, arguments: &[OsStri
     }
     ProcessRole::hide_upgrade(&mut command);
     command
+}
+
+pub(in crate::master) fn set_environment(command: &mut Command, environment: &Environment) {
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 /// What ps(1) shows as the name of the process: the program's name, and what the process is.

@@ -7,6 +7,7 @@
 //! when a worker crashes. A reload reads the file again.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "h
 const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
 
 /// What only a new master can change. The others are read by each worker.
-const OF_MASTER: [&str; 24] = [
+const OF_MASTER: [&str; 26] = [
     "workers",
     "listen",
     "listeners",
@@ -48,6 +49,8 @@ const OF_MASTER: [&str; 24] = [
     "pid_file",
     "admin",
     "announce_fd",
+    "log_format",
+    "log_level",
     "tls_cert",
     "tls_key",
     "tls_ocsp",
@@ -92,23 +95,46 @@ pub(crate) enum PrintFormat {
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     values: Table,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    File,
+    /// A pipe, which cannot be read again.
+    Pipe,
+    /// The master of this process.
+    Master,
 }
 
 impl ConfigFile {
-    /// The file that the command line names, or what the master of this worker has read.
+    /// The file that the command line names, or what the master of this process has read.
     pub(super) fn of_this_process(path: PathBuf) -> Result<Self, String> {
         let inherited = match role() {
-            Role::Worker => std::env::var(CONTENT).ok(),
-            _ => None,
+            Role::Master => None,
+            _ => std::env::var(CONTENT).ok(),
         };
-        let told = |error: String| format!("--config {}: {error}", path.display());
-        let content = match inherited {
-            Some(content) => content,
-            None => read(&path).map_err(told)?,
+        let (content, source) = match inherited {
+            Some(content) => (content, Source::Master),
+            None => read(&path).map_err(|error| told(&path, error))?,
         };
-        let values = content.parse();
-        let values = values.map_err(|error: toml::de::Error| told(error.to_string()))?;
-        Ok(Self { path, values })
+        Self::parse(path, &content, source)
+    }
+
+    pub(crate) fn parse(path: PathBuf, content: &str, source: Source) -> Result<Self, String> {
+        match content.parse() {
+            Ok(values) => Ok(Self {
+                path,
+                values,
+                source,
+            }),
+            Err(error) => Err(told(&path, error)),
+        }
+    }
+
+    /// Whether it can be read again.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.source == Source::File
     }
 
     /// For the workers of a reload: the values of this file, except those that only a new master
@@ -173,14 +199,22 @@ impl ConfigFile {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+fn told(path: &Path, error: impl Display) -> String {
+    format!("--config {}: {error}", path.display())
+}
+
+fn read(path: &Path) -> Result<(String, Source), String> {
     let mut content = String::new();
     let file = File::open(path).map_err(|error| error.to_string())?;
+    let source = match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Source::File,
+        _ => Source::Pipe,
+    };
     let read = file.take(BYTES_MAX + 1).read_to_string(&mut content);
     read.map_err(|error| error.to_string())?;
     match content.len() as u64 > BYTES_MAX {
         true => Err(format!("it is longer than {} KiB", BYTES_MAX >> 10)),
-        false => Ok(content),
+        false => Ok((content, source)),
     }
 }
 

@@ -225,10 +225,7 @@ fn an_error_names_the_key_and_the_file() {
 
 #[test]
 fn workers_of_a_reload_get_what_can_change() {
-    let read = |content: &str| ConfigFile {
-        path: "a.toml".into(),
-        values: content.parse().unwrap(),
-    };
+    let read = |content: &str| ConfigFile::parse("a.toml".into(), content, Source::File).unwrap();
     let old = read("workers = 2\nuser = \"www\"\nrespond = \"a\"");
     let new = read("workers = 3\nrespond = \"b\"\nadmin = \"off\"\ndelay = 1");
     let (merged, kept) = new.for_workers_after(&old);
