@@ -185,7 +185,7 @@ impl Control {
         &self,
         mut each: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last = 0;
+        let mut last: u64 = 0;
         let mut stream = self.connect(None)?;
         loop {
             let path = format!("/events?after={last}");

@@ -97,12 +97,14 @@ pub(in crate::master) struct DetachedAdmin {
     keeper: AdminKeeper,
     listener: AdminListener,
     processes: Vec<(AdminId, (Pid, AdminChannel))>,
+    notices: VecDeque<NumberedNotice>,
 }
 
 record!(DetachedAdmin {
     keeper,
     listener,
-    processes
+    processes,
+    notices
 });
 
 impl Admin {
@@ -133,6 +135,7 @@ impl Admin {
             processes: processes
                 .map(|(id, process)| (id, (process.pid, process.channel)))
                 .collect(),
+            notices: self.notices,
         }
     }
 
@@ -158,6 +161,7 @@ impl Admin {
     /// In this image, because it goes on.
     pub(in crate::master) fn restore(left: DetachedAdmin) -> Self {
         let mut admin = Self::with(left.keeper, left.listener);
+        admin.notices = left.notices;
         let processes = left.processes.into_iter();
         admin.processes = processes
             .map(|(id, (pid, channel))| (id, AdminProcess::new(pid, channel)))

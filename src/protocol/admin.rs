@@ -89,7 +89,7 @@ record!(enum Fact {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NumberedNotice {
     /// Each number is larger than the one before, in all admin processes of a master, so a client
-    /// goes on after the last one it has. After an upgrade too, unless the clock was set back.
+    /// goes on after the last one it has. After an upgrade too.
     pub(crate) number: u64,
     /// When it was reported, in milliseconds after 1970.
     pub(crate) millis: u64,

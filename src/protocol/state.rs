@@ -13,11 +13,10 @@ use crate::codec::{Malformed, Reader, Record, Writer, record};
 
 /// The version in which this image writes its state. Raise it with every change of a record, and
 /// with a change of the scoreboard that an image before cannot take over.
-pub(crate) const VERSION: u16 = 6;
+pub(crate) const VERSION: u16 = 7;
 
-/// The oldest version that this image reads. From version 6 on the pages of the scoreboard are
-/// longer. The records of version 5 are the same.
-const OLDEST: u16 = 5;
+/// The oldest version that this image reads.
+const OLDEST: u16 = 7;
 
 /// The first bytes of an envelope.
 const MAGIC: u64 = u64::from_le_bytes(*b"prefork\n");
@@ -189,14 +188,18 @@ mod tests {
     #[test]
     fn an_unknown_version_is_refused_and_named() {
         let mut sealed = seal(b"state", OWNER);
-        sealed[8..10].copy_from_slice(&7_u16.to_le_bytes());
-        let error = open(&sealed, OWNER).expect_err("nobody reads version 7");
-        assert_eq!(error, Unreadable::Version(7));
+        let next = VERSION + 1;
+        sealed[8..10].copy_from_slice(&next.to_le_bytes());
+        let error = open(&sealed, OWNER).expect_err("nobody reads the next version");
+        assert_eq!(error, Unreadable::Version(next));
         assert_eq!(
             error.to_string(),
-            format!("it is of version 7, this image reads {}", Versions::OURS)
+            format!(
+                "it is of version {next}, this image reads {}",
+                Versions::OURS
+            )
         );
-        assert!(!Versions::OURS.include(7) && Versions::OURS.include(VERSION));
+        assert!(!Versions::OURS.include(next) && Versions::OURS.include(VERSION));
         assert!(!Versions::OURS.include(OLDEST - 1) && Versions::OURS.include(OLDEST));
         assert!(!Versions::NONE.include(VERSION));
     }

@@ -269,17 +269,21 @@ fn events_follow_the_server_to_its_end() {
     lines.next().expect("there were some").expect("a line");
     // It goes on when the admin process is replaced.
     assert_eq!(operated.told(&["reload", "--wait"]), done());
-    let is_new = |line: &str| line.contains("reload_finished");
-    assert!(
-        lines
-            .by_ref()
-            .map_while(Result::ok)
-            .any(|line| is_new(&line))
-    );
+    assert_eq!(operated.told(&["upgrade", "--wait"]), done());
     assert_eq!(operated.told(&["stop", "--wait"]), done());
-    let last = lines.last().expect("there were more").expect("a line");
+    let rest = lines.map_while(Result::ok);
+    let rest = rest.map(|line| serde_json::from_str(&line).expect("JSON"));
+    let rest: Vec<Value> = rest.collect();
     assert_eq!(events.wait().expect("it ends").code(), Some(0));
-    let last: Value = serde_json::from_str(&last).expect("JSON");
+    for (name, times) in [
+        ("reload_finished", 2),
+        ("upgrade_finished", 1),
+        ("finished", 1),
+    ] {
+        let found = rest.iter().filter(|notice| notice["notice"] == name);
+        assert_eq!(found.count(), times, "{name} in {rest:?}");
+    }
+    let last = rest.last().expect("there were more");
     assert_eq!(last["notice"], "finished", "{last}");
     assert!(last["at"].as_f64().is_some_and(|at| at > 1.6e9), "{last}");
 }
