@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::operations::DRY_RUN;
 use crate::codec::record;
 use crate::hooks::{Notice, WorkerExit, WorkerInfo};
+use crate::id::Generation;
 
 /// How many exits of workers are kept.
 const EXITS_MAX: usize = 8;
@@ -69,7 +70,8 @@ record!(Operations {
 /// A reload or an upgrade. Times are milliseconds after 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
-    pub(crate) kind: OperationKind,
+    /// The generation of a reload; `None` for an upgrade.
+    generation: Option<Generation>,
     pub(crate) began: u64,
     pub(crate) ended: Option<u64>,
     /// Why it was abandoned.
@@ -77,28 +79,20 @@ pub(crate) struct Operation {
 }
 
 record!(Operation {
-    kind,
+    generation,
     began,
     ended,
     why
 });
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OperationKind {
-    Reload,
-    Upgrade,
-}
-
-impl OperationKind {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Reload => "reload",
-            Self::Upgrade => "upgrade",
+impl Operation {
+    pub(crate) fn name(&self) -> &'static str {
+        match self.generation {
+            Some(_) => "reload",
+            None => "upgrade",
         }
     }
 }
-
-record!(enum OperationKind { 0 = Reload, 1 = Upgrade });
 
 impl History {
     /// Counts a notice that was reported at this time.
@@ -119,41 +113,41 @@ impl History {
             }
             Notice::Resized { .. } => self.resizes += 1,
             Notice::ListenerReopened { .. } => self.reopened += 1,
-            Notice::ReloadStarted { .. } => self.began(OperationKind::Reload, millis),
-            Notice::UpgradeStarted => self.began(OperationKind::Upgrade, millis),
-            Notice::ReloadFinished { .. } => self.ended(OperationKind::Reload, millis, None),
-            Notice::UpgradeFinished => self.ended(OperationKind::Upgrade, millis, None),
-            Notice::ReloadAbandoned { why, .. } => {
-                self.ended(OperationKind::Reload, millis, Some(why));
+            Notice::ReloadStarted { generation } => self.began(Some(*generation), millis),
+            Notice::UpgradeStarted => self.began(None, millis),
+            Notice::ReloadFinished { generation } => self.ended(Some(*generation), millis, None),
+            Notice::UpgradeFinished => self.ended(None, millis, None),
+            Notice::ReloadAbandoned { generation, why } => {
+                self.ended(Some(*generation), millis, Some(why));
             }
             Notice::UpgradeAbandoned { why } if why.ends_with(DRY_RUN) => self.operation = None,
-            Notice::UpgradeAbandoned { why } => {
-                self.ended(OperationKind::Upgrade, millis, Some(why));
-            }
+            Notice::UpgradeAbandoned { why } => self.ended(None, millis, Some(why)),
             _ => {}
         }
     }
 
-    fn began(&mut self, kind: OperationKind, began: u64) {
+    /// A reload has begun, or an upgrade, which has no generation.
+    fn began(&mut self, generation: Option<Generation>, began: u64) {
         self.operation = Some(Operation {
-            kind,
+            generation,
             began,
             ended: None,
             why: None,
         });
     }
 
-    fn ended(&mut self, kind: OperationKind, millis: u64, why: Option<&String>) {
-        let counts = match kind {
-            OperationKind::Reload => &mut self.reloads,
-            OperationKind::Upgrade => &mut self.upgrades,
+    fn ended(&mut self, generation: Option<Generation>, millis: u64, why: Option<&String>) {
+        let counts = match generation {
+            Some(_) => &mut self.reloads,
+            None => &mut self.upgrades,
         };
         match why {
             None => counts.finished += 1,
             Some(_) => counts.abandoned += 1,
         }
-        // A reload that is refused runs beside an operation that goes on.
-        if let Some(operation) = self.operation.as_mut().filter(|it| it.kind == kind) {
+        // A reload that is refused does not end the operation that runs.
+        let running = self.operation.as_mut();
+        if let Some(operation) = running.filter(|it| it.generation == generation) {
             operation.ended = Some(millis);
             operation.why = why.cloned();
         }
@@ -163,7 +157,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Generation, Slot};
+    use crate::id::Slot;
 
     #[test]
     fn notices_are_counted_and_the_latest_are_kept() {
@@ -197,5 +191,15 @@ mod tests {
         let operation = history.operation.as_ref().expect("there was one");
         assert_eq!((operation.began, operation.ended), (3, Some(4)));
         assert_eq!(operation.why.as_deref(), Some("no file"));
+        history.note(&Notice::ReloadStarted { generation }, 5);
+        let refused = Generation(3);
+        let why = "no file".to_owned();
+        let refused = Notice::ReloadAbandoned {
+            generation: refused,
+            why,
+        };
+        history.note(&refused, 6);
+        let operation = history.operation.as_ref().expect("it runs");
+        assert_eq!((operation.began, operation.ended), (5, None));
     }
 }

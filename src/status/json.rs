@@ -99,7 +99,7 @@ impl History {
 impl Operation {
     fn to_json(&self) -> Value {
         json!({
-            "operation": self.kind.name(),
+            "operation": self.name(),
             "began": seconds(self.began),
             "ended": self.ended.map(seconds),
             "abandoned": self.why,

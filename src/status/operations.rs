@@ -6,8 +6,8 @@
 //! | reload | the reload that it started, or a later one, has left no older worker | abandoned |
 //! | upgrade | so for the reload of the new image | the upgrade or its reload was abandoned |
 //! | upgrade, a trial | the canary has served and exited | abandoned for another reason |
-//! | scale | each slot has one worker, which serves, and there are as many as asked for | - |
-//! | recycle | the slot is served by another process | - |
+//! | scale | each slot has one worker, which serves, and there are as many as asked for | another resize followed |
+//! | recycle | the slot is served by another process | the new process ended, or did not start |
 //! | stop | the server has ended | - |
 //! | reopen | at once | - |
 
@@ -62,6 +62,8 @@ record!(enum State { 0 = Running, 1 = Done, 2 = Failed(why) });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Until {
     Nothing,
+    /// The server is resized to this many slots.
+    Resized(u16),
     /// The server has this many slots, and all of them serve.
     Slots(u16),
     /// Another process than this one serves the slot.
@@ -71,7 +73,7 @@ enum Until {
     },
     /// A reload starts.
     ReloadStarts,
-    /// The reload to this generation, or to a later one, ends.
+    /// The reload to this generation ends.
     ReloadEnds(Generation),
     /// No worker of an older generation runs.
     NoneBefore(Generation),
@@ -96,6 +98,7 @@ record!(enum Until {
     7 = TrialEnds,
     8 = NoneBefore(generation),
     9 = Settled,
+    10 = Resized(workers),
 });
 
 impl Operations {
@@ -105,7 +108,10 @@ impl Operations {
             Command::Reload => Until::ReloadStarts,
             Command::Upgrade => Until::UpgradeEnds,
             Command::TryUpgrade => Until::TrialEnds,
-            Command::Resize(workers) => Until::Slots(workers.get()),
+            Command::Resize(workers) if workers.get() == status.workers => {
+                Until::Slots(workers.get())
+            }
+            Command::Resize(workers) => Until::Resized(workers.get()),
             Command::Stop(_) => Until::Ended,
             Command::ReopenLogs => Until::Nothing,
             Command::Recycle(slot) => match serving(status, slot) {
@@ -144,10 +150,22 @@ impl Operations {
         self.running().filter_map(concerned).collect()
     }
 
+    /// A worker of the slot has ended, or was not started: then it has no pid.
+    pub(crate) fn on_failed_start(&mut self, slot: Slot, pid: Option<u32>, why: &str) {
+        for operation in self.running() {
+            // What ends beside the old worker is the one that was to replace it.
+            let is_its_own = matches!(operation.until, Until::Replaced { slot: ours, pid: old }
+                if ours == slot && pid != Some(old));
+            if is_its_own {
+                operation.state = State::Failed(why.to_owned());
+            }
+        }
+    }
+
     pub(crate) fn on_status(&mut self, status: &Status) {
         for operation in self.running() {
             let is_done = match operation.until {
-                Until::Slots(workers) => has_slots(status, workers),
+                Until::Resized(workers) | Until::Slots(workers) => has_slots(status, workers),
                 Until::Settled => has_slots(status, status.workers),
                 Until::NoneBefore(generation) => has_none_before(status, generation),
                 Until::Replaced { slot, pid } => {
@@ -179,13 +197,19 @@ impl Operation {
             (Until::ReloadStarts, Notice::ReloadStarted { generation }) => {
                 self.until = Until::ReloadEnds(*generation);
             }
+            // It was refused while another reload runs.
+            (Until::ReloadStarts, Notice::ReloadAbandoned { why, .. }) => self.state = failed(why),
+            // The reload that runs goes on to a later generation.
+            (Until::ReloadEnds(_), Notice::ReloadStarted { generation }) => {
+                self.until = Until::ReloadEnds(*generation);
+            }
             (Until::ReloadEnds(ours), Notice::ReloadFinished { generation })
-                if *generation >= ours =>
+                if *generation == ours =>
             {
                 self.until = Until::NoneBefore(ours);
             }
             (Until::ReloadEnds(ours), Notice::ReloadAbandoned { generation, why })
-                if *generation >= ours =>
+                if *generation == ours =>
             {
                 self.state = failed(why);
             }
@@ -200,7 +224,12 @@ impl Operation {
             (Until::UpgradeEnds | Until::TrialEnds, Notice::UpgradeAbandoned { why }) => {
                 self.state = failed(why);
             }
-            (Until::Slots(ours), Notice::Resized { workers }) => return *workers == ours,
+            (Until::Resized(ours), Notice::Resized { workers }) if *workers == ours => {
+                self.until = Until::Slots(ours);
+            }
+            (Until::Slots(ours), Notice::Resized { workers }) if *workers != ours => {
+                self.state = State::Failed(format!("the server was resized to {workers}"));
+            }
             (Until::Ended, Notice::Finished { .. }) => self.state = State::Done,
             (Until::Ended, Notice::Stopping | Notice::Draining) => {}
             (_, Notice::Draining | Notice::Finished { .. }) => {
@@ -309,6 +338,12 @@ mod tests {
         Notice::ReloadStarted { generation }
     }
 
+    fn abandoned(generation: u32) -> Notice {
+        let why = "no file".to_owned();
+        let generation = Generation(generation);
+        Notice::ReloadAbandoned { generation, why }
+    }
+
     fn finished(generation: u32) -> Notice {
         let generation = Generation(generation);
         Notice::ReloadFinished { generation }
@@ -326,16 +361,20 @@ mod tests {
             assert_eq!(concerned == [1], is_concerned, "{notice:?}");
         }
         assert_eq!(state(&operations), &State::Running);
+        // It goes on to a later generation, and one more is refused meanwhile.
+        operations.on_notice(&started(4));
+        operations.on_notice(&abandoned(5));
         operations.on_notice(&finished(4));
-        operations.on_status(&status_of(&[10, 11], 2));
+        operations.on_status(&status_of(&[10, 11], 3));
         assert_eq!(state(&operations), &State::Running, "an old worker drains");
-        operations.on_status(&status_of(&[12, 13], 3));
+        operations.on_status(&status_of(&[12, 13], 4));
         assert_eq!(state(&operations), &State::Done);
         let mut operations = begun(Command::Reload);
+        operations.on_notice(&abandoned(5));
+        assert_eq!(state(&operations), &State::Failed("no file".to_owned()));
+        let mut operations = begun(Command::Reload);
         operations.on_notice(&started(2));
-        let why = "no file".to_owned();
-        let generation = Generation(2);
-        operations.on_notice(&Notice::ReloadAbandoned { generation, why });
+        operations.on_notice(&abandoned(2));
         assert_eq!(state(&operations), &State::Failed("no file".to_owned()));
     }
 
@@ -375,6 +414,34 @@ mod tests {
         assert_eq!(state(&operations), &State::Running);
         operations.on_status(&status(&[10, 12]));
         assert_eq!(state(&operations), &State::Done);
+    }
+
+    #[test]
+    fn a_resize_that_is_overtaken_and_a_replacement_that_fails_have_failed() {
+        let slots = |count| NonZeroU16::new(count).expect("not zero");
+        let resized = |workers| Notice::Resized { workers };
+        let mut operations = begun(Command::Resize(slots(3)));
+        // That of an earlier command.
+        assert!(operations.on_notice(&resized(5)).is_empty());
+        operations.on_notice(&resized(3));
+        operations.on_notice(&resized(4));
+        let why = "the server was resized to 4";
+        assert_eq!(state(&operations), &State::Failed(why.to_owned()));
+        let mut operations = begun(Command::Resize(slots(2)));
+        operations.on_notice(&resized(4));
+        assert_eq!(state(&operations), &State::Failed(why.to_owned()));
+        let why = "exit 1";
+        for (slot, pid, is_failed) in [
+            (Slot(0), Some(11), false),
+            (Slot(1), Some(11), false),
+            (Slot(1), Some(12), true),
+            (Slot(1), None, true),
+        ] {
+            let mut operations = begun(Command::Recycle(Slot(1)));
+            operations.on_failed_start(slot, pid, why);
+            let has_failed = state(&operations) == &State::Failed(why.to_owned());
+            assert_eq!(has_failed, is_failed, "{slot} {pid:?}");
+        }
     }
 
     #[test]

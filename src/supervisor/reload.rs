@@ -22,14 +22,16 @@ impl Supervisor {
     }
 
     /// Notifies that a reload has started and was abandoned, so that hooks that wait for its end
-    /// get one. A reload that runs goes on.
+    /// get one. A reload that runs goes on, and then no other one has started.
     pub(super) fn reload_refused(&mut self) {
         if self.is_draining() {
             return;
         }
         let generation = self.newest.next();
         let why = Abandoned::Refused;
-        self.notify(Change::ReloadStarted { generation });
+        if !matches!(self.phase, Phase::Reloading { .. }) {
+            self.notify(Change::ReloadStarted { generation });
+        }
         self.notify(Change::ReloadAbandoned { generation, why });
     }
 

@@ -59,7 +59,14 @@ impl Report {
             Notice::ReloadFinished { .. } if self.is_up() => Some(self.serve_on(None)),
             Notice::ReloadAbandoned { generation, why } if self.is_up() => {
                 let why = format!("the reload to generation {generation} was abandoned: {why}");
-                Some(self.serve_on(Some(why)))
+                match self.stage {
+                    // It was refused while another one runs.
+                    Stage::Reloading(running) if running != *generation => {
+                        self.abandoned = Some(why);
+                        self.say_if_new()
+                    }
+                    _ => Some(self.serve_on(Some(why))),
+                }
             }
             Notice::UpgradeStarted => {
                 self.abandoned = None;
@@ -238,6 +245,14 @@ mod tests {
         // The new worker is ready before the old one leaves, so their number does not change.
         assert_eq!(lines(Notice::WorkerReady(worker(0, 20))), "");
         assert_eq!(lines(exited(0, 10)), "");
+        let refused = lines(Notice::ReloadAbandoned {
+            generation: Generation(3),
+            why: "no file".to_owned(),
+        });
+        assert!(
+            refused.starts_with("STATUS=reloading to generation 2"),
+            "{refused}"
+        );
         assert!(lines(Notice::ReloadFinished { generation }).starts_with("READY=1\nSTATUS=2 w"));
         lines(Notice::ReloadStarted { generation });
         let why = "no\nREADY=0".to_owned();

@@ -85,6 +85,8 @@ impl Master {
             if unasked && !self.has_another(info.slot) {
                 self.workers.respawning.insert(info.slot, (info, status));
             }
+            let operations = &mut self.observers.operations;
+            operations.on_failed_start(info.slot, Some(info.pid), &exit_report);
             if exit != Exit::Clean {
                 self.failures.keep(exit_report);
             }

@@ -91,7 +91,11 @@ impl Master {
                 tracing::warn!("{why}");
                 self.failures.last = Some((generation, why.clone()));
                 match image {
-                    Image::Running => self.failures.keep(why),
+                    Image::Running => {
+                        let operations = &mut self.observers.operations;
+                        operations.on_failed_start(slot, None, &why);
+                        self.failures.keep(why);
+                    }
                     Image::OnDisk => self.canary_failed(why),
                 }
                 self.handle_event(Event::SpawnFailed(worker));
