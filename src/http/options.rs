@@ -439,9 +439,9 @@ impl Http {
     /// 1 to 64 letters, digits and characters of `-_.:=+/`; for another request the server makes an
     /// id, and the handler finds it in that field. Each response has the id in `X-Request-Id` too,
     /// also a response of the server itself. The log of a failed request has it, and so has
-    /// [`Refused::request_id`](crate::Refused::request_id). Two kinds of response are without an id:
-    /// the 431 to a head in HTTP/2 with too many bytes, and in HTTP/1 the response to bytes that are
-    /// no request, if they came together with a request before.
+    /// [`Refused::request_id`](crate::Refused::request_id). Two kinds of response have no id: the
+    /// 431 to a head in HTTP/2 with too many bytes, and in HTTP/1 the response to bytes that are no
+    /// request, if they came together with a request before.
     ///
     /// ```
     /// use std::io::{Write, read_to_string};

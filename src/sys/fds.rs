@@ -319,17 +319,8 @@ pub(crate) fn has_unread(socket: impl AsFd) -> bool {
     has_queued(socket, libc::TIOCOUTQ)
 }
 
-/// Whether the kernel has not yet sent all that was written to a TCP socket (tcp(7),
-/// `SIOCOUTQNSD`). `false` if the kernel does not tell.
-pub(crate) fn has_unsent(socket: impl AsFd) -> bool {
-    has_queued(socket, SIOCOUTQNSD)
-}
-
-/// From linux/sockios.h.
-const SIOCOUTQNSD: libc::Ioctl = 0x894B;
-
 /// `request` asks for the number of bytes in a queue.
-fn has_queued(socket: impl AsFd, request: libc::Ioctl) -> bool {
+pub(super) fn has_queued(socket: impl AsFd, request: libc::Ioctl) -> bool {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the kernel writes an integer to `bytes`, which outlives the call.
     let result = unsafe {

@@ -11,6 +11,8 @@ use nix::sys::sendfile::sendfile64;
 use nix::sys::socket::{MsgFlags, Shutdown, shutdown};
 use socket2::SockRef;
 
+use crate::sys::fds;
+
 /// recv(2), which waits if the socket is a blocking one.
 #[inline]
 pub(crate) fn recv(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
@@ -25,6 +27,14 @@ pub(crate) fn peek(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
 /// Whether a non-blocking socket has bytes that were not read.
 pub(crate) fn has_unread(socket: impl AsFd) -> bool {
     peek(socket, &mut [0]).is_ok_and(|len| len == 1)
+}
+
+/// Whether the kernel has not yet sent all that was written to a TCP socket (tcp(7),
+/// `SIOCOUTQNSD`). `false` if the kernel does not tell.
+pub(crate) fn has_unsent(socket: impl AsFd) -> bool {
+    /// From linux/sockios.h.
+    const SIOCOUTQNSD: libc::Ioctl = 0x894B;
+    fds::has_queued(socket, SIOCOUTQNSD)
 }
 
 #[inline]
@@ -105,10 +115,29 @@ fn has_events(socket: impl AsFd, events: PollFlags) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn a_socket_has_unsent_bytes_while_its_peer_has_no_room() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let mut reader = TcpStream::connect(address).expect("it listens");
+        let (mut writer, _) = listener.accept().expect("one comes");
+        assert!(!has_unsent(&writer));
+        writer.set_nonblocking(true).expect("a socket");
+        while writer.write(&[0; 64 << 10]).is_ok() {}
+        assert!(has_unsent(&writer));
+        let mut bytes = vec![0; 64 << 10];
+        while has_unsent(&writer) {
+            reader.read_exact(&mut bytes[..1]).expect("there are more");
+            let _ = reader.read(&mut bytes);
+        }
+        assert!(!has_unsent(io::pipe().expect("a pipe").0));
+    }
 
     /// The kernel holds the bytes for 200 ms. If the test took that long, it tries again.
     #[test]

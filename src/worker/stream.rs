@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::http::Closed;
-use crate::sys::{fds, socket};
+use crate::sys::socket;
 
 /// The most bytes that the first read returns. Most requests are smaller.
 const FIRST_READ_MAX: usize = 2048;
@@ -120,7 +120,7 @@ impl Stream {
 
     /// Whether the kernel has not sent all bytes, by a system call.
     pub(crate) fn has_unsent(&self) -> bool {
-        !matches!(self, Self::Lost) && fds::has_unsent(self)
+        !matches!(self, Self::Lost) && socket::has_unsent(self)
     }
 
     pub(crate) fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -49,8 +49,8 @@ pub(crate) enum CloseMode {
     /// Sends the remaining bytes and the end of file. Lingers if a reset could drop bytes that were
     /// sent before.
     SendAndShutdown,
-    /// Sends the remaining bytes and the end of file. Then reads and discards what the client sends, until the client
-    /// closes.
+    /// Sends the remaining bytes and the end of file. Then reads and discards what the client
+    /// sends, until the client closes.
     ///
     /// close(2) on a socket with unread bytes resets the connection. A reset also drops the
     /// response if the client has not read it yet, so the client would never learn of its 413.

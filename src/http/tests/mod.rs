@@ -32,8 +32,8 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -56,7 +56,6 @@ use super::{
     Closed, ConnectionInfo, DateHeader, HandoverTarget, Http, Request, Server, Socket, Version,
 };
 use crate::address::{Address, Peer};
-use crate::sys::fds;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type HandlerResult = Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
@@ -135,6 +134,8 @@ struct Host {
     sends: Arc<AtomicUsize>,
     looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
+    /// What [`Socket::has_unsent`] returns.
+    unsent: Arc<AtomicBool>,
     connections: Rc<RefCell<Vec<JoinHandle<()>>>>,
 }
 
@@ -204,6 +205,7 @@ impl Host {
             sends: Arc::default(),
             looks: Arc::default(),
             last_moment: Arc::default(),
+            unsent: Arc::default(),
             connections: Rc::default(),
         };
         spawn_local(host.server.clock());
@@ -211,6 +213,7 @@ impl Host {
         let sends = Arc::clone(&host.sends);
         let looks = Arc::clone(&host.looks);
         let last_moment = Arc::clone(&host.last_moment);
+        let unsent = Arc::clone(&host.unsent);
         let connections = Rc::clone(&host.connections);
         spawn_local(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -221,6 +224,7 @@ impl Host {
                     sends: Arc::clone(&sends),
                     looks: Arc::clone(&looks),
                     last_moment: Arc::clone(&last_moment),
+                    unsent: Arc::clone(&unsent),
                 };
                 let serving = endpoint.serve(stream);
                 connections.borrow_mut().push(spawn_local(serving));
@@ -347,6 +351,7 @@ struct Counted {
     sends: Arc<AtomicUsize>,
     looks: Arc<AtomicUsize>,
     last_moment: LastMoment,
+    unsent: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -377,7 +382,7 @@ impl Socket for Counted {
     }
 
     fn has_unsent(&self) -> bool {
-        fds::has_unsent(&self.stream)
+        self.unsent.load(Relaxed)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
