@@ -6,8 +6,8 @@
 //! | reload | the reload that it started, or a later one, has left no older worker | abandoned |
 //! | upgrade | so for the reload of the new image | the upgrade or its reload was abandoned |
 //! | upgrade, a trial | the canary has served and exited | abandoned for another reason |
-//! | scale | each slot has one worker, which serves, and there are as many as asked for | another resize followed |
-//! | recycle | the slot is served by another process | the new process ended, or did not start |
+//! | scale | as many slots as asked for, each with one worker, which serves | another resize |
+//! | recycle | the slot is served by another process | that one ended, or did not start |
 //! | stop | the server has ended | - |
 //! | reopen | at once | - |
 

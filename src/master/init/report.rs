@@ -58,15 +58,7 @@ impl Report {
             }
             Notice::ReloadFinished { .. } if self.is_up() => Some(self.serve_on(None)),
             Notice::ReloadAbandoned { generation, why } if self.is_up() => {
-                let why = format!("the reload to generation {generation} was abandoned: {why}");
-                match self.stage {
-                    // It was refused while another one runs.
-                    Stage::Reloading(running) if running != *generation => {
-                        self.abandoned = Some(why);
-                        self.say_if_new()
-                    }
-                    _ => Some(self.serve_on(Some(why))),
-                }
+                self.reload_abandoned(*generation, why)
             }
             Notice::UpgradeStarted => {
                 self.abandoned = None;
@@ -129,6 +121,18 @@ impl Report {
     /// Whether the start was reported, and the end was not.
     fn is_up(&self) -> bool {
         matches!(self.stage, Stage::Serving | Stage::Reloading(_))
+    }
+
+    fn reload_abandoned(&mut self, generation: Generation, why: &str) -> Option<String> {
+        let why = format!("the reload to generation {generation} was abandoned: {why}");
+        match self.stage {
+            // It was refused while another one runs.
+            Stage::Reloading(running) if running != generation => {
+                self.abandoned = Some(why);
+                self.say_if_new()
+            }
+            _ => Some(self.serve_on(Some(why))),
+        }
     }
 
     /// The end of a reload, finished or abandoned, is reported as ready.
