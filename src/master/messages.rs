@@ -4,7 +4,7 @@
 use crate::handle::Command;
 use crate::id::WorkerId;
 use crate::master::Master;
-use crate::master::workers::process::{Process, Recv};
+use crate::master::workers::process::{Intent, Process, Recv};
 use crate::protocol::channel::ToMaster;
 use crate::supervisor::Event;
 
@@ -57,13 +57,28 @@ impl Master {
         match message {
             ToMaster::Ready(reads) => self.on_ready(worker, reads),
             ToMaster::Recycle => self.handle_event(Event::Recycle(worker)),
-            ToMaster::Leaving => self.handle_event(Event::Leaving(worker)),
+            ToMaster::Leaving => self.on_leaving(worker),
             ToMaster::Asked(command) => self.on_request(worker, command),
             ToMaster::NotAdopted(slot) => {
                 let by = worker;
                 self.handle_event(Event::NotAdopted { slot, by });
             }
             ToMaster::Drained { .. } | ToMaster::Failed(_) => {}
+        }
+    }
+
+    fn on_leaving(&mut self, worker: WorkerId) {
+        if let Some(process) = self.workers.processes.get_mut(&worker) {
+            process.intent = Intent::Leave;
+        }
+        self.handle_event(Event::Leaving(worker));
+    }
+
+    /// The worker serves now. It may have said before that it leaves.
+    pub(super) fn let_leave(&mut self, worker: WorkerId) {
+        let process = self.workers.processes.get(&worker);
+        if process.is_some_and(|process| process.intent == Intent::Leave) {
+            self.handle_event(Event::Leaving(worker));
         }
     }
 

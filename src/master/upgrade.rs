@@ -138,6 +138,7 @@ impl Master {
             self.send(worker, Message::Stopping);
         }
         self.handle_event(Event::Ready(worker));
+        self.let_leave(worker);
     }
 
     pub(super) fn on_upgrade_abandoned(&mut self, why: Abandoned) {
@@ -230,6 +231,14 @@ impl Master {
         self.observers.init.resume(addresses, count, workers);
     }
 
+    /// Acts on what workers and handles have asked the image before for.
+    fn take_over(&mut self, commands: Vec<Command>) {
+        let workers: Vec<_> = self.workers.processes.keys().copied().collect();
+        workers.into_iter().for_each(|it| self.let_leave(it));
+        let commands = commands.into_iter();
+        commands.for_each(|command| self.apply_command(command));
+    }
+
     /// Moves it back, because this image goes on. Returns the commands that have come meanwhile.
     fn restore(&mut self, state: MasterState) -> Vec<Command> {
         self.listeners.restore(state.listeners);
@@ -311,8 +320,7 @@ pub(super) fn resume(
     if news == NewAddresses::Some || origin == KeyOrigin::Made {
         master.handle_event(Event::Reload);
     }
-    let commands = state.commands.into_iter();
-    commands.for_each(|command| master.apply_command(command));
+    master.take_over(state.commands);
     Ok(master)
 }
 

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::support::CEILING;
 use crate::{
     adoption, at_exit, balance, cap, crash, drain, exit_codes, frameworks, hostile, own_metrics,
-    placing, presence, privileges, recycle, resize, sandbox, status, websocket,
+    placing, presence, privileges, recycle, resize, sandbox, status, upgrade, websocket,
 };
 
 /// If it is set, this binary runs the app of that name instead of the tests.
@@ -91,6 +91,7 @@ pub(crate) fn run(app: &OsStr) -> Exit {
             .serve(async |_| Ok(service_fn(hello))),
         #[cfg(feature = "tls")]
         Some("tls_in_run") => server().tls(tls()).run(async |_, _| Ok(())),
+        Some("gated") => upgrade::gated(),
         Some("slow_slots") => resize::slow_slots(),
         Some("long_pauses") => resize::long_pauses(),
         Some("crashing_slots") => resize::crashing_slots(),
@@ -350,10 +351,9 @@ fn starts_early() -> Result<(), Error> {
     let listing = String::from_utf8(listing.expect("there is ls").stdout).expect("text");
     let inherited = |line: &&str| line.contains("socket:") || line.contains("memfd:");
     let inherited: Vec<_> = listing.lines().filter(inherited).collect();
-    let role = format!("{:?}", role());
     println!(
         "{}",
-        json!({ "notice": "early", "role": role, "inherited": inherited })
+        json!({ "notice": "early", "role": format!("{:?}", role()), "inherited": inherited })
     );
     server().serve(async |_| Ok(service_fn(hello)))
 }

@@ -8,8 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hyper::service::service_fn;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, geteuid, mkfifo};
+use prefork_server::{Error, Generation, Worker};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::apps;
@@ -28,6 +32,7 @@ tests! {
     settings_that_a_master_refuses_do_not_end_the_server,
     a_file_that_the_workers_user_may_not_execute_is_named,
     a_file_that_the_workers_user_may_change_is_refused,
+    a_canary_that_is_told_to_leave_is_replaced_after_the_upgrade,
     a_handle_upgrades_the_server,
     a_master_as_pid_1_upgrades,
 }
@@ -374,6 +379,44 @@ fn a_file_that_the_workers_user_may_change_is_refused() {
     }
     server.signal(Signal::SIGUSR2);
     server.wait("upgrade_finished");
+}
+
+/// A worker of a later generation waits at its start for this file, a FIFO, if it is there. Until
+/// then its event loop does not turn.
+const GATE: &str = "PREFORK_TEST_GATE";
+
+pub(crate) fn gated() -> Result<(), Error> {
+    apps::server().workers(1).serve(async |worker: Worker| {
+        let gate = std::env::var_os(GATE).expect("the test sets it");
+        if worker.generation() != Generation::FIRST && fs::read(&gate).is_ok() {
+            fs::remove_file(&gate)?;
+            // The worker sees a signal that came meanwhile, before it is ready.
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(service_fn(apps::hello))
+    })
+}
+
+fn a_canary_that_is_told_to_leave_is_replaced_after_the_upgrade() {
+    let installed = Installed::new(std::env::current_exe().expect("a path"));
+    let gate = installed.beside("gate");
+    let mut command = Command::new(installed.path());
+    let mut server = Server::spawn(command.env(apps::VARIABLE, "gated").env(GATE, &gate));
+    let address = server.address();
+    mkfifo(&gate, Mode::S_IRWXU).expect("a new name");
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_started");
+    let canary = server.wait("worker_spawned");
+    kill(pid_of(&canary), Signal::SIGTERM).expect("it starts");
+    // Waits until the canary reads.
+    fs::write(&gate, "go").expect("the canary reads");
+    server.wait("upgrade_finished");
+    let is_canary = |notice: &Value| notice["pid"] == canary["pid"];
+    server.wait_for("worker_draining", is_canary);
+    server.wait("worker_ready");
+    assert_eq!(get(address, "/").body, "hello");
 }
 
 fn a_handle_upgrades_the_server() {

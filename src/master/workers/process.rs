@@ -22,6 +22,7 @@ pub(crate) struct Process {
     pub(crate) slot: Slot,
     pub(crate) generation: Generation,
     pub(crate) end_request: EndRequest,
+    pub(crate) intent: Intent,
     /// The worker's page of the scoreboard.
     pub(crate) stats: Arc<Page>,
     spawned: Moment,
@@ -42,6 +43,7 @@ record!(Process {
     slot,
     generation,
     end_request,
+    intent,
     stats,
     spawned,
     channel,
@@ -61,6 +63,15 @@ pub(crate) enum EndRequest {
     /// It hung, and was sent SIGABRT. For notices it ended unasked.
     Abort,
     Kill,
+}
+
+/// What the worker has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Stay,
+    /// It was told to leave by a signal. If it does not serve yet, the supervisor hears of it when
+    /// it does.
+    Leave,
 }
 
 /// The control channel, until the worker's side is closed.
@@ -96,6 +107,7 @@ impl Process {
             slot,
             generation,
             end_request: EndRequest::None,
+            intent: Intent::Stay,
             stats: Arc::new(stats),
             spawned: Moment(Instant::now()),
             channel: ChannelState::Open(channel),
@@ -235,6 +247,8 @@ impl Record for Pid {
         (pid > 0).then_some(Self::from_raw(pid)).ok_or(Malformed)
     }
 }
+
+record!(enum Intent { 0 = Stay, 1 = Leave });
 
 record!(enum EndRequest {
     0 = None,
