@@ -159,9 +159,10 @@ impl Handle {
         self.ask(Command::Upgrade)
     }
 
-    /// Ends the server. A second request to end it, by a handle or a signal, counts as
-    /// [`Stop::Now`]. But a second [`Stop::Drain`] within a second of the first request changes
-    /// nothing.
+    /// Ends the server. If the server drains, another request to end it, by a handle or a signal,
+    /// counts as [`Stop::Now`]. During [`pre_stop_delay`](crate::Prefork::pre_stop_delay) a second
+    /// [`Stop::Drain`] begins the drain. A second [`Stop::Drain`] within a second of the first
+    /// request changes nothing.
     ///
     /// # Errors
     /// As [`reload`](Self::reload).

@@ -52,9 +52,9 @@ and PREFORK_PROXY_PROTOCOL take several values, separated by commas. An empty va
 not set. The command line wins over the environment, and both win over the file of --config.
 Listeners that systemd passes (LISTEN_FDS) replace every --listen.
 
-Signals to the master: TERM, QUIT and INT drain, a second one stops at once; HUP replaces every
-worker; USR1 reopens the logs; USR2 upgrades to the program that is now on disk; TTIN adds a slot,
-TTOU removes one.
+Signals to the master: TERM, QUIT and INT drain, a second one stops at once, but during
+--pre-stop-delay it begins the drain; HUP replaces every worker; USR1 reopens the logs; USR2
+upgrades to the program that is now on disk; TTIN adds a slot, TTOU removes one.
 Exit codes: 0 drained, 1 runtime error, 2 wrong usage, 3 no worker became ready, 4 crash limit,
 5 cannot listen on an address.";
 
