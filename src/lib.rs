@@ -99,6 +99,7 @@
 //! | `axum` | no | `tower`, and axum's `ConnectInfo`; [`Incoming`] as axum's `Listener` |
 //! | `tonic` | no | [`Connection`] as tonic's `Connected`, for [`Prefork::run`] |
 //! | `files` | with `cli` | `files`: the files of a directory, and parts of files as bodies |
+//! | `compression` | with `cli` | `files`, and `Files::compress`: texts compressed on demand |
 //! | `metrics` | no | `Prefork::metrics`: the app's own metrics at [`Prefork::admin`] |
 //! | `sandbox` | with `cli` | `Prefork::sandbox`: what workers may open and reach |
 //! | `serde` | no | [`Notice`], [`Totals`] and [`Status`] can be serialized |
