@@ -4,14 +4,14 @@ use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
 use crate::admin::Watched;
 use crate::client::get;
-use crate::support::{Server, binary, pid_of, until};
+use crate::support::{Server, binary, pid_of, program, until};
 
 tests! {
     a_reload_reads_the_file_again_and_says_what_cannot_change,
@@ -21,6 +21,7 @@ tests! {
     an_upgrade_reads_the_file_again,
     a_check_does_not_disturb_a_server_that_runs,
     what_is_printed_reads_the_same_through_a_pipe,
+    what_is_printed_as_variables_reads_the_same,
 }
 
 fn file(content: &str) -> (TempDir, PathBuf) {
@@ -198,5 +199,46 @@ fn what_is_printed_reads_the_same_through_a_pipe() {
     let second = piped.wait_with_output().expect("it ends").stdout;
     let [first, second] = [first, second].map(|text| String::from_utf8(text).expect("text"));
     assert!(first.contains("max-warm = \"7\"\n"), "{first}");
+    assert_eq!(first, second);
+}
+
+const SEVERAL: &str = r#"dir = "it's"
+listen = ["127.0.0.1:1", "unix:/a"]
+header = ["*.css: a: b, c", "**: d: e"]
+allow-origin = ["http://a", "http://b"]
+proxy-protocol = ["10.0.0.0/8", "unix"]
+"#;
+
+const SEVERAL_OF_TLS: &str = r#"tls-cert = ["a.pem", "b.pem"]
+tls-key = ["a.key", "b.key"]
+tls-ocsp = ["none", "b.ocsp"]
+tls-ciphers = ["TLS13_AES_128_GCM_SHA256", "TLS13_AES_256_GCM_SHA384"]
+redirect-to-https = ["127.0.0.1:2", "127.0.0.1:3"]
+"#;
+
+fn what_is_printed_as_variables_reads_the_same() {
+    let of_tls = match cfg!(feature = "tls") {
+        true => SEVERAL_OF_TLS,
+        false => "",
+    };
+    let (_dir, file) = file(&[SEVERAL, of_tls].concat());
+    let printed = |command: &mut Command| {
+        let output = command.output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let of_file = |format: &str| printed(binary().arg(format).arg("--config").arg(&file));
+    let (first, variables) = (
+        of_file("--print-config=toml"),
+        of_file("--print-config=env"),
+    );
+    let script = "set -a; eval \"$1\"; exec \"$2\" --print-config=toml";
+    let mut shell = program("sh");
+    shell.args(["-c", script, "sh", &variables]);
+    let second = printed(shell.arg(binary().get_program()));
+    for line in SEVERAL.lines().chain(of_tls.lines()) {
+        assert!(first.lines().any(|printed| printed == line), "{first}");
+    }
     assert_eq!(first, second);
 }

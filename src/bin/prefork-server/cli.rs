@@ -47,9 +47,9 @@ Examples:
 Verbs for a server that runs: status, events, reload, upgrade, scale, recycle, logs reopen, stop;
 `prefork-server reload --help` says more. A directory with such a name is served as ./NAME.
 
-Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. PREFORK_LISTEN
-and PREFORK_PROXY_PROTOCOL take several values, separated by commas. An empty variable counts as
-not set. The command line wins over the environment, and both win over the file of --config.
+Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. Commas separate
+several values of a variable; PREFORK_HEADER has one rule per line. An empty variable counts as not
+set. The command line wins over the environment, and both win over the file of --config.
 Listeners that systemd passes (LISTEN_FDS) replace every --listen.
 
 Signals to the master: TERM, QUIT and INT drain, a second one stops at once, but during

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use clap::{Arg, CommandFactory};
 
 use super::Options;
+use super::config::is_repeatable;
 
 const PAGE: &str = include_str!("../../../guide/options.md");
 
@@ -22,6 +23,20 @@ fn the_guide_has_the_options_of_the_command_line() {
         Options::command().get_arguments().count(),
         "{path}"
     );
+}
+
+#[test]
+fn the_guide_has_the_variables_that_take_several_values() {
+    let command = Options::command();
+    for option in command.get_arguments().filter(|it| is_repeatable(it)) {
+        let between = match option.get_id().as_str() {
+            "header" => '\n',
+            _ => ',',
+        };
+        assert_eq!(option.get_value_delimiter(), Some(between), "{option:?}");
+        let variable = option.get_env().unwrap_or_default().to_string_lossy();
+        assert!(PAGE.contains(&format!("`{variable}`")), "{variable}");
+    }
 }
 
 /// One table for each heading of `--help`.

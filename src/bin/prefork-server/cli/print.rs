@@ -102,8 +102,8 @@ impl<'a> Entry<'a> {
     fn variable(&self) -> Option<String> {
         let name = self.option.get_env()?.to_str()?;
         let is_chosen = self.origin != Origin::Default;
-        let between = self.option.get_value_delimiter().unwrap_or(',');
-        let value = self.values.join(&between.to_string());
+        let between = self.option.get_value_delimiter().map(String::from);
+        let value = self.values.join(&between.unwrap_or_default());
         is_chosen.then(|| format!("{name}={}\n", quote(&value)))
     }
 

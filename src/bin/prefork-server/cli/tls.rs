@@ -18,6 +18,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_CERT",
+        value_delimiter = ',',
         requires = "tls_key"
     )]
     tls_cert: Vec<PathBuf>,
@@ -28,6 +29,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_KEY",
+        value_delimiter = ',',
         requires = "tls_cert"
     )]
     tls_key: Vec<PathBuf>,
@@ -39,6 +41,7 @@ pub(crate) struct Secure {
         long,
         value_name = "FILE",
         env = "PREFORK_TLS_OCSP",
+        value_delimiter = ',',
         requires = "tls_cert"
     )]
     tls_ocsp: Vec<PathBuf>,
