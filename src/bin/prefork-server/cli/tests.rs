@@ -70,7 +70,8 @@ fn https_wants_a_certificate_and_its_key() {
     for part in ["c.pem", "k.pem", "ca.pem", "Optional"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
-    let suites = "--tls-min-version 1.3 --tls-ciphers TLS13_AES_128_GCM_SHA256";
+    let suites = "--tls-min-version 1.3 --tls-ciphers \
+                  TLS13_AES_128_GCM_SHA256,TLS13_AES_256_GCM_SHA384";
     let two = parsed(&format!(
         "{both} {both} --tls-ocsp none --tls-ocsp d.ocsp {suites}"
     ))
@@ -82,7 +83,7 @@ fn https_wants_a_certificate_and_its_key() {
     assert_eq!(shown.matches("c.pem").count(), 2, "{shown}");
     assert!(!shown.contains("none"), "{shown}");
     assert!(
-        shown.contains("Tls13") && shown.contains("AES_128"),
+        shown.contains("Tls13") && shown.contains("AES_128_GCM_SHA256\", \"TLS13_AES_256"),
         "{shown}"
     );
     for (args, lacks) in [
@@ -100,6 +101,10 @@ fn https_wants_a_certificate_and_its_key() {
             "--tls-cert and --tls-ocsp must be given equally often",
         ),
         ("--tls-min-version 1.1", "1.2, 1.3"),
+        (
+            "--tls-ciphers TLS13_AES_128_GCM_SHA256:TLS13_AES_256_GCM_SHA384",
+            "commas separate",
+        ),
         (
             "--tls-cert c.pem --tls-key k.pem --tls-client-auth required",
             "--tls-client-ca",

@@ -56,8 +56,8 @@ pub(crate) struct Secure {
     #[arg(value_parser = value::named::<TlsVersion>(TlsVersion::NAMES))]
     tls_min_version: TlsVersion,
 
-    /// Use only these cipher suites, by their IANA names, such as TLS13_AES_128_GCM_SHA256
-    /// [default: all that rustls has]
+    /// Use only these cipher suites, by their IANA names, such as TLS13_AES_128_GCM_SHA256, with
+    /// commas between them [default: all that rustls has]
     #[arg(
         long,
         value_name = "LIST",
@@ -65,6 +65,7 @@ pub(crate) struct Secure {
         value_delimiter = ',',
         requires = "tls_cert"
     )]
+    #[arg(value_parser = value::cipher)]
     tls_ciphers: Vec<String>,
 
     /// Ask clients for a certificate that a CA in this PEM file has signed

@@ -88,6 +88,18 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "not a mode such as 660, in octal digits and at most 777".to_owned())
 }
 
+/// A word that can be the name of a cipher suite. Which ones there are is the library's to say.
+#[cfg(feature = "tls")]
+pub(super) fn cipher(text: &str) -> Result<String, String> {
+    match text
+        .bytes()
+        .all(|it| it.is_ascii_alphanumeric() || it == b'_')
+    {
+        true => Ok(text.to_owned()),
+        false => Err("a name has letters, digits and _; commas separate several names".into()),
+    }
+}
+
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     text.parse()
         .map_err(|error: AddressError| error.reason().to_owned())
