@@ -33,7 +33,7 @@ pub(crate) struct FileOptions {
     listing: bool,
 
     /// Compress texts from 1KiB to 8MiB with zstd, brotli or gzip, and keep them. A compressed file
-    /// beside the plain one goes before it
+    /// beside the plain one is preferred
     #[arg(long, env = "PREFORK_COMPRESS", value_parser = BoolishValueParser::new())]
     compress: bool,
 

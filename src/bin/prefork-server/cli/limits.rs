@@ -100,7 +100,8 @@ pub(crate) struct Limits {
     pub(crate) max_connections: Option<NonZeroUsize>,
 
     /// Number of connections that one worker holds of one client: an IPv4 address, or an IPv6
-    /// network of 64 bits. It closes further ones [default: no limit]
+    /// network of 64 bits. It closes further ones. Connections on Unix sockets and from networks of
+    /// --proxy-protocol are not counted [default: no limit]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_CONNECTIONS_PER_CLIENT")]
     #[arg(value_parser = value::count::<NonZeroUsize>)]
     pub(crate) max_connections_per_client: Option<NonZeroUsize>,
@@ -110,14 +111,13 @@ pub(crate) struct Limits {
     #[arg(value_parser = value::count::<NonZeroU32>)]
     pub(crate) max_connection_requests: Option<NonZeroU32>,
 
-    /// Close a connection with the first response after this time, and up to a quarter more
-    /// [default: never]
+    /// Close a connection with the first response after DURATION to 1.25 DURATION [default: never]
     #[arg(long, value_name = "DURATION", env = "PREFORK_MAX_CONNECTION_AGE")]
     #[arg(value_parser = value::positive_duration)]
     pub(crate) max_connection_age: Option<Duration>,
 
-    /// Network whose connections begin with a PROXY header that names the client: 10.0.0.0/8, an
-    /// address, or unix; may be given several times
+    /// Load balancers whose connections begin with a PROXY header, which names the client. NETWORK
+    /// is 10.0.0.0/8, one address, or unix for Unix sockets; may be given several times
     #[arg(
         long,
         value_name = "NETWORK",
@@ -136,12 +136,12 @@ pub(crate) struct Limits {
     )]
     pub(crate) max_warm: usize,
 
-    /// Replace a worker after this many requests, and up to a quarter more [default: never]
+    /// Replace a worker after N to 1.25 N requests [default: never]
     #[arg(long, value_name = "N", env = "PREFORK_MAX_REQUESTS")]
     #[arg(value_parser = value::count::<NonZeroU64>)]
     pub(crate) max_requests: Option<NonZeroU64>,
 
-    /// Replace a worker after this time, and up to a quarter more [default: never]
+    /// Replace a worker after DURATION to 1.25 DURATION [default: never]
     #[arg(long, value_name = "DURATION", env = "PREFORK_MAX_WORKER_AGE")]
     #[arg(value_parser = value::positive_duration)]
     pub(crate) max_worker_age: Option<Duration>,
