@@ -172,8 +172,7 @@ pub struct OpenError {
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { directory, source } = self;
-        write!(f, "cannot serve {}: {source}", directory.display())
+        write!(f, "cannot serve {}", self.directory.display())
     }
 }
 
