@@ -29,6 +29,10 @@ fn bad_settings_exit_2_and_name_the_flag() {
         (&["--no-such-flag"], "--no-such-flag"),
         (&["--announce-fd", "99"], "99"),
         (&["/no/such/directory"], "/no/such/directory"),
+        (
+            &["--workers", "1", "status"],
+            "the verb status must come before all options",
+        ),
         (&["--respond", "a", "--echo"], "--echo"),
         (&too_many, "253 addresses: there can be up to 252"),
     ] {

@@ -20,6 +20,7 @@ use prefork_server::{Body, BodyError, BoxError, Request, Worker};
 use crate::access_log::{AccessLog, LoggedBody, Record};
 use crate::cli::{Admin, FileOptions, LogFormat, LogTarget, Options, Serve, Serving};
 use crate::site::{Immediate, ResponseBody, Welcome, plain, unreadable};
+use crate::verbs::is_verb;
 
 const WORKER_HEADER: HeaderName = HeaderName::from_static("x-prefork-worker");
 
@@ -77,9 +78,15 @@ impl Setup {
 
     /// Checks that the content can be served.
     pub(crate) fn check(&self) -> Result<(), BoxError> {
-        if let Serve::Files(directory) = self.serving.serve() {
-            self.files.of(directory).open()?;
+        let Serve::Files(directory) = self.serving.serve() else {
+            return Ok(());
+        };
+        let name = directory.to_str().filter(|name| is_verb(name));
+        if let (Some(verb), false) = (name, directory.exists()) {
+            let why = format!("no directory {verb}: the verb {verb} must come before all options");
+            return Err(why.into());
         }
+        self.files.of(directory).open()?;
         Ok(())
     }
 
