@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use prefork_server::control::{Command, Control, ControlError, Progress};
 use prefork_server::{Address, MAX_WORKERS, Slot, Stop};
@@ -25,7 +25,7 @@ done in time (it goes on), 5 no server found, or it does not respond, 6 not allo
 
 /// Tell a server that runs what to do, or ask what it does.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "prefork-server", version, after_help = CODES)]
+#[command(name = "prefork-server", version)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
 struct Verbs {
     #[command(subcommand)]
@@ -214,9 +214,18 @@ pub(crate) fn is_verb(argument: &str) -> bool {
     Verbs::command().find_subcommand(argument).is_some()
 }
 
+/// The command line of the verbs. The help of each one has the exit codes.
+fn definition() -> clap::Command {
+    fn with_codes(command: clap::Command) -> clap::Command {
+        command.mut_subcommands(with_codes).after_help(CODES)
+    }
+    with_codes(Verbs::command())
+}
+
 /// Runs the verb of this process's command line.
 pub(crate) fn run() -> ExitCode {
-    let Verbs { verb } = Verbs::parse();
+    let matches = definition().get_matches();
+    let Verbs { verb } = Verbs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match carry_out(verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -397,12 +406,14 @@ mod tests {
 
     #[test]
     fn the_definition_holds_together_and_the_guide_has_each_verb() {
-        let command = Verbs::command();
+        let command = definition();
         command.clone().debug_assert();
         let guide = include_str!("../../guide/verbs.md");
         for verb in command.get_subcommands() {
             let row = format!("| `{}", verb.get_name());
             assert!(guide.contains(&row), "{row}");
+            let help = verb.clone().render_help().to_string();
+            assert!(help.contains("6 not allowed to connect"), "{help}");
         }
     }
 
