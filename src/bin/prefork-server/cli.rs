@@ -55,6 +55,7 @@ Listeners that systemd passes (LISTEN_FDS) replace every --listen.
 Signals to the master: TERM, QUIT and INT drain, a second one stops at once, but during
 --pre-stop-delay it begins the drain; HUP replaces every worker; USR1 reopens the logs; USR2
 upgrades to the program that is now on disk; TTIN adds a slot, TTOU removes one.
+
 Exit codes: 0 drained, 1 runtime error, 2 wrong usage, 3 no worker became ready, 4 crash limit,
 5 cannot listen on an address.";
 
@@ -341,9 +342,7 @@ pub(crate) enum Scheme {
     Https,
 }
 
-// The variants have no docs of their own: clap would print them, and double the help.
-
-/// How lines of logs are written: for people, or one object per line.
+/// How lines of logs are written. The variants have no docs: clap would print them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     Text,

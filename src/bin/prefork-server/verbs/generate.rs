@@ -8,14 +8,14 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::Verbs;
+use super::definition;
 use crate::cli::Options;
 
 const NAME: &str = "prefork-server";
 
 /// The whole command line: the options of the server, and the verbs.
 fn whole() -> Command {
-    let verbs = Verbs::command();
+    let verbs = definition();
     let verbs = verbs.get_subcommands().cloned();
     let command = Options::command().subcommands(verbs);
     command
@@ -29,27 +29,40 @@ pub(super) fn completions(shell: Shell) -> String {
     String::from_utf8(script).expect("a script is text")
 }
 
-/// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-reload.1`.
+/// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
 pub(super) fn man(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let mut whole = whole();
     whole.build();
-    write(directory, NAME, NAME, whole.clone())?;
-    for verb in whole.get_subcommands() {
-        let name = verb.get_name();
-        let (page, shown) = (format!("{NAME}-{name}"), format!("{NAME} {name}"));
-        write(directory, &page, &shown, verb.clone())?;
-    }
-    Ok(())
+    write(directory, &[NAME], whole)
 }
 
-fn write(directory: &Path, page: &str, shown: &str, command: Command) -> io::Result<()> {
-    let command = command
-        .display_name(page.to_owned())
-        .bin_name(shown.to_owned());
+/// Writes the page of a command with this name, and those of its verbs.
+fn write(directory: &Path, name: &[&str], command: Command) -> io::Result<()> {
+    for verb in command.get_subcommands() {
+        let name = [name, &[verb.get_name()]].concat();
+        write(directory, &name, verb.clone())?;
+    }
+    let page = name.join("-");
+    let command = command.display_name(&page).bin_name(name.join(" "));
+    let source = format!("{NAME} {}", env!("CARGO_PKG_VERSION"));
     let mut text = Vec::new();
-    Man::new(command).title(page).render(&mut text)?;
-    fs::write(directory.join(format!("{page}.1")), text)
+    Man::new(command).source(source).render(&mut text)?;
+    let text = String::from_utf8(text).expect("a page is text");
+    fs::write(directory.join(format!("{page}.1")), with_columns(&text))
+}
+
+/// Keeps the lines of a page that begin with spaces as they are: roff(7) would fill them with what
+/// follows.
+fn with_columns(page: &str) -> String {
+    let is_kept = |line: &&str| line.starts_with("  ");
+    let lines: Vec<_> = page.lines().collect();
+    let runs = lines.chunk_by(|one, next| is_kept(one) == is_kept(next));
+    let blocks = runs.map(|run| match is_kept(&run[0]) {
+        true => format!(".nf\n{}\n.fi\n", run.join("\n")),
+        false => run.join("\n") + "\n",
+    });
+    blocks.collect()
 }
 
 #[cfg(test)]
@@ -67,13 +80,34 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_page_for_the_server_and_one_for_each_verb() {
+    fn there_is_each_page_that_a_page_names() {
         let directory = tempfile::tempdir().unwrap();
         man(directory.path()).unwrap();
-        let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
-        assert!(read("prefork-server.1").contains("hang\\-timeout"));
-        assert!(read("prefork-server-reload.1").contains("\\-\\-wait"));
-        let pages = fs::read_dir(directory.path()).unwrap().count();
-        assert_eq!(pages, 1 + Verbs::command().get_subcommands().count());
+        let read = |name: &str| {
+            let page = fs::read_to_string(directory.path().join(name)).unwrap();
+            page.replace("\\-", "-")
+        };
+        let server = read("prefork-server.1");
+        assert!(server.contains("hang-timeout"));
+        let example = ".nf\n  prefork-server ./public      ";
+        assert!(server.contains(example), "{server}");
+        assert!(read("prefork-server-logs-reopen.1").contains("--wait"));
+        let mut named = 1;
+        for entry in fs::read_dir(directory.path()).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let page = read(&name);
+            let title = name.trim_end_matches(".1");
+            let version = concat!("\"prefork-server ", env!("CARGO_PKG_VERSION"), "\"");
+            let head = format!(".TH {title} 1  {version}");
+            assert!(page.contains(&head), "{head} is not in {page}");
+            assert!(page.contains("Exit codes: 0 "), "{page}");
+            let is_name = |line: &&str| line.starts_with("prefork-server-") && !line.contains(' ');
+            let others = page.lines().filter(is_name);
+            for other in others.filter_map(|line| line.strip_suffix("(1)")) {
+                read(&format!("{other}.1"));
+                named += 1;
+            }
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), named);
     }
 }
