@@ -62,13 +62,14 @@ pub enum Progress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Begun {
-    /// For [`Control::wait`].
+    /// The number of the operation, as `/v1/operations/ID` and notices have it.
     pub id: u64,
     /// What has become of it so far.
     pub progress: Progress,
     /// What it has to do with a command that runs already: it follows that one, or is done with
     /// it. A sentence for people.
     pub note: Option<String>,
+    ends_server: bool,
 }
 
 /// Why a request has no result.
@@ -123,16 +124,9 @@ impl Control {
     /// # Errors
     /// The command was not given, or the server does not respond any more.
     pub fn run(&self, command: Command, wait: Option<Duration>) -> Result<Progress, ControlError> {
-        let wait = wait.unwrap_or_default();
-        if let Command::Stop(_) = command {
-            // The admin process that ends the server responds to no later request.
-            return Ok(self
-                .operation(Method::Post, &command.path(), wait)?
-                .progress);
-        }
         let begun = self.begin(command)?;
         match begun.progress {
-            Progress::Running => self.wait(begun.id, wait),
+            Progress::Running => self.wait(&begun, wait.unwrap_or_default()),
             ended => Ok(ended),
         }
     }
@@ -149,28 +143,39 @@ impl Control {
     /// if let Some(note) = &begun.note {
     ///     println!("{note}");
     /// }
-    /// println!("{:?}", server.wait(begun.id, Duration::from_secs(60))?);
+    /// println!("{:?}", server.wait(&begun, Duration::from_secs(60))?);
     /// # Ok::<(), prefork_server::BoxError>(())
     /// ```
     ///
     /// # Errors
     /// The command was not given.
     pub fn begin(&self, command: Command) -> Result<Begun, ControlError> {
-        self.operation(Method::Post, &command.path(), Duration::ZERO)
+        let begun = self.operation(Method::Post, &command.path(), Duration::ZERO)?;
+        Ok(Begun {
+            ends_server: matches!(command, Command::Stop(_)),
+            ..begun
+        })
     }
 
     /// Waits for a command that was begun, at most for so long.
     ///
     /// # Errors
     /// The server does not know the command any more, or does not respond.
-    pub fn wait(&self, id: u64, wait: Duration) -> Result<Progress, ControlError> {
+    pub fn wait(&self, begun: &Begun, wait: Duration) -> Result<Progress, ControlError> {
         let deadline = Instant::now().checked_add(wait);
-        let path = format!("/v1/operations/{id}");
+        let path = format!("/v1/operations/{}", begun.id);
         loop {
             let left = deadline.map_or(HELD_MAX, |it| it.saturating_duration_since(Instant::now()));
-            let begun = self.operation(Method::Get, &path, left.min(HELD_MAX))?;
-            if begun.progress != Progress::Running || left.is_zero() {
-                return Ok(begun.progress);
+            match self.operation(Method::Get, &path, left.min(HELD_MAX)) {
+                Ok(Begun { progress, .. }) if progress != Progress::Running || left.is_zero() => {
+                    return Ok(progress);
+                }
+                // The end of the server is the end of the admin process too.
+                Err(error) if begun.ends_server && error.is_no_listener() => {
+                    return Ok(Progress::Done);
+                }
+                Err(error) if left.is_zero() || !error.is_broken_off() => return Err(error),
+                _ => {}
             }
         }
     }
@@ -231,6 +236,7 @@ impl Control {
                 id: object["id"].as_u64()?,
                 progress,
                 note: object["note"].as_str().map(str::to_owned),
+                ends_server: false,
             })
         });
         parsed.ok_or(ControlError::Unexpected(body))
@@ -298,6 +304,28 @@ impl Control {
                 ControlError::NotAllowed(path.clone())
             }
             _ => ControlError::Unreachable(self.address.clone(), error),
+        }
+    }
+}
+
+impl ControlError {
+    fn is_no_listener(&self) -> bool {
+        use ErrorKind::{ConnectionRefused, NotFound};
+        let kind = self.lost_by();
+        kind.is_some_and(|kind| matches!(kind, ConnectionRefused | NotFound))
+    }
+
+    /// Whether the admin process ended that had the request, or should have accepted it.
+    fn is_broken_off(&self) -> bool {
+        use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let kind = self.lost_by();
+        kind.is_some_and(|kind| matches!(kind, BrokenPipe | ConnectionReset | UnexpectedEof))
+    }
+
+    fn lost_by(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Unreachable(_, error) => Some(error.kind()),
+            _ => None,
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::admin::events::{self, Listeners, event};
 use crate::admin::live::Live;
 use crate::handle::Command;
 use crate::hooks::WorkerInfo;
-use crate::policy::{ServerState, WorkerState};
+use crate::policy::{ServerState, Stop, WorkerState};
 use crate::protocol::admin::{
     AcceptQueue, AdminChannel, Fact, FromAdmin, NOTICES_MAX, NumberedNotice, ServerView,
 };
@@ -190,6 +190,9 @@ impl View {
             }
             (Command::Upgrade | Command::TryUpgrade, ServerState::Reloading) => {
                 Some("a reload runs: the upgrade follows it")
+            }
+            (Command::Stop(Stop::Drain), ServerState::Draining) => {
+                Some("the server drains already; `--now` ends it at once")
             }
             _ => None,
         }

@@ -28,6 +28,7 @@ use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Ping, Stage};
 use crate::master::listeners::bind_error;
 use crate::master::workers::spawn::{RUNNING_IMAGE, arguments, command, set_environment};
+use crate::policy::{ServerState, Stop};
 use crate::protocol::admin::{
     AdminChannel, AdminMarker, Fact, FromAdmin, NOTICES_MAX, NumberedNotice,
 };
@@ -358,7 +359,10 @@ impl Master {
             let (status, _) = self.status();
             self.observers.operations.begin(number, command, &status);
             self.publish_status();
-            self.apply_command(command);
+            let drains_already = status.state == ServerState::Draining;
+            if !(command == Command::Stop(Stop::Drain) && drains_already) {
+                self.apply_command(command);
+            }
         }
     }
 

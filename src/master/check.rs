@@ -1,6 +1,7 @@
 //! Checks what a start needs, and changes nothing: a server that runs with the same settings does
 //! not notice it.
 
+use std::io;
 use std::path::Path;
 
 use nix::unistd::{AccessFlags, access};
@@ -14,12 +15,17 @@ use crate::sys::listener;
 
 pub(crate) fn check(mut config: Config) -> Result<(), Error> {
     start::choose_credentials(&mut config).map_err(Error::Config)?;
+    let mut addresses: Vec<&Address> = Vec::new();
     for address in config.addresses.iter().chain(&config.admin) {
         let checked = match address {
+            _ if addresses.contains(&address) => Err(io::ErrorKind::AddrInUse.into()),
             &Address::Tcp(tcp) => listener::check_tcp(tcp),
             Address::Unix(path) => listener::unix::check(path),
         };
         checked.map_err(|error| bind_error(address, error))?;
+        if !matches!(address, Address::Tcp(address) if address.port() == 0) {
+            addresses.push(address);
+        }
     }
     let Some(path) = &config.pid_file else {
         return Ok(());

@@ -73,6 +73,8 @@ pub(super) fn begin(
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;
+    let admin = admin(&config)?;
+    // Last, because another server may have the file, and the addresses.
     let pid_file = config.pid_file.as_deref().map(pid_file).transpose()?;
     let slots = NonZeroU16::new(listeners.slots()).map_or(workers, |slots| slots.max(workers));
     let mut master = Master {
@@ -97,7 +99,7 @@ pub(super) fn begin(
             init,
             history: History::default(),
             operations: Operations::default(),
-            admin: admin(&config)?,
+            admin,
         },
         balance: Balancing::new(&config, secrets.as_ref()),
         secrets,

@@ -26,6 +26,8 @@ tests! {
     it_is_not_ready_from_the_first_moment_of_a_drain,
     it_is_not_ready_before_the_drain_and_the_server_still_serves,
     it_has_a_socket_in_the_runtime_directory_by_default,
+    no_socket_in_the_runtime_directory_does_not_stop_the_start,
+    a_start_that_fails_leaves_the_pid_file_of_the_server_that_runs,
 }
 
 /// A server with an admin address.
@@ -68,14 +70,17 @@ impl Watched {
 
     /// The admin process.
     pub(crate) fn admin(&self) -> Pid {
-        let is_admin = |pid: &Pid| {
-            let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            arguments.starts_with(b"prefork-server: admin")
-                || arguments.starts_with(b"server: admin")
-        };
-        let found = descendants(self.server.pid).into_iter().find(is_admin);
-        found.expect("it runs")
+        admin_of(&self.server)
     }
+}
+
+pub(crate) fn admin_of(server: &Server) -> Pid {
+    let is_admin = |pid: &Pid| {
+        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.starts_with(b"prefork-server: admin") || arguments.starts_with(b"server: admin")
+    };
+    let found = descendants(server.pid).into_iter().find(is_admin);
+    found.expect("it runs")
 }
 
 /// The sum of the samples of this name.
@@ -348,4 +353,33 @@ fn it_has_a_socket_in_the_runtime_directory_by_default() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
     assert!(!socket.exists(), "the socket file is left");
+}
+
+fn no_socket_in_the_runtime_directory_does_not_stop_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let long = dir.path().join("a".repeat(100));
+    let mut command = binary();
+    command
+        .env_remove("PREFORK_ADMIN")
+        .env("RUNTIME_DIRECTORY", &long);
+    let arguments = ["--listen", "127.0.0.1:0", "--announce-fd", "1"];
+    let mut server = Server::spawn(command.args(arguments).args(["--respond", "hi"]));
+    assert_eq!(get(server.address(), "/").body, "hi");
+    let log = server.log();
+    assert!(log.contains("no admin address: "), "{log}");
+}
+
+fn a_start_that_fails_leaves_the_pid_file_of_the_server_that_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let pid_file = dir.path().join("pid");
+    let mut watched = Watched::start(&["--pid-file", &pid_file.display().to_string()]);
+    watched.server.wait("serving");
+    let mut second = binary();
+    second.args(["--listen", "127.0.0.1:0", "--pid-file"]);
+    second.arg(&pid_file).arg("--admin");
+    let second = second.arg(format!("unix:{}", watched.socket.display()));
+    let ended = second.output().expect("it runs");
+    assert_eq!(ended.status.code(), Some(5), "{ended:?}");
+    let pid = fs::read_to_string(&pid_file).expect("it is there");
+    assert_eq!(pid.trim(), watched.server.pid.to_string());
 }

@@ -158,8 +158,10 @@ fn a_check_does_not_disturb_a_server_that_runs() {
     }
     let other = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let other_address = other.local_addr().expect("it is bound").to_string();
+    let twice = format!("unix:{}", dir.path().join("twice").display());
     for (arguments, code, told) in [
         (&["--listen", &other_address][..], 5, &other_address[..]),
+        (&["--listen", &twice, "--admin", &twice], 5, &twice),
         (
             &["--listen", "unix:/no-such-directory/a"],
             5,

@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use prefork_server::control::{Command, Control, Progress};
 use serde_json::Value;
 
+use crate::admin::admin_of;
 use crate::client::{Client, get};
 use crate::support::{BINARY, Server, binary, pid_of};
 use crate::upgrade::Installed;
@@ -183,8 +184,17 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
         (code, &*why),
         (Some(3), "prefork-server: refused: the server drains\n")
     );
+    // Another one cuts nothing, and waits although the admin process is replaced.
+    let mut command = binary();
+    command.args(["stop", "--wait", "--admin", &operated.admin]);
+    let mut stop = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut told = BufReader::new(stop.stdout.take().expect("a pipe")).lines();
+    let note = told.next().expect("a note").expect("a line");
+    assert!(note.contains("drains already"), "{note}");
+    kill(admin_of(&operated.server), Signal::SIGKILL).expect("it runs");
     client.send("i");
     assert_eq!(client.response().body, "hi");
+    assert_eq!(stop.wait().expect("it ends").code(), Some(0));
     let Operated { server, .. } = operated;
     assert_eq!(server.end().code, Some(0));
 }
@@ -212,6 +222,9 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     let mut first = start("first");
     first.address();
     assert!(!dir.path().join("999999999.sock").exists());
+    // That of a master that was killed, whose number another program has now.
+    let left = format!("{}.sock", std::process::id());
+    std::fs::write(dir.path().join(left), "").expect("a file");
     assert_eq!(of(&["reload", "--wait"]), done());
     let mut second = start("second");
     second.address();

@@ -147,9 +147,9 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
         return "";
     };
     match source.kind() {
-        ErrorKind::AddrInUse => "; stop the program that has it, or choose another with --listen",
+        ErrorKind::AddrInUse => "; stop the program that has it, or choose another address",
         ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
-        _ => "; choose another address with --listen",
+        _ => "; choose another address",
     }
 }
 

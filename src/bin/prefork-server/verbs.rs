@@ -306,16 +306,13 @@ impl Operation {
     /// Gives the command, and waits for it if that was asked for.
     fn give(&self, command: Command) -> Result<(), Failure> {
         let server = self.server.find()?;
-        let progress = match (command, self.wait) {
-            (Command::Stop(_), _) => server.run(command, self.wait)?,
-            (_, wait) => {
-                let begun = server.begin(command)?;
-                begun.note.map_or(Ok(()), |note| print(&(note + "\n")))?;
-                match wait {
-                    Some(wait) => server.wait(begun.id, wait)?,
-                    None => begun.progress,
-                }
-            }
+        let begun = server.begin(command)?;
+        if let Some(note) = &begun.note {
+            print(&format!("{note}\n"))?;
+        }
+        let progress = match self.wait {
+            Some(wait) => server.wait(&begun, wait)?,
+            None => begun.progress,
         };
         match (progress, self.wait) {
             (Progress::Done, _) => print("done\n"),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::geteuid;
+use nix::unistd::{AccessFlags, access, geteuid};
 use prefork_server::Address;
 
 /// The directory of root's servers.
@@ -61,8 +61,8 @@ impl Admin {
 fn in_runtime_directory() -> io::Result<Address> {
     let directory = runtime_directory()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "XDG_RUNTIME_DIR is not set"))?;
-    let named = |error: io::Error| {
-        let text = format!("cannot make {}: {error}", directory.display());
+    let named = |what: &str, error: io::Error| {
+        let text = format!("cannot {what} {}: {error}", directory.display());
         io::Error::new(error.kind(), text)
     };
     let mut builder = DirBuilder::new();
@@ -70,11 +70,14 @@ fn in_runtime_directory() -> io::Result<Address> {
         .recursive(true)
         .mode(0o700)
         .create(&directory)
-        .map_err(named)?;
+        .map_err(|error| named("make", error))?;
+    access(&directory, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|error| named("write to", error.into()))?;
     remove_left_behind(&directory);
     // The process stays the same in an upgrade, and so does its socket.
     let file = directory.join(format!("{}.sock", std::process::id()));
-    Ok(Address::Unix(file))
+    let address = format!("unix:{}", file.display());
+    super::value::address(&address).map_err(io::Error::other)
 }
 
 /// Removes the sockets of masters that were killed.

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use prefork_server::Address;
@@ -42,7 +43,7 @@ pub(super) fn only_one() -> Result<Control, Failure> {
         return Err(ControlError::NotAllowed(directory).into());
     }
     let mut running: Vec<_> = sockets(&directory)
-        .filter(|path| is_running(path))
+        .filter(|path| is_running(path) && has_listener(path))
         .collect();
     running.sort();
     match &running[..] {
@@ -59,6 +60,12 @@ pub(super) fn only_one() -> Result<Control, Failure> {
             )))
         }
     }
+}
+
+/// The process with the number of a master that was killed may be another program.
+fn has_listener(socket: &Path) -> bool {
+    let connected = UnixStream::connect(socket);
+    !connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 fn no_server(directory: &Path) -> Failure {
