@@ -1,8 +1,14 @@
 //! The lines that requests leave in the access log.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
+use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::client::{Client, get};
 use crate::support::{Server, until};
@@ -11,6 +17,7 @@ tests! {
     requests_that_the_server_refuses_are_logged,
     fields_that_were_not_parsed_are_null_in_json,
     reopening_the_access_log_is_logged,
+    a_fifo_without_a_reader_costs_lines_and_no_request,
 }
 
 /// The line of a request that no handler got has the fields that were read, and `-` for the others.
@@ -134,4 +141,52 @@ fn reopening_the_access_log_is_logged() {
     server.signal(Signal::SIGUSR1);
     until(|| log.exists());
     assert_eq!(server.log().matches("logs are reopened").count(), 1);
+}
+
+/// At the start, and after its reader has left: over a reload, and when logs are reopened.
+fn a_fifo_without_a_reader_costs_lines_and_no_request() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = dir.path().join("log");
+    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new name");
+    let log = fifo.to_str().expect("text");
+    let options = ["--workers", "1", "--respond", "hi", "--access-log", log];
+    let mut server = Server::start(&options);
+    let address = server.address();
+    let told = |server: &Server, text| server.log().matches(text).count();
+    assert_eq!(told(&server, "has no reader"), 1, "{}", server.log());
+    // A failed request, whose line is written at once.
+    let fail = || {
+        let mut client = Client::connect(address);
+        client.send("no request\r\n\r\n");
+        client.take(1);
+    };
+    let is_read = |reader: &File| {
+        until(|| {
+            fail();
+            (&*reader).read(&mut [0; 9]).is_ok_and(|len| len == 9)
+        });
+    };
+    is_read(&reader(&fifo));
+    // The reader has left.
+    fail();
+    until(|| told(&server, "has no reader") == 2);
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    until(|| told(&server, "has no reader") == 3);
+    until(|| told(&server, "lines of the access log were lost") == 1);
+    server.signal(Signal::SIGUSR1);
+    until(|| told(&server, "logs are reopened") == 1);
+    assert_eq!(get(address, "/").body, "hi");
+    is_read(&reader(&fifo));
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0));
+    assert!(!ended.log.contains("accepts no data"), "{}", ended.log);
+}
+
+/// A reader that does not wait, neither for a writer nor for lines.
+fn reader(fifo: &Path) -> File {
+    let flags = OFlag::O_NONBLOCK.bits();
+    let fifo = File::options().read(true).custom_flags(flags).open(fifo);
+    fifo.expect("it is ours")
 }

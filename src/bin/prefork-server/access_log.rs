@@ -2,9 +2,14 @@
 //! waits.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, Write},
-    os::{fd::AsFd, unix::fs::OpenOptionsExt},
+    mem,
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -13,6 +18,8 @@ use std::{
     time::Duration,
 };
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use prefork_server::WorkerInfo;
 
@@ -60,7 +67,7 @@ struct Shared {
     worker: WorkerInfo,
     pending: Mutex<Pending>,
     changed: Condvar,
-    /// How many pieces were written, or failed, since the log was opened.
+    /// How many lines were written, or failed, since the log was opened.
     done: AtomicU64,
 }
 
@@ -89,22 +96,13 @@ enum Phase {
 
 impl AccessLog {
     /// Opens the file to append to it, and creates it (0640) if it is missing; or takes standard
-    /// output. Later failures are logged, and cost lines only.
+    /// output. A FIFO without a reader and later failures are logged, and cost lines only.
     pub(crate) fn open(
         target: LogTarget,
         format: LogFormat,
         worker: WorkerInfo,
     ) -> io::Result<Self> {
-        let file = open(&target)?;
-        Self::start(
-            Sink {
-                target,
-                file,
-                trouble: None,
-            },
-            format,
-            worker,
-        )
+        Self::start(Sink::open(target)?, format, worker)
     }
 
     /// Opens the path again, for a file that was renamed: later lines go to a new file of the old
@@ -237,17 +235,17 @@ fn write(shared: &Shared, mut sink: Sink) {
         let batch = shared.take(spare);
         let (old, new) = batch.lines.split_at(batch.reopen_after.unwrap_or_default());
         if batch.reopen_after.is_some() {
-            sink.write(old, shared);
+            sink.write(old, &shared.done);
             sink.reopen();
         }
-        sink.write(new, shared);
+        sink.write(new, &shared.done);
         if batch.lost > told_lost {
             let lost = batch.lost - told_lost;
             tracing::warn!(lost, "the access log is written too slowly: lines are lost");
             told_lost = batch.lost;
         }
         if batch.phase == Phase::Closing {
-            return;
+            return sink.tell_lost();
         }
         spare = batch.lines;
         spare.clear();
@@ -258,65 +256,145 @@ fn write(shared: &Shared, mut sink: Sink) {
 #[derive(Debug)]
 struct Sink {
     target: LogTarget,
-    file: File,
+    /// `None`: a FIFO that has no reader. It is opened again before each write.
+    file: Option<File>,
     trouble: Option<io::ErrorKind>,
+    /// How many lines could not be written since the last success.
+    lost: u64,
 }
 
 impl Sink {
-    fn write(&mut self, lines: &[u8], shared: &Shared) {
-        let trouble = pieces(lines).find_map(|piece| {
-            let written = self.write_piece(piece);
-            shared.done.fetch_add(1, Relaxed);
-            written.err()
-        });
-        if let Some(error) = &trouble
-            && self.trouble != Some(error.kind())
-        {
-            // Logged once, not each second while the disk is full.
-            tracing::error!(%error, "cannot write the access log: lines are lost");
+    fn open(target: LogTarget) -> io::Result<Self> {
+        let mut sink = Self::of(target, None);
+        match open(&sink.target) {
+            Ok(file) => sink.file = Some(file),
+            Err(error) if is_without_reader(&error) => sink.note(Some(error)),
+            Err(error) => return Err(error),
+        }
+        Ok(sink)
+    }
+
+    fn of(target: LogTarget, file: Option<File>) -> Self {
+        Self {
+            target,
+            file,
+            trouble: None,
+            lost: 0,
+        }
+    }
+
+    fn write(&mut self, lines: &[u8], done: &AtomicU64) {
+        let mut trouble = None;
+        for piece in pieces(lines) {
+            let count = piece.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            if trouble.is_none() {
+                trouble = self.write_piece(piece).err();
+            }
+            if trouble.is_some() {
+                self.lost += count;
+            }
+            done.fetch_add(count, Relaxed);
+        }
+        if !lines.is_empty() {
+            self.note(trouble);
+        }
+    }
+
+    /// Logs the trouble of a write once, not each second while the disk is full.
+    fn note(&mut self, trouble: Option<io::Error>) {
+        match &trouble {
+            Some(error) if self.trouble != Some(error.kind()) => {
+                tracing::error!(%error, "cannot write the access log: lines are lost");
+            }
+            Some(_) => {}
+            None => self.tell_lost(),
         }
         self.trouble = trouble.map(|error| error.kind());
     }
 
-    fn write_piece(&mut self, mut piece: &[u8]) -> io::Result<()> {
-        while !piece.is_empty() {
-            match self.file.write(piece) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => piece = &piece[written..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Another process that shares standard output may have made it non-blocking.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let writable = PollFd::new(self.file.as_fd(), PollFlags::POLLOUT);
-                    poll(&mut [writable], PollTimeout::NONE)?;
-                }
-                Err(error) => return Err(error),
-            }
+    fn tell_lost(&mut self) {
+        let lost = mem::take(&mut self.lost);
+        if lost > 0 {
+            tracing::warn!(lost, "lines of the access log were lost");
         }
-        Ok(())
+    }
+
+    fn write_piece(&mut self, piece: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(open(&self.target)?),
+        };
+        let written = write_all(file, piece);
+        // The reader of the FIFO has left. Its next reader may have made the path anew.
+        if let (Err(error), LogTarget::File(path)) = (&written, &self.target)
+            && error.kind() == io::ErrorKind::BrokenPipe
+        {
+            self.file = None;
+            return Err(without_reader(path));
+        }
+        written
     }
 
     fn reopen(&mut self) {
         match open(&self.target) {
-            Ok(file) => self.file = file,
+            Ok(file) => self.file = Some(file),
+            Err(error) if is_without_reader(&error) => {
+                self.file = None;
+                self.note(Some(error));
+            }
             Err(error) => tracing::error!(%error, "the access log keeps its old file"),
         }
     }
 }
 
-fn open(target: &LogTarget) -> io::Result<File> {
-    match target {
-        LogTarget::Stdout => Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
-        // `append`: each write goes to the end of the file, also after writes of other workers.
-        LogTarget::File(path) => File::options()
-            .append(true)
-            .create(true)
-            .mode(0o640)
-            .open(path)
-            .map_err(|error| {
-                let reason = format!("cannot open the access log {}: {error}", path.display());
-                io::Error::new(error.kind(), reason)
-            }),
+fn write_all(file: &mut File, mut piece: &[u8]) -> io::Result<()> {
+    while !piece.is_empty() {
+        match file.write(piece) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => piece = &piece[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A FIFO is full. Or another process that shares standard output has made it
+            // non-blocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let writable = PollFd::new(file.as_fd(), PollFlags::POLLOUT);
+                poll(&mut [writable], PollTimeout::NONE)?;
+            }
+            Err(error) => return Err(error),
+        }
     }
+    Ok(())
+}
+
+fn open(target: &LogTarget) -> io::Result<File> {
+    let path = match target {
+        LogTarget::Stdout => return Ok(io::stdout().as_fd().try_clone_to_owned()?.into()),
+        LogTarget::File(path) => path,
+    };
+    // `append`: each write goes to the end of the file, also after writes of other workers.
+    // `O_NONBLOCK`: else a FIFO is opened only when it has a reader (fifo(7)).
+    let opened = File::options()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path);
+    opened.map_err(|error| {
+        let is_fifo = || fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
+        if error.raw_os_error() == Some(Errno::ENXIO as i32) && is_fifo() {
+            return without_reader(path);
+        }
+        let reason = format!("cannot open the access log {}: {error}", path.display());
+        io::Error::new(error.kind(), reason)
+    })
+}
+
+fn without_reader(fifo: &Path) -> io::Error {
+    let reason = format!("the FIFO {} has no reader", fifo.display());
+    io::Error::new(io::ErrorKind::NotConnected, reason)
+}
+
+fn is_without_reader(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotConnected
 }
 
 /// The lines in pieces of at most one write each, and of whole lines.

@@ -3,6 +3,7 @@ use std::{fs, io::Read, time::SystemTime};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use nix::{sys::stat::Mode, unistd::mkfifo};
 use prefork_server::{Address, ConnectionInfo, Generation, Peer, Slot};
 
 use super::*;
@@ -232,11 +233,7 @@ fn lines_of_several_workers_do_not_mix() {
 
 fn log_to_pipe(writer: &io::PipeWriter) -> AccessLog {
     let file = File::from(std::os::fd::OwnedFd::from(writer.try_clone().unwrap()));
-    let sink = Sink {
-        target: LogTarget::Stdout,
-        file,
-        trouble: None,
-    };
+    let sink = Sink::of(LogTarget::Stdout, Some(file));
     AccessLog::start(sink, LogFormat::Text, worker()).unwrap()
 }
 
@@ -260,6 +257,37 @@ fn a_reader_that_stalls_costs_lines_and_not_memory() {
     drop(log);
     let kept = reading.join().unwrap().unwrap().lines().count();
     assert_eq!(kept + lost as usize, recorded);
+}
+
+#[test]
+fn lines_for_a_fifo_are_lost_while_it_has_no_reader_and_wait_while_it_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fifo, done) = (dir.path().join("log"), AtomicU64::new(0));
+    mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+    let reader = || {
+        let flags = OFlag::O_NONBLOCK.bits();
+        let fifo = File::options().read(true).custom_flags(flags).open(&fifo);
+        fifo.unwrap()
+    };
+    let mut sink = Sink::open(LogTarget::File(fifo.clone())).unwrap();
+    let lines = b"line\n".repeat(50_000);
+    for lost in [2, 1] {
+        (0..lost).for_each(|_| sink.write(b"lost\n", &done));
+        assert_eq!(sink.lost, lost);
+        let mut reader = reader();
+        thread::scope(|scope| {
+            let writing = scope.spawn(|| sink.write(&lines, &done));
+            let mut read = Vec::new();
+            while read.len() < lines.len() {
+                // It fails while the FIFO is empty.
+                let _ = reader.read_to_end(&mut read);
+            }
+            writing.join().unwrap();
+            assert!(read == lines);
+        });
+        assert_eq!(sink.lost, 0);
+    }
+    assert_eq!(done.into_inner(), 100_003);
 }
 
 #[tokio::test]
