@@ -1,5 +1,6 @@
 //! The lines that requests leave in the access log.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,6 +19,7 @@ tests! {
     fields_that_were_not_parsed_are_null_in_json,
     reopening_the_access_log_is_logged,
     a_fifo_without_a_reader_costs_lines_and_no_request,
+    lost_lines_are_logged_while_the_reader_stalls_and_counted_when_it_reads,
 }
 
 /// The line of a request that no handler got has the fields that were read, and `-` for the others.
@@ -147,10 +149,7 @@ fn reopening_the_access_log_is_logged() {
 fn a_fifo_without_a_reader_costs_lines_and_no_request() {
     let dir = tempfile::tempdir().expect("a directory");
     let fifo = dir.path().join("log");
-    mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new name");
-    let log = fifo.to_str().expect("text");
-    let options = ["--workers", "1", "--respond", "hi", "--access-log", log];
-    let mut server = Server::start(&options);
+    let mut server = start_with_fifo(&fifo);
     let address = server.address();
     let told = |server: &Server, text| server.log().matches(text).count();
     assert_eq!(told(&server, "has no reader"), 1, "{}", server.log());
@@ -182,6 +181,42 @@ fn a_fifo_without_a_reader_costs_lines_and_no_request() {
     let ended = server.end();
     assert_eq!(ended.code, Some(0));
     assert!(!ended.log.contains("accepts no data"), "{}", ended.log);
+}
+
+fn lost_lines_are_logged_while_the_reader_stalls_and_counted_when_it_reads() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fifo = dir.path().join("log");
+    let mut server = start_with_fifo(&fifo);
+    let mut client = Client::connect(server.address());
+    let reader = reader(&fifo);
+    let target = format!("/{}", "a".repeat(2000));
+    let sent = 1500;
+    for _ in 0..sent {
+        assert_eq!(client.get(&target).body, "hi");
+    }
+    let first = "lines are lost bound=1048576";
+    until(|| server.log().contains(first));
+    let lost = || {
+        let log = server.log();
+        let (_, lost) = log.split_once("lines of the access log were lost lost=")?;
+        lost.lines().next()?.parse::<usize>().ok()
+    };
+    assert_eq!(lost(), None);
+    let lines = RefCell::new(Vec::new());
+    until(|| {
+        let mut lines = lines.borrow_mut();
+        // It fails while the FIFO is empty.
+        let _ = (&reader).read_to_end(&mut lines);
+        let read = lines.iter().filter(|&&byte| byte == b'\n').count();
+        lost().is_some_and(|lost| lost + read == sent)
+    });
+    assert_eq!(server.log().matches(first).count(), 1);
+}
+
+fn start_with_fifo(fifo: &Path) -> Server {
+    mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).expect("a new name");
+    let log = fifo.to_str().expect("text");
+    Server::start(&["--workers", "1", "--respond", "hi", "--access-log", log])
 }
 
 /// A reader that does not wait, neither for a writer nor for lines.

@@ -177,7 +177,7 @@ fn a_full_access_log_does_not_delay_the_end() {
     );
     let ended = server.end();
     assert!(
-        ended.log.contains("its last lines are lost"),
+        ended.log.contains("its last lines are lost lost=1"),
         "{}",
         ended.log
     );

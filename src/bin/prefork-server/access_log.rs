@@ -79,7 +79,9 @@ struct Pending {
     reopen_after: Option<usize>,
     /// A line is of a failed request: it is written at once, because the worker may crash next.
     has_failure: bool,
-    /// How many lines were dropped since the log was opened.
+    /// How many lines were put into `lines` since the log was opened.
+    recorded: u64,
+    /// How many lines were dropped since the thread took lines.
     lost: u64,
     phase: Phase,
 }
@@ -142,7 +144,11 @@ impl Drop for AccessLog {
             // The panic hook has reported a panic of the thread.
             let _ = self.writer.take().map(JoinHandle::join);
         } else {
-            tracing::warn!("the access log accepts no data: its last lines are lost");
+            let lost = self.shared.unwritten();
+            tracing::warn!(
+                lost,
+                "the access log accepts no data: its last lines are lost"
+            );
         }
     }
 }
@@ -153,11 +159,22 @@ impl Shared {
         let before = pending.lines.len();
         if before > PENDING_BYTES {
             pending.lost += 1;
+            let is_first = pending.lost == 1;
+            drop(pending);
+            if is_first {
+                // Now, because the write that delays the thread may never end.
+                let bound = PENDING_BYTES;
+                tracing::warn!(
+                    bound,
+                    "the access log is written too slowly: lines are lost"
+                );
+            }
             return;
         }
         let was_due = pending.is_due();
         line::append(&mut pending.lines, self.format, self.worker, record);
         pending.has_failure |= record.has_failed();
+        pending.recorded += 1;
         // The thread sleeps until the first line, and then until they are due.
         if before == 0 || (!was_due && pending.is_due()) {
             self.changed.notify_one();
@@ -184,6 +201,7 @@ impl Shared {
             lines: spare,
             reopen_after: None,
             has_failure: false,
+            lost: 0,
             ..*pending
         };
         std::mem::replace(&mut pending, next)
@@ -191,6 +209,12 @@ impl Shared {
 }
 
 impl Shared {
+    /// How many lines are lost if the thread writes no more.
+    fn unwritten(&self) -> u64 {
+        let pending = self.lock();
+        pending.lost + pending.recorded - self.done.load(Relaxed)
+    }
+
     /// Waits until the thread has ended, or makes no progress.
     fn wait_closed(&self) -> Phase {
         let mut pending = self.lock();
@@ -230,22 +254,18 @@ impl Pending {
 /// What the writing thread does.
 fn write(shared: &Shared, mut sink: Sink) {
     let _closed = Closed(shared);
-    let (mut spare, mut told_lost) = (Vec::new(), 0);
+    let mut spare = Vec::new();
     loop {
         let batch = shared.take(spare);
+        tell_lost(batch.lost);
         let (old, new) = batch.lines.split_at(batch.reopen_after.unwrap_or_default());
         if batch.reopen_after.is_some() {
             sink.write(old, &shared.done);
             sink.reopen();
         }
         sink.write(new, &shared.done);
-        if batch.lost > told_lost {
-            let lost = batch.lost - told_lost;
-            tracing::warn!(lost, "the access log is written too slowly: lines are lost");
-            told_lost = batch.lost;
-        }
         if batch.phase == Phase::Closing {
-            return sink.tell_lost();
+            return tell_lost(sink.lost);
         }
         spare = batch.lines;
         spare.clear();
@@ -307,16 +327,9 @@ impl Sink {
                 tracing::error!(%error, "cannot write the access log: lines are lost");
             }
             Some(_) => {}
-            None => self.tell_lost(),
+            None => tell_lost(mem::take(&mut self.lost)),
         }
         self.trouble = trouble.map(|error| error.kind());
-    }
-
-    fn tell_lost(&mut self) {
-        let lost = mem::take(&mut self.lost);
-        if lost > 0 {
-            tracing::warn!(lost, "lines of the access log were lost");
-        }
     }
 
     fn write_piece(&mut self, piece: &[u8]) -> io::Result<()> {
@@ -344,6 +357,12 @@ impl Sink {
             }
             Err(error) => tracing::error!(%error, "the access log keeps its old file"),
         }
+    }
+}
+
+fn tell_lost(lost: u64) {
+    if lost > 0 {
+        tracing::warn!(lost, "lines of the access log were lost");
     }
 }
 
