@@ -281,6 +281,8 @@ struct Sink {
     trouble: Option<io::ErrorKind>,
     /// How many lines could not be written since the last success.
     lost: u64,
+    /// The file may end with half a line. The next write begins with a line break.
+    is_torn: bool,
 }
 
 impl Sink {
@@ -300,20 +302,20 @@ impl Sink {
             file,
             trouble: None,
             lost: 0,
+            is_torn: false,
         }
     }
 
     fn write(&mut self, lines: &[u8], done: &AtomicU64) {
         let mut trouble = None;
+        let count = |lines: &[u8]| lines.iter().filter(|&&byte| byte == b'\n').count() as u64;
         for piece in pieces(lines) {
-            let count = piece.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            let mut rest = piece;
             if trouble.is_none() {
-                trouble = self.write_piece(piece).err();
+                trouble = self.write_piece(&mut rest).err();
             }
-            if trouble.is_some() {
-                self.lost += count;
-            }
-            done.fetch_add(count, Relaxed);
+            self.lost += count(rest);
+            done.fetch_add(count(piece), Relaxed);
         }
         if !lines.is_empty() {
             self.note(trouble);
@@ -332,12 +334,22 @@ impl Sink {
         self.trouble = trouble.map(|error| error.kind());
     }
 
-    fn write_piece(&mut self, piece: &[u8]) -> io::Result<()> {
+    /// Writes the piece. After an error `piece` is what was not written.
+    fn write_piece(&mut self, piece: &mut &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(open(&self.target)?),
         };
+        if self.is_torn {
+            write_all(file, &mut &b"\n"[..])?;
+            self.is_torn = false;
+        }
+        let whole = *piece;
         let written = write_all(file, piece);
+        if let Err(error) = &written {
+            let sent = &whole[..whole.len() - piece.len()];
+            self.is_torn = sent.last().is_some_and(|&byte| byte != b'\n') || is_full(error);
+        }
         // The reader of the FIFO has left. Its next reader may have made the path anew.
         if let (Err(error), LogTarget::File(path)) = (&written, &self.target)
             && error.kind() == io::ErrorKind::BrokenPipe
@@ -350,7 +362,10 @@ impl Sink {
 
     fn reopen(&mut self) {
         match open(&self.target) {
-            Ok(file) => self.file = Some(file),
+            Ok(file) => {
+                self.file = Some(file);
+                self.is_torn = false;
+            }
             Err(error) if is_without_reader(&error) => {
                 self.file = None;
                 self.note(Some(error));
@@ -366,11 +381,11 @@ fn tell_lost(lost: u64) {
     }
 }
 
-fn write_all(file: &mut File, mut piece: &[u8]) -> io::Result<()> {
+fn write_all(file: &mut File, piece: &mut &[u8]) -> io::Result<()> {
     while !piece.is_empty() {
         match file.write(piece) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => piece = &piece[written..],
+            Ok(written) => *piece = &piece[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // A FIFO is full. Or another process that shares standard output has made it
             // non-blocking.
@@ -405,6 +420,12 @@ fn open(target: &LogTarget) -> io::Result<File> {
         let reason = format!("cannot open the access log {}: {error}", path.display());
         io::Error::new(error.kind(), reason)
     })
+}
+
+/// Then another worker may have written half a line to the file.
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 fn without_reader(fifo: &Path) -> io::Error {

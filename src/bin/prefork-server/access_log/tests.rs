@@ -1,8 +1,15 @@
-use std::{fs, io::Read, time::SystemTime};
+use std::{
+    fs,
+    io::{Read, Seek, SeekFrom},
+    os::unix::fs::FileExt,
+    time::SystemTime,
+};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use prefork_server::{Address, ConnectionInfo, Generation, Peer, Slot};
 
@@ -288,6 +295,43 @@ fn lines_for_a_fifo_are_lost_while_it_has_no_reader_and_wait_while_it_is_full() 
         assert_eq!(sink.lost, 0);
     }
     assert_eq!(done.into_inner(), 100_003);
+}
+
+/// The file can not grow, and is full at its end.
+#[test]
+fn after_half_a_line_the_next_line_begins_anew() {
+    const SIZE: u64 = 4096;
+    let dir = tempfile::tempdir().unwrap();
+    let (path, done) = (dir.path().join("log"), AtomicU64::new(0));
+    let memory = memfd_create("log", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+    let mut file = File::from(memory);
+    file.set_len(SIZE).unwrap();
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).unwrap();
+    let mut sink = Sink::of(LogTarget::File(path.clone()), None);
+    for full in [
+        file.try_clone().unwrap(),
+        File::create("/dev/full").unwrap(),
+    ] {
+        file.seek(SeekFrom::Start(SIZE - 10)).unwrap();
+        sink.file = Some(full);
+        sink.write(b"whole\nhalf\nlost\n", &done);
+        sink.file = Some(file.try_clone().unwrap());
+        file.seek(SeekFrom::Start(0)).unwrap();
+        sink.write(b"good\n", &done);
+        sink.write(b"next\n", &done);
+        let mut read = [0; 11];
+        file.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(str::from_utf8(&read), Ok("\ngood\nnext\n"));
+    }
+    let mut read = [0; 10];
+    file.read_exact_at(&mut read, SIZE - 10).unwrap();
+    assert_eq!(str::from_utf8(&read), Ok("whole\nhalf"));
+    file.seek(SeekFrom::Start(SIZE - 10)).unwrap();
+    sink.write(b"whole\nhalf\nlost\n", &done);
+    assert_eq!(sink.lost, 2);
+    sink.reopen();
+    sink.write(b"good\n", &done);
+    assert_eq!(fs::read_to_string(path).unwrap(), "good\n");
 }
 
 #[tokio::test]
