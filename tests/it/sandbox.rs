@@ -316,6 +316,7 @@ fn a_path_of_the_sandbox_that_is_missing_is_named() {
 /// What the binary serves and writes.
 struct Site {
     dir: TempDir,
+    /// Where the link leads that is the access log.
     log: PathBuf,
 }
 
@@ -330,6 +331,7 @@ impl Site {
         }
         symlink("sub/page", dir.path().join("a/link")).expect("a new name");
         symlink("a", dir.path().join("site")).expect("a new name");
+        symlink("../logs/log", dir.path().join("b/log")).expect("a new name");
         let log = dir.path().join("logs/log");
         Self { dir, log }
     }
@@ -344,7 +346,7 @@ impl Site {
             "2",
             "--access-log",
         ];
-        let log = self.log.display().to_string();
+        let log = self.dir.path().join("b/log").display().to_string();
         options
             .map(str::to_owned)
             .into_iter()

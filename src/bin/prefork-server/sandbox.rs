@@ -11,6 +11,9 @@ use crate::cli::{LogTarget, Options, SandboxMode, Serve};
 /// Where `--symlinks anywhere` may lead.
 const ROOT: &str = "/";
 
+/// How many links the kernel follows on the way to a file (path_resolution(7)).
+const LINKS_MAX: usize = 40;
+
 /// `None`: workers are not restricted. A path that does not exist is left out: what opens it says
 /// so better.
 pub(crate) fn of(options: &Options) -> Option<Sandbox> {
@@ -53,15 +56,25 @@ fn place_of(log: &Path) -> Option<PathBuf> {
         Ok(path) => Some(path),
         // `/dev/stdout` may lead to a pipe, which has no path and needs no right.
         Err(_) if log.exists() => None,
-        Err(_) => {
-            let parent = log.parent()?;
-            let parent = match parent.as_os_str().is_empty() {
-                true => Path::new("."),
-                false => parent,
-            };
-            parent.canonicalize().ok()
+        Err(_) => place_of_new(log),
+    }
+}
+
+/// The folder in which the file is made the first time: that of the target if the path is a link.
+fn place_of_new(log: &Path) -> Option<PathBuf> {
+    let mut path = log.to_owned();
+    for _ in 0..=LINKS_MAX {
+        let parent = path.parent()?;
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        match path.read_link() {
+            Ok(target) => path = parent.join(target),
+            Err(_) => return parent.canonicalize().ok(),
         }
     }
+    None
 }
 
 #[cfg(test)]
@@ -83,7 +96,18 @@ mod tests {
         fs::write(folder.join("real"), "").expect("writable");
         let link = dir.join("link");
         std::os::unix::fs::symlink("logs/real", &link).expect("a new name");
-        assert_eq!(place_of(&link), Some(folder));
+        assert_eq!(place_of(&link), Some(folder.clone()));
+        fs::remove_file(folder.join("real")).expect("it is ours");
+        assert_eq!(place_of(&link), Some(folder.clone()));
+        for (link, target) in [
+            ("logs/next", "../link"),
+            ("again", "logs/next"),
+            ("loop", "loop"),
+        ] {
+            std::os::unix::fs::symlink(target, dir.join(link)).expect("a new name");
+        }
+        assert_eq!(place_of(&dir.join("again")), Some(folder));
+        assert_eq!(place_of(&dir.join("loop")), None);
         assert_eq!(place_of(Path::new("/dev/null")), Some("/dev/null".into()));
         assert_eq!(place_of(&dir.join("missing/log")), None);
         let here = env::current_dir().and_then(|path| path.canonicalize());
