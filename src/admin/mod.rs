@@ -54,6 +54,13 @@ use self::view::View;
 /// How many connections the process has open, so that it needs little memory.
 const CONNECTIONS_MAX: usize = 64;
 
+/// How many of them one client may have, so that the probes of the others are served.
+const CONNECTIONS_PER_CLIENT: NonZeroUsize = NonZeroUsize::new(16).expect("not 0");
+
+/// How long a client may take for a head. After a late head the server discards input for as long
+/// again, so a silent client has its connections for twice this time.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How long requests may go on when the process has to leave.
 const DRAIN: Duration = Duration::from_secs(8);
 
@@ -94,7 +101,7 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
     let config = Config {
         drain_timeout: DRAIN,
         max_connections: Some(CONNECTIONS_MAX),
-        max_connections_per_client: NonZeroUsize::new(CONNECTIONS_MAX),
+        max_connections_per_client: Some(CONNECTIONS_PER_CLIENT),
         ..Config::default()
     };
     let setup = worker::Setup {
@@ -104,7 +111,9 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
         commands,
     };
     let serving = Serving {
-        http: Http::new().max_body_size(1 << 10),
+        http: Http::new()
+            .header_timeout(HEADER_TIMEOUT)
+            .max_body_size(1 << 10),
         tls: None,
         redirect: Redirect::default(),
         balancers: Vec::new(),

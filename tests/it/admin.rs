@@ -1,7 +1,8 @@
 //! The admin process: what it tells, and that it costs the server nothing if it ends.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::cap::connect_from;
 use crate::client::{Client, Response, get, parse_response};
 use crate::support::{BINARY, Server, binary, descendants, pid_of, until};
 use crate::upgrade::Installed;
@@ -28,6 +30,7 @@ tests! {
     it_has_a_socket_in_the_runtime_directory_by_default,
     no_socket_in_the_runtime_directory_does_not_stop_the_start,
     a_start_that_fails_leaves_the_pid_file_of_the_server_that_runs,
+    one_client_with_many_connections_leaves_some_to_others,
 }
 
 /// A server with an admin address.
@@ -106,6 +109,14 @@ pub(crate) fn ask(socket: &Path, method: &str, path: &str) -> Response {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("it responds");
     parse_response(&mut bytes).expect("a whole response")
+}
+
+/// The admin address of a server that serves, if it has a port.
+pub(crate) fn admin_port(server: &Server) -> SocketAddr {
+    let log = server.log();
+    let rest = log.split("address=").nth(1);
+    let address = rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    address.unwrap_or_else(|| panic!("it is in the log: {log}"))
 }
 
 fn it_tells_the_state_and_the_counts_of_the_server() {
@@ -382,4 +393,28 @@ fn a_start_that_fails_leaves_the_pid_file_of_the_server_that_runs() {
     assert_eq!(ended.status.code(), Some(5), "{ended:?}");
     let pid = fs::read_to_string(&pid_file).expect("it is there");
     assert_eq!(pid.trim(), watched.server.pid.to_string());
+}
+
+/// Each connection has half of a head. Those beyond the share of a client are closed at once.
+fn one_client_with_many_connections_leaves_some_to_others() {
+    let mut server = Server::start(&["--respond", "hi", "--admin", "127.0.0.1:0"]);
+    server.address();
+    let admin = admin_port(&server);
+    let mut flood: Vec<_> = (0..64)
+        .map(|_| {
+            let mut stream = TcpStream::connect(admin).expect("it listens");
+            // It fails if the server has closed the connection already.
+            let _: io::Result<()> = stream.write_all(b"GET /livez HT");
+            stream
+        })
+        .collect();
+    let is_closed = |stream: &mut TcpStream| match stream.read(&mut [0]) {
+        Ok(len) => len == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    };
+    assert!(flood[16..].iter_mut().all(is_closed));
+    assert_eq!(
+        connect_from("127.0.0.2:0", admin).get("/livez").body,
+        "live\n"
+    );
 }

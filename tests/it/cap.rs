@@ -69,7 +69,7 @@ fn a_connection_beyond_the_limit_per_client_is_closed() {
     });
 }
 
-fn connect_from(client: &str, address: SocketAddr) -> Client {
+pub(crate) fn connect_from(client: &str, address: SocketAddr) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let client: SocketAddr = client.parse().expect("an address");
     socket.bind(&client.into()).expect("a loopback address");

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use prefork_server::control::{Command, Control, Progress};
 use serde_json::Value;
 
-use crate::admin::admin_of;
+use crate::admin::{admin_of, admin_port};
 use crate::client::{Client, get};
 use crate::support::{BINARY, Server, binary, pid_of};
 use crate::upgrade::Installed;
@@ -251,16 +251,11 @@ fn a_port_is_read_only() {
     let unix = format!("unix:{}", dir.path().join("socket").display());
     let mut server = Server::start(&["--listen", &unix, "--admin", "127.0.0.1:0"]);
     server.wait("serving");
-    let log = server.log();
-    let admin = log
-        .split("address=")
-        .nth(1)
-        .and_then(|rest| rest.split_whitespace().next());
-    let admin = admin.unwrap_or_else(|| panic!("it is in the log: {log}"));
+    let admin = admin_port(&server).to_string();
     let ask = |verb: &str| {
         told(
             &binary()
-                .args([verb, "--admin", admin])
+                .args([verb, "--admin", &admin])
                 .output()
                 .expect("it runs"),
         )
