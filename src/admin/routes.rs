@@ -28,6 +28,9 @@ use crate::status::Operation;
 /// The version of the JSON of `/status`. A new field does not change it.
 const STATUS_VERSION: u32 = 1;
 
+/// What comes before the number of an operation.
+const OPERATIONS: &str = "/v1/operations/";
+
 /// The longest wait for an operation.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -61,36 +64,49 @@ by POST, on a Unix address:
 type Reply = Response<Page>;
 
 pub(super) async fn respond(view: Rc<RefCell<View>>, request: Request) -> Result<Reply, BoxError> {
-    let path = request.uri().path();
-    Ok(match *request.method() {
-        Method::GET | Method::HEAD => match path.strip_prefix("/v1/operations/") {
-            Some(number) => match number.parse() {
-                Ok(number) => operation(&view, number, wait(request.uri()), None).await,
-                Err(_) => no_such_path(),
-            },
-            None => {
-                if request.uri().path() == "/metrics" {
-                    look(&view).await;
-                }
-                read(&view, &request)
-            }
-        },
+    let (path, is_read) = (request.uri().path(), is_read(request.uri().path()));
+    let takes_commands = view.borrow().takes_commands;
+    Ok(match (request.method(), command(request.uri())) {
         // A browser sends it. So no page of another site gives commands through a forwarded port.
-        Method::POST if request.headers().contains_key(ORIGIN) => {
+        (&Method::POST, _) if request.headers().contains_key(ORIGIN) => {
             text(StatusCode::FORBIDDEN, "a web page may give no commands\n")
         }
-        Method::POST if view.borrow().takes_commands => match command(request.uri()) {
-            Some(command) => give(&view, command, wait(request.uri())).await,
-            None => no_such_path(),
-        },
-        _ => {
-            let why = "GET and HEAD are allowed, and POST on a Unix address\n";
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
-            let allow = HeaderValue::from_static("GET, HEAD");
-            response.headers_mut().insert(ALLOW, allow);
-            response
+        (&(Method::GET | Method::HEAD), _) if is_read => {
+            match path.strip_prefix(OPERATIONS).map(str::parse) {
+                Some(Ok(number)) => operation(&view, number, wait(request.uri()), None).await,
+                Some(Err(_)) => no_such_path(),
+                None => {
+                    if path == "/metrics" {
+                        look(&view).await;
+                    }
+                    read(&view, &request)
+                }
+            }
         }
+        (&Method::POST, Some(Ok(command))) if takes_commands => {
+            give(&view, command, wait(request.uri())).await
+        }
+        (&Method::POST, Some(Err(why))) if takes_commands => {
+            text(StatusCode::BAD_REQUEST, why + "\n")
+        }
+        _ if is_read => not_allowed("GET, HEAD", "GET and HEAD are allowed\n"),
+        (_, Some(_)) if takes_commands => not_allowed("POST", "POST is allowed\n"),
+        (_, Some(_)) => not_allowed("", "commands are given by POST on a Unix address\n"),
+        (_, None) => no_such_path(),
     })
+}
+
+/// Whether a GET reads something at this path.
+fn is_read(path: &str) -> bool {
+    let mut read = PATHS.lines().take_while(|line| !line.is_empty());
+    path.starts_with(OPERATIONS) || read.any(|line| line == path)
+}
+
+fn not_allowed(allow: &'static str, why: &'static str) -> Reply {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
+    let headers = response.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
 /// Waits for a view of this moment. A master that is busy is not waited for, and its last view has
@@ -199,34 +215,56 @@ fn stream(page: Option<Page>) -> Reply {
     response
 }
 
-/// The command that a POST to this path gives.
-fn command(uri: &Uri) -> Option<Command> {
+/// The command that a POST to this path gives, or what is wrong with its arguments. `None` if no
+/// command has this path.
+fn command(uri: &Uri) -> Option<Result<Command, String>> {
     let parts: Vec<&str> = uri.path().strip_prefix("/v1/")?.split('/').collect();
-    Some(match parts[..] {
-        ["reload"] => Command::Reload,
-        ["upgrade"] if parameters(uri).any(|it| it == "dry-run") => Command::TryUpgrade,
-        ["upgrade"] => Command::Upgrade,
-        ["stop"] if parameters(uri).any(|it| it == "now") => Command::Stop(Stop::Now),
-        ["stop"] => Command::Stop(Stop::Drain),
-        ["logs", "reopen"] => Command::ReopenLogs,
-        ["workers", count] => {
-            let count: NonZeroU16 = count.parse().ok()?;
-            Command::Resize(Some(count).filter(|&it| usize::from(it.get()) <= MAX_WORKERS)?)
-        }
-        ["slots", slot, "recycle"] => Command::Recycle(Slot(slot.parse().ok()?)),
+    let has = |name| parameters(uri).any(|it| it == name);
+    let (command, option) = match parts[..] {
+        ["reload"] => (Ok(Command::Reload), ""),
+        ["upgrade"] if has("dry-run") => (Ok(Command::TryUpgrade), "dry-run"),
+        ["upgrade"] => (Ok(Command::Upgrade), "dry-run"),
+        ["stop"] if has("now") => (Ok(Command::Stop(Stop::Now)), "now"),
+        ["stop"] => (Ok(Command::Stop(Stop::Drain)), "now"),
+        ["logs", "reopen"] => (Ok(Command::ReopenLogs), ""),
+        ["workers", count] => (resize(count), ""),
+        ["slots", slot, "recycle"] => (recycle(slot), ""),
         _ => return None,
+    };
+    let mut others = parameters(uri).filter(|&it| it != option && seconds(it).is_none());
+    Some(match others.next() {
+        Some(wrong) => Err(format!(
+            "wrong parameter {wrong}: there are wait=SECONDS, dry-run of upgrade, and now of stop"
+        )),
+        None => command,
     })
 }
 
-/// How long the request wants to wait for the operation, by its parameter `wait`, in seconds.
+fn resize(count: &str) -> Result<Command, String> {
+    let count = count.parse().ok();
+    let count = count.filter(|it: &NonZeroU16| usize::from(it.get()) <= MAX_WORKERS);
+    let why = || format!("a server has 1 to {MAX_WORKERS} slots");
+    count.map(Command::Resize).ok_or_else(why)
+}
+
+fn recycle(slot: &str) -> Result<Command, String> {
+    let why = |_| format!("{slot} is not the number of a slot");
+    slot.parse().map(Slot).map(Command::Recycle).map_err(why)
+}
+
+/// How long the request wants to wait for the operation, by its parameter `wait`.
 fn wait(uri: &Uri) -> Duration {
-    let mut waits = parameters(uri).filter_map(|it| it.strip_prefix("wait=")?.parse().ok());
-    let seconds: u64 = waits.next().unwrap_or(0);
+    let seconds = parameters(uri).find_map(seconds).unwrap_or(0);
     Duration::from_secs(seconds).min(WAIT_MAX)
 }
 
+fn seconds(parameter: &str) -> Option<u64> {
+    parameter.strip_prefix("wait=")?.parse().ok()
+}
+
 fn parameters(uri: &Uri) -> impl Iterator<Item = &str> {
-    uri.query().unwrap_or_default().split('&')
+    let all = uri.query().unwrap_or_default().split('&');
+    all.filter(|it| !it.is_empty())
 }
 
 async fn give(view: &RefCell<View>, command: Command, wait: Duration) -> Reply {

@@ -20,6 +20,7 @@ use crate::upgrade::Installed;
 tests! {
     it_tells_the_state_and_the_counts_of_the_server,
     only_the_user_of_the_master_connects_and_unknown_requests_are_refused,
+    a_wrong_argument_or_method_is_told,
     it_responds_while_every_worker_stands_still,
     it_comes_back_when_it_is_killed_and_no_request_is_lost,
     it_is_replaced_when_it_stands_still,
@@ -164,10 +165,7 @@ fn only_the_user_of_the_master_connects_and_unknown_requests_are_refused() {
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     for (method, path, status) in [
-        ("PUT", "/status", "405"),
-        ("POST", "/status", "404"),
-        ("POST", "/v1/workers/0", "404"),
-        ("POST", "/v1/workers/5000", "404"),
+        ("PUT", "/nothing", "404"),
         ("POST", "/v1/slots/7/recycle", "409"),
         ("GET", "/v1/operations/1", "404"),
     ] {
@@ -179,6 +177,46 @@ fn only_the_user_of_the_master_connects_and_unknown_requests_are_refused() {
         );
     }
     assert!(watched.get("/nothing").head.starts_with("HTTP/1.1 404 "));
+}
+
+/// On a Unix address. On one with a port no method is allowed for commands.
+fn a_wrong_argument_or_method_is_told() {
+    let options = ["--workers", "1", "--admin", "127.0.0.1:0"];
+    let (mut watched, mut port) = (Watched::start(&options[..2]), Server::start(&options));
+    watched.server.address();
+    port.address();
+    let port_address = admin_port(&port);
+    let slots = "a server has 1 to 1024 slots\n";
+    for (path, why) in [
+        ("/v1/workers/0", slots),
+        ("/v1/workers/2000", slots),
+        ("/v1/workers/many", slots),
+        (
+            "/v1/slots/first/recycle",
+            "first is not the number of a slot\n",
+        ),
+        ("/v1/upgrade?dryrun", "wrong parameter dryrun: "),
+        ("/v1/stop?now&wait=1m", "wrong parameter wait=1m: "),
+    ] {
+        let response = ask(&watched.socket, "POST", path);
+        assert!(response.head.starts_with("HTTP/1.1 400 "), "{response:?}");
+        assert!(response.body.starts_with(why), "{response:?}");
+    }
+    let (of_read, of_command) = (Some("GET, HEAD"), Some("POST"));
+    for (method, path, on_unix, on_port) in [
+        ("POST", "/status", of_read, of_read),
+        ("PUT", "/v1/operations/1", of_read, of_read),
+        ("GET", "/v1/reload", of_command, Some("")),
+        ("PUT", "/v1/workers/2000", of_command, Some("")),
+    ] {
+        let mut client = Client::connect(port_address);
+        client.send(&format!("{method} {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
+        let of_unix = ask(&watched.socket, method, path);
+        for (response, allow) in [(of_unix, on_unix), (client.response(), on_port)] {
+            assert!(response.head.starts_with("HTTP/1.1 405 "), "{response:?}");
+            assert_eq!(response.header("allow"), allow, "{method} {path}");
+        }
+    }
 }
 
 fn it_responds_while_every_worker_stands_still() {

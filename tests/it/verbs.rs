@@ -168,6 +168,9 @@ fn an_operation_that_fails_says_why() {
             "prefork-server: refused: no worker serves slot 7 alone\n"
         )
     );
+    let (code, _, why) = operated.told(&["scale", "2000"]);
+    assert_eq!(code, Some(3));
+    assert!(why.contains("a server has 1 to 1024 slots"), "{why}");
     let (code, _, _) = operated.told(&["scale", "0"]);
     assert_eq!(code, Some(2));
 }
