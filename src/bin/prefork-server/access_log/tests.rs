@@ -124,6 +124,10 @@ async fn a_line_of_json_is_one_object() {
     assert_eq!(object["traceparent"], TRACE);
     assert_eq!(object["referer"], serde_json::Value::Null);
     assert_eq!(object["user_agent"], "\u{e4} \"q\" \\ \u{fffd}\t\u{9b}");
+    let guide = include_str!("../../../guide/logs.md");
+    for name in object.as_object().unwrap().keys() {
+        assert!(guide.contains(&format!("`{name}`")), "{name}");
+    }
 }
 
 #[test]
