@@ -45,13 +45,7 @@ pub(super) fn begin(
     credentials: Result<Option<Credentials>, String>,
     nesting: u8,
 ) -> Result<Master, Error> {
-    if !ProcessRole::may_nest(nesting) {
-        return Err(Error::Config(
-            "servers started by workers of servers, too many levels deep: does the app start its \
-             own program?"
-                .into(),
-        ));
-    }
+    check_nesting(nesting)?;
     let Setup {
         config,
         workers,
@@ -111,6 +105,17 @@ pub(super) fn begin(
         master.handle_event(Event::Resize(workers));
     }
     Ok(master)
+}
+
+fn check_nesting(nesting: u8) -> Result<(), Error> {
+    match ProcessRole::may_nest(nesting) {
+        true => Ok(()),
+        false => Err(Error::Config(
+            "servers started by workers of servers, too many levels deep: does the app start its \
+             own program?"
+                .into(),
+        )),
+    }
 }
 
 fn admin(config: &Config) -> Result<Option<Admin>, Error> {

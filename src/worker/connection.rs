@@ -310,7 +310,8 @@ mod tests {
     use std::convert::Infallible;
     use std::future::ready;
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::thread;
 
     use http_body_util::Empty;
     use hyper::service::service_fn;
@@ -355,10 +356,15 @@ mod tests {
         let queue = Queue::new(vec![listener.into()], None, 8, None, WorkerStats::own())
             .expect("a runtime");
         let accepted = Incoming::new(queue).accept().await;
+        let reader = thread::spawn(move || {
+            let mut response = Vec::new();
+            client.read_to_end(&mut response).expect("no reset");
+            // The server waits for it.
+            client.shutdown(Shutdown::Write).expect("it is open");
+            response
+        });
         endpoint.serve(accepted.expect("it does not drain")).await;
-        let mut response = Vec::new();
-        // A reset is an error, but only after the bytes that came before it.
-        let _ = client.read_to_end(&mut response);
+        let response = reader.join().expect("an end");
         let response = String::from_utf8(response).expect("it is ASCII");
         assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
         assert!(response.ends_with("\r\n\r\n"), "{response}");
