@@ -24,7 +24,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::beneath::Reach;
 use super::budget::{Memory, Permit};
-use super::open_files::OpenFile;
+use super::open_files::{OpenFile, SAMPLE};
 use super::version::read_exact;
 use crate::http::{FilePart, Piece};
 
@@ -33,7 +33,7 @@ use crate::http::{FilePart, Piece};
 const PART_MAX: u64 = 1024 * 1024;
 
 /// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
-/// changed meanwhile, the response breaks off.
+/// overwritten or became shorter meanwhile, the response breaks off.
 ///
 /// The body reads the file in pieces of at most 64 KiB, or the server sends it by
 /// [sendfile(2)](FileBody::sendfile). A thread of the runtime's blocking pool waits for the disk.
@@ -77,6 +77,8 @@ struct Reading {
     /// Whether sendfile(2) may send the file's own memory, which may change until the client has
     /// it.
     may_be_sent: bool,
+    /// The last bytes of the part that the server sends by sendfile(2).
+    sent: Vec<u8>,
     state: State,
 }
 
@@ -88,7 +90,7 @@ enum State {
     Given(oneshot::Receiver<Memory>),
     Reading(JoinHandle<io::Result<Memory>>),
     /// The next part, of this length, is being read from the disk.
-    Fetching(JoinHandle<io::Result<()>>, u64),
+    Fetching(JoinHandle<io::Result<Vec<u8>>>, u64),
     Over,
 }
 
@@ -145,6 +147,7 @@ impl FileBody {
             left: range.end - range.start,
             permit,
             may_be_sent,
+            sent: Vec::new(),
             state: State::Ready(None),
         })))
     }
@@ -163,12 +166,9 @@ impl Reading {
                 State::Ready(_) if self.left == 0 => State::Over,
                 State::Ready(None) if self.may_be_sent && FilePart::are_sent() => {
                     let length = self.left.min(PART_MAX);
-                    if !self.file.has_same_bytes() {
-                        return Poll::Ready(Err(changed()));
-                    }
-                    match self.file.is_resident(self.at..self.at + length)? {
-                        true => return Poll::Ready(Ok(Some(self.give_part(length)))),
-                        false => self.fetch(length),
+                    match self.check_part(length)? {
+                        Some(end) => return Poll::Ready(Ok(Some(self.give_part(length, end)))),
+                        None => self.fetch(length),
                     }
                 }
                 State::Ready(memory) => {
@@ -188,25 +188,40 @@ impl Reading {
                 }
                 State::Fetching(fetch, length) => {
                     let length = *length;
-                    ready!(Pin::new(fetch).poll(cx))??;
-                    return Poll::Ready(Ok(Some(self.give_part(length))));
+                    let end = ready!(Pin::new(fetch).poll(cx))??;
+                    return Poll::Ready(Ok(Some(self.give_part(length, end))));
                 }
                 State::Over => return Poll::Ready(Ok(None)),
             }
         }
     }
 
-    fn give_part(&mut self, length: u64) -> Piece {
+    /// The last bytes of the next part, if the kernel has the part in memory.
+    fn check_part(&self, length: u64) -> io::Result<Option<Vec<u8>>> {
+        let part = self.at..self.at + length;
+        if !self.file.is_resident(part.clone())? {
+            return Ok(None);
+        }
+        match end_of_part(&self.file, &self.sent, part, Reach::Memory) {
+            Ok(end) => Ok(Some(end)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn give_part(&mut self, length: u64, end: Vec<u8>) -> Piece {
         let part = FilePart::new(Arc::clone(self.file.shared()), self.at, length);
         self.at += length;
         self.left -= length;
+        self.sent = end;
         self.state = State::Ready(None);
         part.into()
     }
 
     /// Makes the kernel read a part of the file.
-    fn fetch(&self, length: u64) -> State {
+    fn fetch(&mut self, length: u64) -> State {
         let (file, at) = (Arc::clone(&self.file), self.at);
+        let sent = mem::take(&mut self.sent);
         let fetch = move || {
             let end = at + length;
             let mut scratch = vec![0; PIECE];
@@ -214,23 +229,27 @@ impl Reading {
                 let length = usize::try_from(end - at).map_or(PIECE, |left| left.min(PIECE));
                 read_exact(file.shared(), &mut scratch[..length], at, Reach::Disk)?;
             }
-            Ok(())
+            end_of_part(&file, &sent, at..end, Reach::Disk)
         };
         State::Fetching(spawn_blocking(fetch), length)
     }
 
     /// Reads a piece, or has a thread read it.
-    fn read(&self, memory: Option<Memory>) -> io::Result<Result<Memory, State>> {
+    fn read(&mut self, memory: Option<Memory>) -> io::Result<Result<Memory, State>> {
+        let sent = match &memory {
+            Some(memory) => memory.bytes[memory.bytes.len().saturating_sub(SAMPLE)..].to_vec(),
+            None => mem::take(&mut self.sent),
+        };
         let mut memory = match memory {
             Some(memory) => memory.renew(self.left),
             None => self.permit.memory(self.left),
         };
         let (file, at) = (Arc::clone(&self.file), self.at);
-        match read_piece(&file, &mut memory, at, Reach::Memory) {
+        match read_piece(&file, &sent, &mut memory, at, Reach::Memory) {
             Ok(()) => Ok(Ok(memory)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Err(State::Reading(spawn_blocking(move || {
-                    read_piece(&file, &mut memory, at, Reach::Disk)?;
+                    read_piece(&file, &sent, &mut memory, at, Reach::Disk)?;
                     Ok(memory)
                 }))))
             }
@@ -258,16 +277,38 @@ impl Reading {
 /// How much a thread reads at a time to bring a file into memory.
 const PIECE: usize = 64 * 1024;
 
-fn read_piece(file: &OpenFile, memory: &mut Memory, at: u64, reach: Reach) -> io::Result<()> {
+/// Reads the next piece. `sent` are the bytes before it.
+fn read_piece(
+    file: &OpenFile,
+    sent: &[u8],
+    memory: &mut Memory,
+    at: u64,
+    reach: Reach,
+) -> io::Result<()> {
     read_exact(file.shared(), &mut memory.bytes, at, reach)?;
-    match file.has_same_bytes() {
-        true => Ok(()),
-        false => Err(changed()),
-    }
+    check(file, sent, at, reach)
 }
 
-fn changed() -> io::Error {
-    io::Error::other("the file was changed while it was sent")
+/// The last bytes of the next part, before the server sends it. `sent` are the bytes before it.
+fn end_of_part(
+    file: &OpenFile,
+    sent: &[u8],
+    part: Range<u64>,
+    reach: Reach,
+) -> io::Result<Vec<u8>> {
+    let start = part.end.saturating_sub(SAMPLE as u64).max(part.start);
+    let mut end = vec![0; usize::try_from(part.end - start).map_err(io::Error::other)?];
+    read_exact(file.shared(), &mut end, start, reach)?;
+    check(file, sent, part.start, reach)?;
+    Ok(end)
+}
+
+/// Fails if the file was overwritten. What was read is not sent before.
+fn check(file: &OpenFile, sent: &[u8], at: u64, reach: Reach) -> io::Result<()> {
+    match file.has_same_bytes(sent, at, reach)? {
+        true => Ok(()),
+        false => Err(io::Error::other("the file was changed while it was sent")),
+    }
 }
 
 impl Body for FileBody {

@@ -363,8 +363,8 @@ impl Lookup {
             None => {
                 let path = Path::new(OsStr::from_bytes(name.as_slice()));
                 match self.beneath.open(path, reach) {
-                    Ok(Opened::File(file, now)) if Identity::of(&now) == version.identity => {
-                        self.open_files.share(file)?
+                    Ok(Opened::File(file, now)) if version.may_be(&Identity::of(&now)) => {
+                        self.open_files.share(file, reach)?
                     }
                     Ok(_) => return Err(self.changed(name)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -374,7 +374,7 @@ impl Lookup {
                 }
             }
         };
-        match file.has_same_bytes() {
+        match version.may_be(&Identity::of_file(file.shared())?) {
             true => Ok(file),
             false => Err(self.changed(name)),
         }

@@ -5,17 +5,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 #[cfg(feature = "compression")]
-use {bytes::Bytes, std::os::unix::fs::FileExt};
+use bytes::Bytes;
 
 use nix::sys::resource::{Resource, getrlimit};
 use quick_cache::sync::Cache;
 
 use super::beneath::Reach;
 use super::seen::Seen;
-use super::version::{Identity, read_exact};
+use super::version::{Identity, read_exact, still_has};
+use crate::sys::resident;
 
 /// One in so many of the descriptors of a worker is for files. That is half of what the library
 /// keeps free for the app, which is an eighth.
@@ -24,6 +26,9 @@ const SHARE_OF_LIMIT: u64 = 16;
 /// How far the kernel reads a file ahead, by default. So where it has one byte in memory, it likely
 /// has what is before the next byte that is this far away.
 const READ_AHEAD: usize = 128 * 1024;
+
+/// So many bytes before a position tell a file that has only grown from one that was overwritten.
+pub(super) const SAMPLE: usize = 1024;
 
 /// The open files of one worker.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ pub(super) struct OpenFiles {
 pub(super) struct OpenFile {
     file: Arc<File>,
     identity: Identity,
+    /// The first bytes, read before the identity. Empty if that had to wait for a disk.
+    begin: Vec<u8>,
     all: Weak<OpenFiles>,
     /// The part that the kernel had in memory at the last look.
     resident: Mutex<(Range<u64>, Seen)>,
@@ -64,7 +71,8 @@ impl OpenFiles {
 
     /// Keeps the file open, or returns the open file with the same identity. Beyond the limit the
     /// error is [`io::ErrorKind::QuotaExceeded`].
-    pub(super) fn share(self: &Arc<Self>, file: File) -> io::Result<Arc<OpenFile>> {
+    pub(super) fn share(self: &Arc<Self>, file: File, reach: Reach) -> io::Result<Arc<OpenFile>> {
+        let begin = begin(&file, reach)?;
         let identity = Identity::of_file(&file)?;
         let known = self.lock().get(&identity).and_then(Weak::upgrade);
         if let Some(open) = known {
@@ -84,7 +92,7 @@ impl OpenFiles {
             });
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let open = Arc::new(OpenFile::new(file, identity, Arc::downgrade(self)));
+        let open = Arc::new(OpenFile::new(file, identity, begin, Arc::downgrade(self)));
         files.insert(identity, Arc::downgrade(&open));
         drop(files);
         self.recent.insert(identity, Arc::clone(&open));
@@ -101,14 +109,16 @@ impl OpenFiles {
 impl OpenFile {
     /// A file that is none of the worker's shared ones.
     pub(super) fn alone(file: File) -> io::Result<Self> {
+        let begin = begin(&file, Reach::Memory).unwrap_or_default();
         let identity = Identity::of_file(&file)?;
-        Ok(Self::new(file, identity, Weak::new()))
+        Ok(Self::new(file, identity, begin, Weak::new()))
     }
 
-    fn new(file: File, identity: Identity, all: Weak<OpenFiles>) -> Self {
+    fn new(file: File, identity: Identity, begin: Vec<u8>, all: Weak<OpenFiles>) -> Self {
         Self {
             file: Arc::new(file),
             identity,
+            begin,
             all,
             resident: Mutex::new((0..0, Seen::now())),
         }
@@ -124,7 +134,7 @@ impl OpenFile {
         let length = usize::try_from(self.identity.length()).map_err(io::Error::other)?;
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, 0)?;
-        match self.has_same_bytes() {
+        match Identity::of_file(&self.file)? == self.identity {
             true => Ok(bytes.into()),
             false => Err(io::ErrorKind::Interrupted.into()),
         }
@@ -156,10 +166,31 @@ impl OpenFile {
         Ok(true)
     }
 
-    /// Whether the bytes are those of the identity. The file may have been deleted or renamed.
-    pub(super) fn has_same_bytes(&self) -> bool {
-        Identity::of_file(&self.file).is_ok_and(|now| now.still_has_bytes_of(&self.identity))
+    /// Whether the bytes up to the length are still those of the identity. `sent` are those that
+    /// were read before the position `at`. If the file has another identity now, its first bytes
+    /// and those are read again: they differ if it was overwritten, and do not if it has grown, or
+    /// if it was deleted or renamed.
+    pub(super) fn has_same_bytes(&self, sent: &[u8], at: u64, reach: Reach) -> io::Result<bool> {
+        let now = Identity::of_file(&self.file)?;
+        if now == self.identity {
+            return Ok(true);
+        }
+        let is_known = !self.begin.is_empty() || !sent.is_empty();
+        Ok(is_known
+            && now.may_have_grown_from(&self.identity)
+            && still_has(&self.file, &self.begin, 0, reach)?
+            && still_has(&self.file, sent, at - sent.len() as u64, reach)?)
     }
+}
+
+fn begin(file: &File, reach: Reach) -> io::Result<Vec<u8>> {
+    let mut begin = vec![0; SAMPLE];
+    let read = match reach {
+        Reach::Memory => resident::read(file, &mut begin, 0)?,
+        Reach::Disk => file.read_at(&mut begin, 0)?,
+    };
+    begin.truncate(read);
+    Ok(begin)
 }
 
 impl Drop for OpenFile {

@@ -39,13 +39,11 @@ impl Identity {
         Self(metadata.dev(), metadata.ino(), metadata.len(), times)
     }
 
-    /// Whether the bytes up to the length are still those, as far as the length and the time of the
-    /// last write tell. A longer file has got more at its end, as a log does. A new name or mode of
-    /// the file does not matter.
-    pub(super) fn still_has_bytes_of(&self, earlier: &Self) -> bool {
-        let Self(_, _, length, [written, _]) = self;
-        let Self(_, _, length_then, [written_then, _]) = earlier;
-        length > length_then || (length, written) == (length_then, written_then)
+    /// Whether the same file has at least the length that it had: it may have got more at its end,
+    /// as a log does. write(2) sets the time before the length.
+    pub(super) fn may_have_grown_from(&self, earlier: &Self) -> bool {
+        let Self(device, inode, length, _) = self;
+        (device, inode) == (&earlier.0, &earlier.1) && *length >= earlier.2
     }
 
     pub(super) fn length(&self) -> u64 {
@@ -90,7 +88,7 @@ impl Version {
         let identity = Identity::of(metadata);
         let length = metadata.len();
         let contents = match length {
-            0..=CONTENTS_MAX => Some(contents(file, length, &identity, reach)?),
+            0..=CONTENTS_MAX => Some(contents(file, &identity, is_settled, reach)?),
             _ => None,
         };
         Ok(Self {
@@ -101,6 +99,12 @@ impl Version {
             contents,
             is_settled,
         })
+    }
+
+    /// Whether a file with this identity may be sent as this version. A log that is written all the
+    /// time has grown at each look: it has not settled, so its tag is a weak one.
+    pub(super) fn may_be(&self, now: &Identity) -> bool {
+        *now == self.identity || (!self.is_settled && now.may_have_grown_from(&self.identity))
     }
 }
 
@@ -121,16 +125,29 @@ impl Version {
     }
 }
 
-/// Reads a small file whole.
-fn contents(file: &File, length: u64, identity: &Identity, reach: Reach) -> io::Result<Bytes> {
-    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+/// Reads a small file whole. If it has grown meanwhile, its tag must be a weak one.
+fn contents(file: &File, identity: &Identity, is_settled: bool, reach: Reach) -> io::Result<Bytes> {
+    let length = usize::try_from(identity.length()).map_err(io::Error::other)?;
+    let mut bytes = vec![0; length];
     read_exact(file, &mut bytes, 0, reach).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => io::ErrorKind::Interrupted.into(),
         _ => error,
     })?;
-    match Identity::of_file(file)?.still_has_bytes_of(identity) {
+    let now = Identity::of_file(file)?;
+    let has_grown = !is_settled && now.may_have_grown_from(identity);
+    match now == *identity || (has_grown && still_has(file, &bytes, 0, reach)?) {
         true => Ok(bytes.into()),
         false => Err(io::ErrorKind::Interrupted.into()),
+    }
+}
+
+/// Whether the file has these bytes at this position, by another read.
+pub(super) fn still_has(file: &File, bytes: &[u8], at: u64, reach: Reach) -> io::Result<bool> {
+    let mut again = vec![0; bytes.len()];
+    match read_exact(file, &mut again, at, reach) {
+        Ok(()) => Ok(again == bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -26,6 +26,8 @@ tests! {
     a_file_that_is_cut_in_its_place_is_sent_as_it_was_read,
     a_file_that_becomes_shorter_ends_the_connection_and_not_the_worker,
     a_file_that_becomes_shorter_ends_the_connection_with_sendfile,
+    a_file_that_is_overwritten_ends_the_connection_with_sendfile,
+    a_file_that_grows_is_sent_with_sendfile_as_it_was_announced,
     a_reload_waits_for_a_file_and_then_moves_its_connection,
 }
 
@@ -136,6 +138,32 @@ fn cut_while_it_is_sent(options: &str) {
     assert_eq!(get(address, "/0").body.len(), 1 << 20);
     assert_eq!(get(address, "/small").body, "small");
     assert_eq!(server.workers(), before);
+}
+
+fn a_file_that_is_overwritten_ends_the_connection_with_sendfile() {
+    let dir = directory(1, LARGE);
+    let mut server = serve(&dir, 256, "--sendfile");
+    let address = server.address();
+    let mut client = slow(address, "/0");
+    let file = fs::File::options().write(true).open(dir.path().join("0"));
+    let longer = vec![b'x'; LARGE + 100];
+    file.and_then(|file| file.write_all_at(&longer, 0))
+        .expect("it is there");
+    let received = client.try_response().expect_err("it is another file");
+    assert_ne!(received.kind(), io::ErrorKind::WouldBlock, "it ends");
+    assert_eq!(get(address, "/0").body.len(), LARGE + 100);
+}
+
+fn a_file_that_grows_is_sent_with_sendfile_as_it_was_announced() {
+    let dir = directory(1, LARGE);
+    let mut server = serve(&dir, 256, "--sendfile");
+    let address = server.address();
+    let mut client = slow(address, "/0");
+    let file = fs::File::options().write(true).open(dir.path().join("0"));
+    file.and_then(|file| file.write_all_at(b"more", LARGE as u64))
+        .expect("it is there");
+    assert_eq!(client.response().body.len(), LARGE);
+    assert_eq!(get(address, "/0").body.len(), LARGE + 4);
 }
 
 /// The file is cut within what the sockets' buffers hold.

@@ -1,5 +1,7 @@
 //! Files that change while the cache knows them.
 
+use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -80,6 +82,61 @@ fn a_body_is_never_of_two_versions() {
         });
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         writer.join().expect("the writer");
+    });
+}
+
+/// Within the second in which the name is not looked up again.
+#[tokio::test]
+async fn a_large_file_that_was_overwritten_in_its_place_is_another_version() {
+    let world = World::new(&[("large", &[b'a'; 200_000])]);
+    let first = world.settled("/large").await;
+    for (byte, length) in [(b'b', 300_000), (b'c', 300_000)] {
+        // As `cp` does it.
+        fs::write(world.path("large"), vec![byte; length]).unwrap();
+        let second = world.get("/large").await;
+        assert_ne!(header(&first, ETAG), header(&second, ETAG));
+        assert_eq!(second.body().len(), length);
+        assert!(second.body().iter().all(|it| *it == byte));
+        world.settled("/large").await;
+    }
+}
+
+/// At each look it has another identity.
+#[test]
+fn a_log_that_is_written_all_the_time_is_served() {
+    const LENGTHS: [usize; 2] = [10, 200_000];
+    let world = World::new(&[]);
+    for length in LENGTHS {
+        fs::write(world.path(&length.to_string()), vec![b'l'; length]).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let (world, asking) = (&world, Arc::new(()));
+        let is_asking = Arc::downgrade(&asking);
+        scope.spawn(move || {
+            let open = |length: usize| {
+                fs::File::options()
+                    .append(true)
+                    .open(world.path(&length.to_string()))
+            };
+            let mut logs = LENGTHS.map(|length| open(length).unwrap());
+            while is_asking.strong_count() > 0 {
+                for log in &mut logs {
+                    log.write_all(b"l").unwrap();
+                }
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.build().expect("a runtime");
+        runtime.block_on(async {
+            for _ in 0..300 {
+                for length in LENGTHS {
+                    let response = world.get(&format!("/{length}")).await;
+                    assert_eq!(response.status(), 200);
+                    assert!(response.body().len() >= length);
+                }
+            }
+        });
+        drop(asking);
     });
 }
 

@@ -1,10 +1,10 @@
 //! Conditions on the version of a file, and files that change while they are sent.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime};
 
-use http::header::{CONTENT_LENGTH, IF_UNMODIFIED_SINCE};
+use http::header::IF_UNMODIFIED_SINCE;
 
 use super::*;
 
@@ -126,27 +126,92 @@ async fn a_file_and_its_compressed_sibling_are_two_versions() {
     assert_eq!(response.status(), 200);
 }
 
+/// A file of three pieces, whose tag is a strong one.
+async fn long(byte: u8) -> (World, Vec<u8>) {
+    let content = vec![byte; budget::PIECE_MAX * 2 + 17];
+    let world = World::new(&[("long", &content)]);
+    world.settled("/long").await;
+    (world, content)
+}
+
+/// Of a response to a request for the file: `first` pieces come before the change.
+async fn changed_while_it_is_sent(
+    world: &World,
+    first: usize,
+    change: impl FnOnce(&mut File),
+) -> std::io::Result<Bytes> {
+    let mut response = begin(&world.site, Request::get("/long")).await;
+    let mut content = Vec::new();
+    for _ in 0..first {
+        let frame = response.body_mut().frame().await.expect("a piece")?;
+        content.extend(Bytes::from(frame.into_data().expect("no trailers")));
+    }
+    let mut options = File::options();
+    change(&mut options.write(true).open(world.path("long")).unwrap());
+    content.extend_from_slice(try_collect(response).await?.body());
+    Ok(content.into())
+}
+
 #[tokio::test]
 async fn a_file_that_grows_while_it_is_sent_is_sent_as_it_was_announced() {
-    let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
-    let world = World::new(&[("log", &content)]);
-    let response = begin(&world.site, Request::get("/log")).await;
-    assert_eq!(header(&response, CONTENT_LENGTH), content.len().to_string());
-    let mut file = File::options()
-        .append(true)
-        .open(world.path("log"))
-        .unwrap();
-    file.write_all(&content).unwrap();
-    let sent = try_collect(response).await.unwrap();
-    assert!(sent.body() == &content, "{} bytes", sent.body().len());
+    for first in [0, 1] {
+        let (world, content) = long(b'a').await;
+        let grow = |file: &mut File| {
+            file.seek(SeekFrom::End(0)).unwrap();
+            file.write_all(b"more").unwrap();
+        };
+        let sent = changed_while_it_is_sent(&world, first, grow).await;
+        assert!(sent.unwrap() == content, "after {first} pieces");
+    }
+}
+
+/// write(2) sets the time before the length, so that both may be seen between them.
+#[tokio::test]
+async fn a_file_with_a_new_time_and_the_same_bytes_is_the_same() {
+    for first in [0, 1] {
+        let (world, content) = long(b'a').await;
+        let touch = |file: &mut File| file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        let sent = changed_while_it_is_sent(&world, first, touch).await;
+        assert!(sent.unwrap() == content, "after {first} pieces");
+    }
 }
 
 #[tokio::test]
 async fn a_file_that_shrinks_while_it_is_sent_breaks_the_response_off() {
-    let content = vec![b'a'; budget::PIECE_MAX * 2 + 17];
-    let world = World::new(&[("log", &content)]);
-    let response = begin(&world.site, Request::get("/log")).await;
-    let file = File::options().write(true).open(world.path("log")).unwrap();
-    file.set_len(budget::PIECE_MAX as u64 + 1).unwrap();
-    assert!(try_collect(response).await.is_err());
+    for first in [0, 1] {
+        let (world, _) = long(b'a').await;
+        let shrink = |file: &mut File| file.set_len(budget::PIECE_MAX as u64 + 1).unwrap();
+        let sent = changed_while_it_is_sent(&world, first, shrink).await;
+        assert!(sent.is_err(), "after {first} pieces");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_overwritten_while_it_is_sent_breaks_the_response_off() {
+    for first in [0, 1] {
+        for more in [0, 100_000] {
+            let (world, content) = long(b'a').await;
+            let overwrite = |file: &mut File| {
+                let other = vec![b'b'; content.len() + more];
+                file.write_all(&other).unwrap();
+            };
+            let sent = changed_while_it_is_sent(&world, first, overwrite).await;
+            assert!(sent.is_err(), "{more} bytes more, after {first} pieces");
+        }
+    }
+}
+
+/// Their first bytes are the same.
+#[tokio::test]
+async fn a_file_is_compared_with_what_was_sent_last() {
+    let (world, content) = long(b'a').await;
+    let overwrite = |file: &mut File| {
+        file.seek(SeekFrom::Start(50_000)).unwrap();
+        file.write_all(&vec![b'b'; content.len()]).unwrap();
+    };
+    assert!(
+        changed_while_it_is_sent(&world, 1, overwrite)
+            .await
+            .is_err()
+    );
 }
