@@ -1,6 +1,7 @@
 //! The entity tag and the date of a version of a file, and conditional requests (RFC 9110 8.8, 13).
 
 use std::fs::Metadata;
+use std::hash::Hasher;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -43,12 +44,19 @@ pub(super) enum Verdict {
 }
 
 impl Validators {
-    /// `coding` is what tells a compressed file from the plain one: both may have the same time and
-    /// length.
-    pub(super) fn of(metadata: &Metadata, coding: &str, strength: Strength) -> Self {
+    /// `contents` are the bytes, if they are known: builds may give each version of a file the same
+    /// time. `coding` is what tells a compressed file from the plain one: both may have the same
+    /// time and length.
+    pub(super) fn of(
+        metadata: &Metadata,
+        contents: Option<&[u8]>,
+        coding: &str,
+        strength: Strength,
+    ) -> Self {
         let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
         let length = metadata.len();
-        let tag = format!("\"{seconds:x}.{nanos:08x}-{length:x}{coding}\"");
+        let hash = contents.map_or_else(String::new, |bytes| format!("-{:016x}", hash(bytes)));
+        let tag = format!("\"{seconds:x}.{nanos:08x}-{length:x}{hash}{coding}\"");
         let etag = match strength {
             Strength::Strong => HeaderValue::try_from(&tag),
             Strength::Weak => HeaderValue::try_from(format!("W/{tag}")),
@@ -163,8 +171,29 @@ impl Validators {
     }
 }
 
+/// SipHash 2-4 with the key 0. std names the algorithm of this hasher only, so it is the same in
+/// each release: the tags of two servers must be equal.
+#[expect(deprecated, reason = "the algorithm of the newer one may change")]
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = std::hash::SipHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
 /// An HTTP date in seconds since 1970.
 fn seconds(date: &HeaderValue) -> Option<u64> {
     let time = parse_http_date(date.to_str().ok()?).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By another implementation of SipHash 2-4.
+    #[test]
+    fn the_hash_is_the_same_in_each_release() {
+        assert_eq!(hash(b"<p>hi"), 0x5669_4287_3a5f_0f3a);
+        assert_eq!(hash(b"0123456789"), 0x5830_7d8e_8396_0833);
+    }
 }

@@ -93,7 +93,7 @@ impl Version {
         };
         Ok(Self {
             identity,
-            validators: Validators::of(metadata, coding, strength),
+            validators: Validators::of(metadata, contents.as_deref(), coding, strength),
             content_type: content_type(path),
             fields: rules.fields(path.as_os_str().as_bytes()),
             contents,

@@ -126,6 +126,23 @@ async fn a_file_and_its_compressed_sibling_are_two_versions() {
     assert_eq!(response.status(), 200);
 }
 
+/// As builds leave it that give each file the same time.
+#[tokio::test]
+async fn two_small_files_of_one_length_and_time_have_two_tags() {
+    let world = World::new(&[("a", b"one"), ("next", b"two")]);
+    for name in ["a", "next"] {
+        let file = File::options().write(true).open(world.path(name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    }
+    let first = world.settled("/a").await;
+    fs::rename(world.path("next"), world.path("a")).unwrap();
+    world.site.expire();
+    let known = Request::get("/a").header(IF_NONE_MATCH, header(&first, ETAG));
+    let second = world.send(known).await;
+    assert_eq!(second.status(), 200);
+    assert_eq!(second.body(), "two");
+}
+
 /// A file of three pieces, whose tag is a strong one.
 async fn long(byte: u8) -> (World, Vec<u8>) {
     let content = vec![byte; budget::PIECE_MAX * 2 + 17];
