@@ -113,6 +113,7 @@ impl Lookup {
     #[cfg(test)]
     pub(super) fn expire(&self) {
         self.names.expire();
+        self.open_files.expire();
     }
 
     /// Repeats what `work` does with the file while the file is changed meanwhile.
@@ -317,24 +318,29 @@ impl Lookup {
         if let Some(entry) = known.as_ref().filter(|entry| entry.seen.is_fresh()) {
             return Ok(Arc::clone(entry));
         }
+        self.open_files.sweep();
         let path = Path::new(OsStr::from_bytes(name));
-        let found = match self.beneath.open(path, reach) {
-            Ok(Opened::File(file, metadata)) => {
-                if let Some(entry) = known
-                    && let Found::File(version) = &entry.found
-                    && version.identity == Identity::of(&metadata)
-                {
+        let opened = self.beneath.open(path, reach);
+        if let Some(entry) = known
+            && let Found::File(version) = &entry.found
+        {
+            match &opened {
+                Ok(Opened::File(_, metadata)) if version.identity == Identity::of(metadata) => {
                     entry.seen.again();
                     return Ok(entry);
                 }
-                Found::File(Arc::new(Version::of(
-                    &file,
-                    &metadata,
-                    path,
-                    &self.options.rules,
-                    reach,
-                )?))
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => self.open_files.forget(&version.identity),
             }
+        }
+        let found = match opened {
+            Ok(Opened::File(file, metadata)) => Found::File(Arc::new(Version::of(
+                &file,
+                &metadata,
+                path,
+                &self.options.rules,
+                reach,
+            )?)),
             Ok(Opened::Directory) => Found::Directory,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Missing,
             Err(error) => return Err(error),
@@ -366,9 +372,9 @@ impl Lookup {
                     Ok(Opened::File(file, now)) if version.may_be(&Identity::of(&now)) => {
                         self.open_files.share(file, reach)?
                     }
-                    Ok(_) => return Err(self.changed(name)),
+                    Ok(_) => return Err(self.changed(name, version)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        return Err(self.changed(name));
+                        return Err(self.changed(name, version));
                     }
                     Err(error) => return Err(error),
                 }
@@ -376,12 +382,13 @@ impl Lookup {
         };
         match version.may_be(&Identity::of_file(file.shared())?) {
             true => Ok(file),
-            false => Err(self.changed(name)),
+            false => Err(self.changed(name, version)),
         }
     }
 
-    fn changed(&self, name: &Buffer) -> io::Error {
+    fn changed(&self, name: &Buffer, version: &Version) -> io::Error {
         self.names.forget(name.as_slice());
+        self.open_files.forget(&version.identity);
         io::ErrorKind::Interrupted.into()
     }
 }

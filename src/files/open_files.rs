@@ -1,5 +1,5 @@
 //! The descriptors of files. Responses with the same version of a file share its descriptor, so
-//! that any number of slow clients hold one. Those that were used last stay open.
+//! that any number of slow clients hold one. Those that were used last stay open for a while.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::time::Duration;
 
 #[cfg(feature = "compression")]
 use bytes::Bytes;
@@ -23,6 +24,10 @@ use crate::sys::resident;
 /// keeps free for the app, which is an eighth.
 const SHARE_OF_LIMIT: u64 = 16;
 
+/// For so long a file stays open that nobody asks for. It may have been deleted, and takes its
+/// space on the disk until it is closed.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
 /// How far the kernel reads a file ahead, by default. So where it has one byte in memory, it likely
 /// has what is before the next byte that is this far away.
 const READ_AHEAD: usize = 128 * 1024;
@@ -37,6 +42,8 @@ pub(super) struct OpenFiles {
     files: Mutex<HashMap<Identity, Weak<OpenFile>>>,
     /// Files that stay open although no response has them: at most half of all.
     recent: Cache<Identity, Arc<OpenFile>>,
+    /// When those were last closed that nobody asks for.
+    swept: Seen,
     warned: Once,
 }
 
@@ -47,6 +54,7 @@ pub(super) struct OpenFile {
     identity: Identity,
     /// The first bytes, read before the identity. Empty if that had to wait for a disk.
     begin: Vec<u8>,
+    used: Seen,
     all: Weak<OpenFiles>,
     /// The part that the kernel had in memory at the last look.
     resident: Mutex<(Range<u64>, Seen)>,
@@ -60,13 +68,37 @@ impl OpenFiles {
             max,
             files: Mutex::default(),
             recent: Cache::new(max / 2),
+            swept: Seen::now(),
             warned: Once::new(),
         }
     }
 
     /// The file with this identity, if it is open.
     pub(super) fn get(&self, identity: &Identity) -> Option<Arc<OpenFile>> {
-        self.recent.get(identity)
+        let file = self.recent.get(identity)?;
+        file.used.again();
+        Some(file)
+    }
+
+    /// No name has this file any more. It is closed after its last response.
+    pub(super) fn forget(&self, identity: &Identity) {
+        self.recent.remove(identity);
+    }
+
+    /// Closes the files that nobody has asked for lately. There is no timer: the lookups of names
+    /// call this.
+    pub(super) fn sweep(&self) {
+        if !self.swept.is_within(KEPT_FOR) {
+            self.swept.again();
+            self.recent.retain(|_, file| file.used.is_within(KEPT_FOR));
+        }
+    }
+
+    /// As if nobody had asked for a file for long.
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        self.swept.expire();
+        self.recent.iter().for_each(|(_, file)| file.used.expire());
     }
 
     /// Keeps the file open, or returns the open file with the same identity. Beyond the limit the
@@ -119,6 +151,7 @@ impl OpenFile {
             file: Arc::new(file),
             identity,
             begin,
+            used: Seen::now(),
             all,
             resident: Mutex::new((0..0, Seen::now())),
         }

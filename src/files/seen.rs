@@ -23,8 +23,12 @@ impl Seen {
 
     /// Whether a new look at the file system is not yet due.
     pub(super) fn is_fresh(&self) -> bool {
+        self.is_within(FRESH_FOR)
+    }
+
+    pub(super) fn is_within(&self, time: Duration) -> bool {
         let age = now().saturating_sub(self.0.load(Relaxed));
-        u128::from(age) < FRESH_FOR.as_millis()
+        u128::from(age) < time.as_millis()
     }
 
     /// As if it were long ago.

@@ -101,6 +101,47 @@ async fn a_large_file_that_was_overwritten_in_its_place_is_another_version() {
     }
 }
 
+impl World {
+    /// Whether this process has a file open that was deleted here.
+    fn has_deleted_file(&self) -> bool {
+        let files = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut files = files.filter_map(|fd| fs::read_link(fd.path()).ok());
+        files.any(|file| {
+            let is_deleted = file.as_os_str().as_encoded_bytes().ends_with(b" (deleted)");
+            is_deleted && file.starts_with(self.root.path())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_large_file_without_a_name_does_not_stay_open() {
+    let world = World::new(&[
+        ("deleted", &[b'a'; 200_000]),
+        ("replaced", &[b'b'; 200_000]),
+    ]);
+    for path in ["/deleted", "/replaced"] {
+        world.settled(path).await;
+    }
+    fs::remove_file(world.path("deleted")).unwrap();
+    fs::write(world.path("next"), [b'c'; 200_000]).unwrap();
+    fs::rename(world.path("next"), world.path("replaced")).unwrap();
+    assert!(world.has_deleted_file());
+    world.until("/deleted", 404, "").await;
+    world.until("/replaced", 200, &"c".repeat(200_000)).await;
+    assert!(!world.has_deleted_file());
+}
+
+#[tokio::test]
+async fn a_large_file_that_nobody_asks_for_does_not_stay_open() {
+    let world = World::new(&[("deleted", &[b'a'; 200_000]), ("other", b"")]);
+    world.settled("/deleted").await;
+    fs::remove_file(world.path("deleted")).unwrap();
+    assert!(world.has_deleted_file());
+    world.site.expire();
+    assert_eq!(world.status("/other").await, 200);
+    assert!(!world.has_deleted_file());
+}
+
 /// At each look it has another identity.
 #[test]
 fn a_log_that_is_written_all_the_time_is_served() {
