@@ -4,14 +4,16 @@ use http::HeaderMap;
 
 use super::accept::quality;
 
-/// Whether a browser goes to a page. The last part of the path has no dot: a missing script or
-/// picture must not become a page. `Accept` names HTML, as that of a navigation does and that of
-/// `fetch` does not.
-pub(super) fn asks_for_page(headers: &HeaderMap, path: &[u8]) -> bool {
+/// Whether the path may be that of a page. Its last part has no dot: a missing script or picture
+/// must not become a page.
+pub(super) fn may_be_page(path: &[u8]) -> bool {
     let last = path.rsplit(|&byte| byte == b'/').next();
-    if last.is_some_and(|name| name.contains(&b'.')) {
-        return false;
-    }
+    last.is_none_or(|name| !name.contains(&b'.'))
+}
+
+/// Whether a browser goes to a page. `Accept` names HTML, as that of a navigation does and that of
+/// `fetch` does not.
+pub(super) fn asks_for_page(headers: &HeaderMap) -> bool {
     quality(headers, "text/html") > 0
 }
 
@@ -39,11 +41,11 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().expect("a value"));
             assert_eq!(
-                asks_for_page(&headers, path.as_bytes()),
+                may_be_page(path.as_bytes()) && asks_for_page(&headers),
                 asks,
                 "{accept} {path}"
             );
         }
-        assert!(!asks_for_page(&HeaderMap::new(), b"users"));
+        assert!(!asks_for_page(&HeaderMap::new()));
     }
 }

@@ -14,7 +14,7 @@ use super::beneath::{Beneath, Opened, Reach};
 #[cfg(feature = "compression")]
 use super::compress::{Compressed, may_be_compressed};
 use super::encoding::Encoding;
-use super::fallback::asks_for_page;
+use super::fallback::{asks_for_page, may_be_page};
 use super::names::{Entry, Found, Names};
 use super::open_files::{OpenFile, OpenFiles};
 use super::options::Files;
@@ -33,7 +33,7 @@ const PAGE: &str = ".html";
 
 const BY_ENCODING: HeaderValue = HeaderValue::from_static("accept-encoding");
 
-/// Another kind of request for the same path gets a 404.
+/// A browser gets the page of the app, and another kind of request for the same path a 404.
 const BY_ACCEPT: HeaderValue = HeaderValue::from_static("accept-encoding, accept");
 
 /// How often a file is looked up, if it is changed between its lookup and its first read.
@@ -60,7 +60,8 @@ pub(super) enum Resolved {
     Moved(HeaderValue),
     /// The page of a directory, and the fields that it needs.
     Listing(Bytes, HeaderMap),
-    NotFound,
+    /// With what the response depends on.
+    NotFound(Option<HeaderValue>),
 }
 
 /// A file that is sent.
@@ -212,19 +213,25 @@ impl Lookup {
 
     /// There is no such file.
     fn missing(&self, head: &Parts, path: &[u8], reach: Reach) -> io::Result<Resolved> {
-        if let Some(page) = &self.options.fallback
-            && asks_for_page(&head.headers, path)
+        let fallback = self.options.fallback.as_ref();
+        let fallback = fallback.filter(|_| may_be_page(path));
+        let vary = fallback.map(|_| BY_ACCEPT);
+        if let Some(page) = fallback
+            && asks_for_page(&head.headers)
             && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
         {
-            let vary = BY_ACCEPT;
-            return Ok(Resolved::File(Chosen { vary, ..file }));
+            return Ok(Resolved::File(Chosen {
+                vary: BY_ACCEPT,
+                ..file
+            }));
         }
         if let Some(page) = &self.options.not_found
             && let Some(file) = self.chosen(name(page, ""), &head.headers, reach)?
         {
-            return Ok(Resolved::NotFoundPage(file));
+            let vary = vary.unwrap_or(BY_ENCODING);
+            return Ok(Resolved::NotFoundPage(Chosen { vary, ..file }));
         }
-        Ok(Resolved::NotFound)
+        Ok(Resolved::NotFound(vary))
     }
 
     /// The file with this name, in the encoding that the client likes best.

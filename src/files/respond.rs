@@ -44,6 +44,8 @@ enum Kind {
     Listing(Bytes, HeaderMap),
     /// The name of the status, as text.
     Text,
+    /// The same for a file that does not exist, with what the response depends on.
+    NotFound(Option<HeaderValue>),
     /// No content, and the methods.
     Options,
 }
@@ -117,7 +119,7 @@ impl Lookup {
             Resolved::Listing(page, fields) => {
                 Ok(Draft::new(StatusCode::OK, Kind::Listing(page, fields)))
             }
-            Resolved::NotFound => Ok(Draft::new(StatusCode::NOT_FOUND, Kind::Text)),
+            Resolved::NotFound(vary) => Ok(Draft::new(StatusCode::NOT_FOUND, Kind::NotFound(vary))),
         }
     }
 
@@ -222,6 +224,10 @@ impl Draft {
                 (page.len() as u64, page.into())
             }
             Kind::Text => write_text(&mut headers, status),
+            Kind::NotFound(vary) => {
+                headers.extend(vary.map(|vary| (VARY, vary)));
+                write_text(&mut headers, status)
+            }
             Kind::Options => {
                 headers.insert(ALLOW, METHODS);
                 Default::default()

@@ -55,8 +55,28 @@ async fn a_browser_gets_the_page_of_an_app_and_a_script_gets_404() {
     assert_eq!(page.body(), "the app");
     assert_eq!(header(&page, CONTENT_TYPE), "text/html; charset=utf-8");
     assert_eq!(ask("/a.js", "*/*").await.body(), "code");
-    assert_eq!(ask("/b.js", BROWSER).await.status(), 404);
+    let script = ask("/b.js", BROWSER).await;
+    assert_eq!(script.status(), 404);
+    assert_eq!(header(&script, VARY), "");
     assert_eq!(ask("/users/7", "application/json").await.status(), 404);
+}
+
+/// A shared cache must not give one to who asks for the other.
+#[tokio::test]
+async fn the_page_of_an_app_and_the_404_of_the_same_address_say_on_what_they_depend() {
+    let files: &[(&str, &[u8])] = &[("app.html", b"the app"), ("404.html", b"none")];
+    for not_found in [false, true] {
+        let world = World::with(files, |files| match not_found {
+            true => files.fallback("app.html").not_found_page("404.html"),
+            false => files.fallback("app.html"),
+        });
+        for (accept, status) in [(BROWSER, 200), ("application/json", 404)] {
+            let request = Request::get("/users/7").header(ACCEPT, accept);
+            let response = world.send(request).await;
+            assert_eq!(response.status(), status);
+            assert_eq!(header(&response, VARY), "accept-encoding, accept");
+        }
+    }
 }
 
 #[tokio::test]
