@@ -64,14 +64,18 @@ async fn a_resumed_download_gets_the_rest_of_the_same_file_only() {
             .header(RANGE, "bytes=8-")
             .header(IF_RANGE, validator.to_owned())
     };
-    for validator in [header(&first, ETAG), header(&first, LAST_MODIFIED)] {
-        let response = world.send(resume(validator)).await;
-        assert_eq!(
-            (response.status().as_u16(), &response.body()[..]),
-            (206, &b"89"[..])
-        );
-    }
-    for validator in ["\"another\"", "Thu, 01 Jan 1970 00:00:00 GMT"] {
+    let response = world.send(resume(header(&first, ETAG))).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.body()[..]),
+        (206, &b"89"[..])
+    );
+    for validator in [
+        "\"another\"",
+        &format!("W/{}", header(&first, ETAG)),
+        "Thu, 01 Jan 1970 00:00:00 GMT",
+        // There may have been two versions in that second.
+        header(&first, LAST_MODIFIED),
+    ] {
         let response = world.send(resume(validator)).await;
         assert_eq!(
             (response.status().as_u16(), response.body().len()),
