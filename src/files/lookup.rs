@@ -155,8 +155,9 @@ impl Lookup {
             return Ok(Some(Resolved::File(file)));
         }
         if self.options.clean_urls
-            && let Some((_slash, page)) = path.split_last()
-            && self.is_file(name(page, PAGE).as_slice(), reach)?
+            && let Some(short) = target.without("/")
+            && self.is_free(short, &self.entry(short, reach)?.found, reach)?
+            && self.is_file(name(short, PAGE).as_slice(), reach)?
         {
             return Ok(target.with_end(1, "").map(Resolved::Moved));
         }
@@ -194,21 +195,43 @@ impl Lookup {
         let clean_urls = self.options.clean_urls;
         let found = self.entry(path, reach)?.found.clone();
         if let Found::File(version) = found {
-            if clean_urls && let Some(page) = target.page(INDEX, PAGE) {
-                return Ok(Some(Resolved::Moved(page)));
+            if clean_urls && let Some(cut) = self.hidden_end(target, reach)? {
+                return Ok(target.with_end(cut, "").map(Resolved::Moved));
             }
             let chosen = self.encoded(name(path, ""), version, &head.headers, reach)?;
             return Ok(Some(Resolved::File(chosen)));
         }
-        let is_directory = matches!(found, Found::Directory);
         if clean_urls
-            && !(is_directory && self.is_file(name(path, INDEX_BELOW).as_slice(), reach)?)
+            && self.is_free(path, &found, reach)?
             && let Some(page) = self.chosen(name(path, PAGE), &head.headers, reach)?
         {
             return Ok(Some(Resolved::File(page)));
         }
+        let is_directory = matches!(found, Found::Directory);
         let moved = is_directory.then(|| target.with_end(0, "/")).flatten();
         Ok(moved.map(Resolved::Moved))
+    }
+
+    /// How much of the end of an address is hidden: the name of an index, or the end of a page if
+    /// the address without it is that of the page.
+    fn hidden_end(&self, target: &Target<'_>, reach: Reach) -> io::Result<Option<usize>> {
+        if target.without(INDEX) == Some(b"") || target.without(INDEX_BELOW).is_some() {
+            return Ok(Some(INDEX.len()));
+        }
+        let Some(short) = target.without(PAGE) else {
+            return Ok(None);
+        };
+        let is_free = self.is_free(short, &self.entry(short, reach)?.found, reach)?;
+        Ok(is_free.then_some(PAGE.len()))
+    }
+
+    /// Whether a page may be served at this path: there is no other file and no index.
+    fn is_free(&self, path: &[u8], found: &Found, reach: Reach) -> io::Result<bool> {
+        match found {
+            Found::File(_) => Ok(false),
+            Found::Directory => Ok(!self.is_file(name(path, INDEX_BELOW).as_slice(), reach)?),
+            Found::Missing => Ok(true),
+        }
     }
 
     /// There is no such file.

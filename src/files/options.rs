@@ -65,7 +65,8 @@ impl Files {
         Self { symlinks, ..self }
     }
 
-    /// Serves `about.html` at `/about`, and redirects `/about.html` and `/about/` there (308).
+    /// Serves `about.html` at `/about`, and redirects `/about.html` and `/about/` there (308). If a
+    /// file `about` or `about/index.html` has the short address, `about.html` keeps its own.
     /// Default: no.
     #[must_use]
     pub fn clean_urls(self, clean_urls: bool) -> Self {

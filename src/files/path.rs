@@ -36,15 +36,10 @@ impl<'a> Target<'a> {
         self.path.is_empty() || self.path.ends_with(b"/")
     }
 
-    /// The address without the name of the index or the end of a page, if it has one.
-    pub(super) fn page(&self, index: &str, page: &str) -> Option<HeaderValue> {
-        let raw = self.uri.path();
-        let directory = raw.strip_suffix(index).filter(|it| it.ends_with('/'));
-        match directory.is_some() {
-            true => self.with_end(index.len(), ""),
-            false if raw.ends_with(page) => self.with_end(page.len(), ""),
-            false => None,
-        }
+    /// The path without this end, if the address ends so too: not by `%2f` or the like.
+    pub(super) fn without(&self, end: &str) -> Option<&[u8]> {
+        let path = self.path.strip_suffix(end.as_bytes())?;
+        self.uri.path().ends_with(end).then_some(path)
     }
 
     /// The address of the same host with another end of the path: `cut` bytes less, and `end`

@@ -43,6 +43,31 @@ async fn a_page_has_one_address() {
 }
 
 #[tokio::test]
+async fn an_address_is_not_made_shorter_if_another_file_has_the_short_one() {
+    let files: &[(&str, &[u8])] = &[
+        ("about.html", b"about"),
+        ("both.html", b"page"),
+        ("both/index.html", b"directory"),
+        ("file.html", b"page"),
+        ("file", b"file"),
+    ];
+    let world = World::with(files, |files| files.clean_urls(true));
+    for (path, body) in [
+        ("/both.html", "page"),
+        ("/both%2ehtml", "page"),
+        ("/both/index%2ehtml", "directory"),
+        ("/file.html", "page"),
+        ("/file", "file"),
+    ] {
+        assert_eq!(world.get(path).await.body(), body, "{path}");
+    }
+    // A redirect would cut a byte of `%2f`.
+    for path in ["/file/", "/about%2f", "/about%2F"] {
+        assert_eq!(world.status(path).await, 404, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_browser_gets_the_page_of_an_app_and_a_script_gets_404() {
     let files: &[(&str, &[u8])] = &[("app.html", b"the app"), ("a.js", b"code")];
     let world = World::with(files, |files| files.fallback("app.html"));
