@@ -12,23 +12,47 @@ use crate::sys::fds;
 pub(crate) struct Announcer {
     fd: OwnedFd,
     lost: u64,
+    last: Last,
 }
+
+/// What the reader has of the last line that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    All,
+    Part,
+}
+
+/// If a pipe is writable, so many bytes do not block (pipe(7), `PIPE_BUF`).
+const PIECE: usize = 4096;
 
 impl Announcer {
     pub(crate) fn new(fd: RawFd) -> io::Result<Self> {
         Ok(Self {
             fd: fds::duplicate(fd)?,
             lost: 0,
+            last: Last::All,
         })
     }
 
-    /// Writes one line. If the reader does not read, notices are lost; the master never waits for
-    /// it.
+    /// Writes one line. If the reader does not read, notices are lost, also the end of a long one;
+    /// the master never waits for it.
     pub(crate) fn announce(&mut self, notice: &Value) {
-        let mut line = notice.to_string();
+        let mut line = match self.last {
+            Last::All => String::new(),
+            Last::Part => "\n".to_owned(),
+        };
+        line += &notice.to_string();
         line.push('\n');
-        if fds::is_writable(&self.fd) && fds::write_all(&self.fd, line.as_bytes()).is_ok() {
+        let write =
+            |piece: &[u8]| fds::is_writable(&self.fd) && fds::write_all(&self.fd, piece).is_ok();
+        let pieces = line.as_bytes().chunks(PIECE);
+        let written = pieces.clone().take_while(|piece| write(piece)).count();
+        if written == pieces.len() {
+            self.last = Last::All;
             return;
+        }
+        if written > 0 {
+            self.last = Last::Part;
         }
         self.lost += 1;
         // At 1, 2, 4, 8, ... lost notices.
@@ -43,6 +67,8 @@ impl Announcer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
     use crate::hooks::Notice;
 
@@ -55,5 +81,25 @@ mod tests {
             announcer.announce(&Notice::Draining.to_json());
         }
         assert!(announcer.lost > 0);
+    }
+
+    #[test]
+    fn a_line_follows_a_part_of_a_longer_one_on_a_line_of_its_own() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let mut announcer =
+            Announcer::new(std::os::fd::AsRawFd::as_raw_fd(&writer)).expect("an open descriptor");
+        let long = Notice::UpgradeAbandoned {
+            // More than a pipe has room for.
+            why: "\u{1}".repeat(64 << 10),
+        };
+        announcer.announce(&long.to_json());
+        assert_eq!(announcer.lost, 1);
+        let mut part = vec![0; 64 << 10];
+        reader.read_exact(&mut part).expect("a pipe that is full");
+        announcer.announce(&Notice::Draining.to_json());
+        drop((writer, announcer));
+        let rest = io::read_to_string(reader).expect("an end");
+        let line = format!("\n{}\n", Notice::Draining.to_json());
+        assert_eq!(rest, line);
     }
 }
