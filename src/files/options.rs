@@ -91,7 +91,7 @@ impl Files {
 
     /// Compresses texts from 1 KiB to 8 MiB when they are asked for, with zstd, brotli or gzip, and
     /// keeps what came of it: half of [`cache_bytes`](Self::cache_bytes) is for that. A compressed
-    /// file beside the plain one goes before it. Parts of files are not compressed. Default: no.
+    /// file beside the plain one is preferred. Parts of files are not compressed. Default: no.
     /// Needs the feature `compression`.
     #[cfg(feature = "compression")]
     #[must_use]
@@ -118,7 +118,7 @@ impl Files {
     /// Lets browsers keep files whose names have a hash, as build tools write them
     /// (`index-BdH3kZ9x.js`), for a year: `Cache-Control: public, max-age=31536000, immutable`.
     /// All other files get `no-cache`: a browser keeps them and asks before it uses them again. A
-    /// [`header`](Self::header) rule for `cache-control` goes before it. Default: no, so that
+    /// [`header`](Self::header) rule for `cache-control` replaces it. Default: no, so that
     /// browsers decide.
     #[must_use]
     pub fn safe_caching(mut self, safe_caching: bool) -> Self {
