@@ -194,13 +194,15 @@ impl Control {
         let mut stream = self.connect(None)?;
         loop {
             let path = format!("/events?after={last}");
-            let mut lines = BufReader::new(self.send(stream, Method::Get, &path)?).lines();
-            let status = lines.next().and_then(Result::ok).unwrap_or_default();
+            // A stream that breaks off, before the request too, has ended.
+            let sent = self.send(stream, Method::Get, &path).into_iter();
+            let lines = sent.flat_map(|stream| BufReader::new(stream).lines());
+            let mut lines = lines.map_while(Result::ok);
+            let status = lines.next().unwrap_or_default();
             if !status.is_empty() && status.split(' ').nth(1) != Some("200") {
                 return Err(ControlError::Refused(status).into());
             }
-            // A stream that breaks off has ended too.
-            for line in lines.map_while(Result::ok) {
+            for line in lines {
                 if let Some(id) = line.strip_prefix("id: ") {
                     last = id.parse().unwrap_or(last);
                 } else if let Some(event) = line.strip_prefix("data: ") {
