@@ -95,10 +95,12 @@ fn may_end_early(bytes: &[u8]) -> bool {
     has(b"/unread") || has(b"upgrade") || has(b"connect ")
 }
 
-/// Whether one is the start of the other. A response that ends the connection says so.
+/// Whether one is the start of the other, also without the fields by which a response says that the
+/// connection ends.
 fn is_part(one: &str, other: &str) -> bool {
-    let [one, other] = [one, other].map(|text| text.replace("connection: close\r\n", ""));
-    one.starts_with(&other) || other.starts_with(&one)
+    let is_start = |one: &str, other: &str| one.starts_with(other) || other.starts_with(one);
+    let [short, long] = [one, other].map(|text| text.replace("connection: close\r\n", ""));
+    is_start(one, other) || is_start(&short, &long)
 }
 
 /// Whether the bytes have the preface of HTTP/2. hyper closes the connection without a response if
