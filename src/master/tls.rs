@@ -157,7 +157,10 @@ impl Master {
             read.map_err(|error| error.to_string())
         });
         match read {
-            Ok(()) => self.handle_event(Event::Reload),
+            Ok(()) => {
+                self.observers.operations.on_reload_checked();
+                self.handle_event(Event::Reload);
+            }
             Err(why) => {
                 self.failures.check = Some(why);
                 self.handle_event(Event::ReloadRefused);

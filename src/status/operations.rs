@@ -71,6 +71,8 @@ enum Until {
         slot: Slot,
         pid: u32,
     },
+    /// The master checks what a reload gives to workers.
+    ReloadChecked,
     /// A reload starts.
     ReloadStarts,
     /// The reload to this generation ends.
@@ -99,13 +101,14 @@ record!(enum Until {
     8 = NoneBefore(generation),
     9 = Settled,
     10 = Resized(workers),
+    11 = ReloadChecked,
 });
 
 impl Operations {
     /// Call it before the master carries the command out.
     pub(crate) fn begin(&mut self, number: u64, command: Command, status: &Status) {
         let until = match command {
-            Command::Reload => Until::ReloadStarts,
+            Command::Reload => Until::ReloadChecked,
             Command::Upgrade => Until::UpgradeEnds,
             Command::TryUpgrade => Until::TrialEnds,
             Command::Resize(workers) if workers.get() == status.workers => {
@@ -148,6 +151,15 @@ impl Operations {
             operation.on_notice(notice).then_some(number)
         };
         self.running().filter_map(concerned).collect()
+    }
+
+    /// The check of a reload has succeeded. Call it before the reload begins, or waits.
+    pub(crate) fn on_reload_checked(&mut self) {
+        for operation in self.running() {
+            if operation.until == Until::ReloadChecked {
+                operation.until = Until::ReloadStarts;
+            }
+        }
     }
 
     /// A worker of the slot has ended, or was not started: then it has no pid.
@@ -194,11 +206,11 @@ impl Operation {
     fn on_notice(&mut self, notice: &Notice) -> bool {
         let failed = |why: &str| State::Failed(why.to_owned());
         match (self.until, notice) {
-            (Until::ReloadStarts, Notice::ReloadStarted { generation }) => {
+            (Until::ReloadChecked | Until::ReloadStarts, Notice::ReloadStarted { generation }) => {
                 self.until = Until::ReloadEnds(*generation);
             }
-            // It was refused while another reload runs.
-            (Until::ReloadStarts, Notice::ReloadAbandoned { why, .. }) => self.state = failed(why),
+            // It was refused while another reload runs or waits.
+            (Until::ReloadChecked, Notice::ReloadAbandoned { why, .. }) => self.state = failed(why),
             // The reload that runs goes on to a later generation.
             (Until::ReloadEnds(_), Notice::ReloadStarted { generation }) => {
                 self.until = Until::ReloadEnds(*generation);
@@ -264,7 +276,7 @@ fn has_slots(status: &Status, workers: u16) -> bool {
         [worker] => worker.state == WorkerState::Serving,
         _ => false,
     };
-    status.state == ServerState::Serving
+    matches!(status.state, ServerState::Serving | ServerState::Stopping)
         && status.workers == workers
         && status.slots.len() == usize::from(workers)
         && status.slots.iter().all(serves)
@@ -369,9 +381,13 @@ mod tests {
         assert_eq!(state(&operations), &State::Running, "an old worker drains");
         operations.on_status(&status_of(&[12, 13], 4));
         assert_eq!(state(&operations), &State::Done);
+        // One waits for an upgrade, and one that follows is refused.
         let mut operations = begun(Command::Reload);
-        operations.on_notice(&abandoned(5));
-        assert_eq!(state(&operations), &State::Failed("no file".to_owned()));
+        operations.on_reload_checked();
+        operations.begin(2, Command::Reload, &status(&[10, 11]));
+        assert_eq!(operations.on_notice(&abandoned(5)), [2]);
+        assert_eq!(state(&operations), &State::Running);
+        assert!(operations.get(2).is_some_and(Operation::has_ended));
         let mut operations = begun(Command::Reload);
         operations.on_notice(&started(2));
         operations.on_notice(&abandoned(2));

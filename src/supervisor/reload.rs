@@ -22,14 +22,15 @@ impl Supervisor {
     }
 
     /// Notifies that a reload has started and was abandoned, so that hooks that wait for its end
-    /// get one. A reload that runs goes on, and then no other one has started.
+    /// get one. A reload that runs or waits goes on, and then no other one has started.
     pub(super) fn reload_refused(&mut self) {
         if self.is_draining() {
             return;
         }
         let generation = self.newest.next();
         let why = Abandoned::Refused;
-        if !matches!(self.phase, Phase::Reloading { .. }) {
+        // Another one runs, or waits for an upgrade or for the start.
+        if self.phase == Phase::Serving && self.pending.is_empty() {
             self.notify(Change::ReloadStarted { generation });
         }
         self.notify(Change::ReloadAbandoned { generation, why });
