@@ -33,7 +33,8 @@ use crate::http::{FilePart, Piece};
 const PART_MAX: u64 = 1024 * 1024;
 
 /// The body of a file, or of a part of one. It has the announced length, or fails: if the file was
-/// overwritten or became shorter meanwhile, the response breaks off.
+/// overwritten from its start or became shorter meanwhile, the response breaks off. A write into
+/// its middle is not seen.
 ///
 /// The body reads the file in pieces of at most 64 KiB, or the server sends it by
 /// [sendfile(2)](FileBody::sendfile). A thread of the runtime's blocking pool waits for the disk.

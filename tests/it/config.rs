@@ -19,6 +19,7 @@ tests! {
     a_file_that_no_worker_can_serve_changes_nothing,
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     an_upgrade_reads_the_file_again,
+    a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     a_check_does_not_disturb_a_server_that_runs,
     what_is_printed_reads_the_same_through_a_pipe,
     what_is_printed_as_variables_reads_the_same,
@@ -125,6 +126,22 @@ fn an_upgrade_reads_the_file_again() {
     server.wait("reload_finished");
     // An old worker may still accept until it has heard of the drain.
     until(|| get(address, "/").body == "black");
+}
+
+fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    write!(writer, "{BEGIN}respond = \"green\"").expect("it has room");
+    drop(writer);
+    let mut command = binary();
+    command.args(["--config", "/dev/stdin", "--announce-fd", "1"]);
+    let mut server = Server::spawn_with_input(&mut command, reader.into());
+    let address = server.address();
+    server.signal(Signal::SIGUSR2);
+    let why = server.wait("upgrade_abandoned")["why"].to_string();
+    assert!(why.contains("cannot be read again"), "{why}");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    assert_eq!(get(address, "/").body, "green");
 }
 
 fn check(arguments: &[&str]) -> Output {

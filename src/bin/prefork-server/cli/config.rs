@@ -118,6 +118,11 @@ impl ConfigFile {
             Some(content) => (content, Source::Master),
             None => read(&path).map_err(|error| told(&path, error))?,
         };
+        // The master gives the content to every worker but a canary.
+        if source == Source::Pipe && role() == Role::Worker {
+            let why = "it came through a pipe and cannot be read again: a restart reads it";
+            return Err(told(&path, why));
+        }
         Self::parse(path, &content, source)
     }
 
