@@ -180,8 +180,8 @@ impl Default for Http {
 ///   client counts as 17 frames;
 /// - 100 DATA frames without a byte that are not the last ones of their stream, since the
 ///   connection was last at rest;
-/// - some 2,000 DATA frames of fewer than 256 bytes that the handler has not read, also because its
-///   response waits to be sent.
+/// - some 2,000 DATA frames of fewer than 256 bytes that the handler does not read, also because
+///   the client does not read its response.
 ///
 /// A request that begins more than a second after GOAWAY is refused (REFUSED_STREAM), even if the
 /// client has not acknowledged the PING that comes with GOAWAY. A head with over 100 fields gets a

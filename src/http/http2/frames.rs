@@ -38,9 +38,13 @@ const PER_ERROR: u32 = PER_MESSAGE + 1;
 /// A padded frame with more bytes than this has some that are not padding.
 const PADDING_MAX: usize = 256;
 
-/// h2 ends the connection if some 2,000 short DATA frames wait for their handlers. After so many it
-/// reads no more before the handlers have been polled.
-const SHORT_DATA_MAX: u32 = 512;
+/// h2 ends the connection if some 2,000 short DATA frames wait for their handlers. While more than
+/// these may wait, it reads no more. One read has up to 1,600.
+const SHORT_DATA_MAX: u32 = 256;
+
+/// So many of them count as taken in one round. A handler that responds to each takes 64, as many
+/// as a response may buffer.
+const TAKEN_IN_ROUND: u32 = 32;
 
 /// DATA frames with fewer bytes than this are short for h2.
 const SHORT: usize = 256;
@@ -68,7 +72,7 @@ pub(crate) struct Frames {
     last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
     balance: Cell<Balance>,
-    /// How many short DATA frames h2 has read in this round.
+    /// How many short DATA frames may wait for their handlers.
     short_data: Cell<u32>,
     /// When bytes were read last.
     last_read: Cell<Tick>,
@@ -141,7 +145,8 @@ impl Frames {
 
     /// The handlers have been polled.
     pub(crate) fn begin_round(&self) {
-        self.short_data.set(0);
+        let left = self.short_data.get().saturating_sub(TAKEN_IN_ROUND);
+        self.short_data.set(left);
     }
 
     /// Whether h2 must wait for the handlers before it reads more.
