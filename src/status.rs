@@ -11,7 +11,16 @@ use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, WorkerState};
 use crate::stats::Totals;
 pub(crate) use crate::status::history::History;
-pub(crate) use crate::status::operations::{DRY_RUN, Operation, Operations, serving};
+pub(crate) use crate::status::operations::{Operation, Operations, serving};
+
+/// Why an upgrade is abandoned that was to be tried only, and could be made.
+pub(crate) const DRY_RUN: &str = "a dry run: the new binary serves";
+
+/// Whether an upgrade that was abandoned for this reason was a trial that worked.
+pub(crate) fn is_dry_run(why: &str) -> bool {
+    // The path of the binary comes before it.
+    why.ends_with(DRY_RUN)
+}
 
 /// The state of a server at one moment. [`Handle::status`](crate::Handle::status) returns it.
 ///

@@ -41,7 +41,7 @@ use crate::master::workers::spawn::{Environment, Spawner};
 use crate::master::{Master, Setup, hang};
 use crate::protocol::scoreboard::{Page, Scoreboard};
 use crate::protocol::state::{VERSION, Versions};
-use crate::status::DRY_RUN;
+use crate::status::is_dry_run;
 use crate::supervisor::{Abandoned, Event, PreStop, Supervisor};
 use crate::sys::credentials::Credentials;
 use crate::sys::signals::Signals;
@@ -153,7 +153,7 @@ impl Master {
         }
         // With the path, because the operator may have put the new binary elsewhere.
         let why = format!("{}: {why}", self.upgrade.program.path().display());
-        if why.ends_with(DRY_RUN) {
+        if is_dry_run(&why) {
             tracing::info!("upgrade tried: {why}");
         } else {
             tracing::warn!("upgrade abandoned: {why}");

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::operations::DRY_RUN;
 use crate::codec::record;
 use crate::hooks::{Notice, WorkerExit, WorkerInfo};
 use crate::id::Generation;
+use crate::status::is_dry_run;
 
 /// How many exits of workers are kept.
 const EXITS_MAX: usize = 8;
@@ -120,7 +120,7 @@ impl History {
             Notice::ReloadAbandoned { generation, why } => {
                 self.ended(Some(*generation), millis, Some(why));
             }
-            Notice::UpgradeAbandoned { why } if why.ends_with(DRY_RUN) => self.operation = None,
+            Notice::UpgradeAbandoned { why } if is_dry_run(why) => self.operation = None,
             Notice::UpgradeAbandoned { why } => self.ended(None, millis, Some(why)),
             _ => {}
         }

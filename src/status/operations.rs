@@ -20,10 +20,7 @@ use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot};
 use crate::policy::{ServerState, Stop, WorkerState};
-use crate::status::{SlotStatus, Status};
-
-/// Why an upgrade is abandoned that was to be tried only, and could be made.
-pub(crate) const DRY_RUN: &str = "a dry run: the new binary serves";
+use crate::status::{SlotStatus, Status, is_dry_run};
 
 /// How many operations are kept.
 const KEPT: usize = 64;
@@ -230,7 +227,7 @@ impl Operation {
             (Until::TrialEnds, Notice::UpgradeStarted) => {}
             // An upgrade that was asked for meanwhile.
             (Until::TrialEnds, Notice::UpgradeFinished) => self.state = State::Done,
-            (Until::TrialEnds, Notice::UpgradeAbandoned { why }) if why.ends_with(DRY_RUN) => {
+            (Until::TrialEnds, Notice::UpgradeAbandoned { why }) if is_dry_run(why) => {
                 self.until = Until::Settled;
             }
             (Until::UpgradeEnds | Until::TrialEnds, Notice::UpgradeAbandoned { why }) => {
@@ -304,7 +301,7 @@ mod tests {
     use crate::hooks::WorkerInfo;
     use crate::policy::Outcome;
     use crate::stats::Totals;
-    use crate::status::WorkerStatus;
+    use crate::status::{DRY_RUN, WorkerStatus};
 
     /// A server with one worker of these pids in each slot.
     fn status(pids: &[u32]) -> Status {

@@ -124,15 +124,19 @@ fn a_file_that_becomes_shorter_ends_the_connection_with_sendfile() {
     cut_while_it_is_sent("--sendfile");
 }
 
+fn writable(dir: &TempDir, name: &str) -> fs::File {
+    let file = fs::File::options().write(true).open(dir.path().join(name));
+    file.expect("it is there")
+}
+
 fn cut_while_it_is_sent(options: &str) {
     let dir = directory(1, LARGE);
     let mut server = serve(&dir, 256, options);
     let address = server.address();
     let before = server.workers();
     let mut client = slow(address, "/0");
-    let file = fs::File::options().write(true).open(dir.path().join("0"));
-    file.and_then(|file| file.set_len(1 << 20))
-        .expect("it is there");
+    let file = writable(&dir, "0");
+    file.set_len(1 << 20).expect("it is shorter");
     let received = client.try_response().expect_err("the file is shorter");
     assert_ne!(received.kind(), io::ErrorKind::WouldBlock, "it ends");
     assert_eq!(get(address, "/0").body.len(), 1 << 20);
@@ -145,10 +149,9 @@ fn a_file_that_is_overwritten_ends_the_connection_with_sendfile() {
     let mut server = serve(&dir, 256, "--sendfile");
     let address = server.address();
     let mut client = slow(address, "/0");
-    let file = fs::File::options().write(true).open(dir.path().join("0"));
     let longer = vec![b'x'; LARGE + 100];
-    file.and_then(|file| file.write_all_at(&longer, 0))
-        .expect("it is there");
+    let written = writable(&dir, "0").write_all_at(&longer, 0);
+    written.expect("there is space");
     let received = client.try_response().expect_err("it is another file");
     assert_ne!(received.kind(), io::ErrorKind::WouldBlock, "it ends");
     assert_eq!(get(address, "/0").body.len(), LARGE + 100);
@@ -159,9 +162,8 @@ fn a_file_that_grows_is_sent_with_sendfile_as_it_was_announced() {
     let mut server = serve(&dir, 256, "--sendfile");
     let address = server.address();
     let mut client = slow(address, "/0");
-    let file = fs::File::options().write(true).open(dir.path().join("0"));
-    file.and_then(|file| file.write_all_at(b"more", LARGE as u64))
-        .expect("it is there");
+    let written = writable(&dir, "0").write_all_at(b"more", LARGE as u64);
+    written.expect("there is space");
     assert_eq!(client.response().body.len(), LARGE);
     assert_eq!(get(address, "/0").body.len(), LARGE + 4);
 }
@@ -172,8 +174,7 @@ fn a_file_that_is_cut_in_its_place_is_sent_as_it_was_read() {
     let dir = directory(0, 0);
     let path = dir.path().join("large");
     fs::write(&path, vec![b'x'; LENGTH]).expect("a file");
-    let file = fs::File::options().write(true).open(path);
-    let file = file.expect("it is there");
+    let file = writable(&dir, "large");
     let directory = dir.path().to_str().expect("a path");
     let mut server = Server::start(&[directory]);
     let mut client = slow(server.address(), "/large");

@@ -22,6 +22,7 @@ use crate::cli::{LogTarget, Logs, Options, Scheme, Serve, UnknownVariable, Worke
 use crate::contents::{Contents, Upgrade};
 use crate::log::line::Lines;
 use crate::log::{LINES, Stderr, open};
+use crate::sandbox::place_of_new;
 
 /// Starts the log. It goes to standard error, because standard output may be the access log or the
 /// announce stream.
@@ -132,11 +133,8 @@ pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
 fn is_writable(path: &Path) -> nix::Result<()> {
     match access(path, AccessFlags::W_OK) {
         Err(Errno::ENOENT) => {
-            let parent = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new("."));
-            access(parent, AccessFlags::W_OK | AccessFlags::X_OK)
+            let folder = place_of_new(path).ok_or(Errno::ENOENT)?;
+            access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)
         }
         done => done,
     }

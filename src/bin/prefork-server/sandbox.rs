@@ -61,7 +61,7 @@ fn place_of(log: &Path) -> Option<PathBuf> {
 }
 
 /// The folder in which the file is made the first time: that of the target if the path is a link.
-fn place_of_new(log: &Path) -> Option<PathBuf> {
+pub(crate) fn place_of_new(log: &Path) -> Option<PathBuf> {
     let mut path = log.to_owned();
     for _ in 0..=LINKS_MAX {
         let parent = path.parent()?;

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
 use crate::http::exchange::event_stream::EventStream;
-use crate::http::exchange::lifecycle::Exchange;
+use crate::http::exchange::lifecycle::{Exchange, is_unsized};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::{BodyFailure, ConnState};
 use crate::id::ConnectionId;
@@ -399,8 +399,7 @@ impl<B: http_body::Body> ResponseBody<B> {
     /// The body of a response with these headers. `None` is the empty body.
     pub(crate) fn new(inner: Option<B>, headers: &HeaderMap, exchange: Exchange) -> Self {
         // A body whose length is known ends by itself.
-        let streams = |body: &B| body.size_hint().exact().is_none();
-        let events = inner.as_ref().is_some_and(streams);
+        let events = inner.as_ref().is_some_and(is_unsized);
         let events = events.then(|| EventStream::of(headers, exchange.registry()));
         Self {
             inner,

@@ -155,7 +155,6 @@ impl Exchange {
 
     /// HTTP/1.0 has no chunks: a body without a length ends with the connection.
     pub(crate) fn end_after_unsized<B: Body>(&self, head: &mut Parts, body: Option<&B>) {
-        let is_unsized = |body: &B| body.size_hint().exact().is_none();
         if self.version == Version::HTTP_10
             && body.is_some_and(is_unsized)
             && !head.headers.contains_key(CONTENT_LENGTH)
@@ -278,6 +277,11 @@ impl Exchange {
         self.registry.counters.panic();
         StatusCode::INTERNAL_SERVER_ERROR
     }
+}
+
+/// Whether nobody knows the length of the body yet.
+pub(crate) fn is_unsized<B: Body>(body: &B) -> bool {
+    body.size_hint().exact().is_none()
 }
 
 /// A response of the server, without a body.

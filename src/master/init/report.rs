@@ -9,7 +9,7 @@ use crate::address::Address;
 use crate::hooks::{Notice, WorkerInfo};
 use crate::id::{Generation, Slot};
 use crate::policy::Outcome;
-use crate::status::DRY_RUN;
+use crate::status::is_dry_run;
 
 /// What was reported to the manager.
 #[derive(Debug, Default)]
@@ -65,8 +65,8 @@ impl Report {
                 self.say_if_new()
             }
             Notice::UpgradeAbandoned { why } => {
-                let is_trial = why.ends_with(DRY_RUN);
-                self.abandoned = (!is_trial).then(|| format!("the upgrade was abandoned: {why}"));
+                self.abandoned =
+                    (!is_dry_run(why)).then(|| format!("the upgrade was abandoned: {why}"));
                 self.say_if_new()
             }
             Notice::Draining => {
@@ -189,6 +189,7 @@ pub(super) fn message(states: &[NotifyState<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status::DRY_RUN;
 
     const NOW: NotifyState<'static> = NotifyState::MonotonicUsec(5);
 
