@@ -42,8 +42,8 @@ const PADDING_MAX: usize = 256;
 /// these may wait, it reads no more. One read has up to 1,600.
 const SHORT_DATA_MAX: u32 = 256;
 
-/// So many of them count as taken in one round. A handler that responds to each takes 64, as many
-/// as a response may buffer.
+/// As many of them count as taken in one round as pieces of responses were written, and at least
+/// these: a handler may read all before it responds.
 const TAKEN_IN_ROUND: u32 = 32;
 
 /// DATA frames with fewer bytes than this are short for h2.
@@ -74,6 +74,8 @@ pub(crate) struct Frames {
     balance: Cell<Balance>,
     /// How many short DATA frames may wait for their handlers.
     short_data: Cell<u32>,
+    /// How many pieces of responses were written in this round.
+    written_data: Cell<u32>,
     /// When bytes were read last.
     last_read: Cell<Tick>,
 }
@@ -99,6 +101,7 @@ impl Frames {
             last_stream: Cell::new(0),
             balance: Cell::new(Balance::NotExceeded),
             short_data: Cell::new(0),
+            written_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
         }
     }
@@ -145,7 +148,8 @@ impl Frames {
 
     /// The handlers have been polled.
     pub(crate) fn begin_round(&self) {
-        let left = self.short_data.get().saturating_sub(TAKEN_IN_ROUND);
+        let taken = self.written_data.take().max(TAKEN_IN_ROUND);
+        let left = self.short_data.get().saturating_sub(taken);
         self.short_data.set(left);
     }
 
@@ -157,6 +161,7 @@ impl Frames {
     /// Some of a response's data was written.
     pub(crate) fn wrote_data(&self) {
         self.give(PER_MESSAGE);
+        self.written_data.set(self.written_data.get() + 1);
     }
 
     /// Whether the client has sent more frames than it had credits for.
@@ -225,16 +230,17 @@ impl Frames {
             Header {
                 kind: CONTINUATION, ..
             } => {}
-            // Bytes of a request's body, or its end.
+            // The end of a request's body, which h2 does not limit.
+            Header {
+                kind: DATA, flags, ..
+            } if flags & END_STREAM != 0 => {}
+            // Bytes of a request's body.
             Header {
                 kind: DATA,
                 flags,
                 len,
                 ..
-            } if flags & END_STREAM != 0
-                || (len > 0 && flags & PADDED == 0)
-                || len > PADDING_MAX =>
-            {
+            } if (len > 0 && flags & PADDED == 0) || len > PADDING_MAX => {
                 if len < SHORT {
                     self.short_data.set(self.short_data.get() + 1);
                 }
