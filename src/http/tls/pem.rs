@@ -5,18 +5,24 @@
 mod fuzz;
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The limit for the size of a file, in bytes. The CAs of a whole operating system are a quarter of
 /// a megabyte.
 const SIZE_MAX: u64 = 16 << 20;
+
+/// For the writer of a pipe, in milliseconds.
+const WRITER_TIMEOUT: u16 = 1_000;
 
 /// The mode bits by which all users may read or write a file (inode(7)).
 const OTHERS: u32 = 0o006;
@@ -197,11 +203,33 @@ impl fmt::Display for Name<'_> {
 
 fn read(path: &PathBuf) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(SIZE_MAX + 1)
-        .read_to_end(&mut bytes)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let is_file = file.metadata()?.is_file();
+    Patient(file).take(SIZE_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 {
+        0 if !is_file => {
+            let why = "it is a pipe with nothing to read, and a pipe can be read only once";
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+        }
         ..=SIZE_MAX => Ok(bytes),
         _ => Err(io::ErrorKind::FileTooLarge.into()),
+    }
+}
+
+/// A file opened with `O_NONBLOCK`, as open(2) of a FIFO waits for a writer (fifo(7)). The master
+/// reads it, so a reader waits at most [`WRITER_TIMEOUT`] for the next bytes.
+struct Patient(File);
+
+impl Read for Patient {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut file, WRITER_TIMEOUT)? == 0 {
+            let why = "nothing is written to this pipe";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        self.0.read(bytes)
     }
 }

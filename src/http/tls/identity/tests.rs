@@ -1,4 +1,6 @@
 use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -87,6 +89,23 @@ fn contents_that_the_master_has_read_replace_the_file() {
     for nonsense in [&b""[..], b"nonsense", &read[..read.len() / 2]] {
         let why = refused(&using(tls.clone(), nonsense));
         assert!(why.contains(&path.display().to_string()), "{why}");
+    }
+}
+
+#[test]
+fn a_pipe_is_read_once_and_its_writer_is_not_waited_for_long() {
+    let files = Files::new();
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+    let tls = files.good().certificate_file(&path);
+    let before = refused(&tls);
+    let certificate = files.certificate.as_bytes();
+    writer.write_all(certificate).expect("it is small");
+    drop(writer);
+    Identity::read(&tls).expect("it was written");
+    let named = format!("cannot read the certificate file {path}");
+    for (why, text) in [(before, "nothing is written"), (refused(&tls), "only once")] {
+        assert!(why.starts_with(&named) && why.contains(text), "{why}");
     }
 }
 
