@@ -80,6 +80,9 @@ pub enum ControlError {
     Refused(String),
     /// This user may not connect to the socket.
     NotAllowed(PathBuf),
+    /// The server does not know the operation: it has had many others since, or another server has
+    /// the address now.
+    UnknownOperation,
     /// Nothing responds at the address.
     Unreachable(Address, io::Error),
     /// The response is not one of an admin address.
@@ -171,7 +174,7 @@ impl Control {
                     return Ok(progress);
                 }
                 // The end of the server is the end of the admin process too.
-                Err(error) if begun.ends_server && error.is_no_listener() => {
+                Err(error) if begun.ends_server && error.is_of_no_server_or_another() => {
                     return Ok(Progress::Done);
                 }
                 Err(error) if left.is_zero() || !error.is_broken_off() => return Err(error),
@@ -224,8 +227,10 @@ impl Control {
         let seconds = wait.as_millis().div_ceil(1000);
         let path = format!("{path}{joint}wait={seconds}");
         let (status, body) = self.request(method, &path, wait)?;
-        if !matches!(status, 200 | 202) {
-            return Err(ControlError::Refused(body.trim_end().to_owned()));
+        match status {
+            200 | 202 => {}
+            404 => return Err(ControlError::UnknownOperation),
+            _ => return Err(ControlError::Refused(body.trim_end().to_owned())),
         }
         let object: Option<Value> = serde_json::from_str(&body).ok();
         let parsed = object.and_then(|object| {
@@ -311,10 +316,12 @@ impl Control {
 }
 
 impl ControlError {
-    fn is_no_listener(&self) -> bool {
+    fn is_of_no_server_or_another(&self) -> bool {
         use ErrorKind::{ConnectionRefused, NotFound};
-        let kind = self.lost_by();
-        kind.is_some_and(|kind| matches!(kind, ConnectionRefused | NotFound))
+        match self {
+            Self::UnknownOperation => true,
+            _ => matches!(self.lost_by(), Some(ConnectionRefused | NotFound)),
+        }
     }
 
     /// Whether the admin process ended that had the request, or should have accepted it.
@@ -340,6 +347,7 @@ impl fmt::Display for ControlError {
                 let path = path.display();
                 write!(f, "only the user of the server and root can use {path}")
             }
+            Self::UnknownOperation => f.write_str("the server does not know this operation"),
             Self::Unreachable(address, error) => write!(f, "{address} does not respond: {error}"),
             Self::Unexpected(body) => write!(f, "not a response of an admin address: {body}"),
         }

@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use prefork_server::control::{Command, Control, Progress};
+use prefork_server::Stop;
+use prefork_server::control::{Command, Control, ControlError, Progress};
 use serde_json::Value;
 
 use crate::admin::{admin_of, admin_port};
@@ -18,6 +20,7 @@ tests! {
     a_watch_shows_the_server_until_its_reader_leaves,
     an_operation_that_fails_says_why,
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
+    a_stop_is_done_also_when_another_server_has_the_address,
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
     a_port_is_read_only,
     events_follow_the_server_to_its_end,
@@ -200,6 +203,28 @@ fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
     assert_eq!(stop.wait().expect("it ends").code(), Some(0));
     let Operated { server, .. } = operated;
     assert_eq!(server.end().code, Some(0));
+}
+
+fn a_stop_is_done_also_when_another_server_has_the_address() {
+    let arguments = ["--workers", "1"];
+    let Operated {
+        mut server,
+        admin,
+        installed,
+    } = Operated::start(&arguments);
+    server.address();
+    let control = Control::at(admin.parse().expect("an address"));
+    let reload = control.begin(Command::Reload).expect("it serves");
+    server.wait("reload_finished");
+    let stop = control
+        .begin(Command::Stop(Stop::Drain))
+        .expect("it serves");
+    assert_eq!(server.end().code, Some(0));
+    let mut next = installed.start(&[&["--admin", &admin], &arguments[..]].concat());
+    next.address();
+    let wait = |begun| control.wait(begun, Duration::from_secs(10));
+    assert_eq!(wait(&stop).expect("it is known"), Progress::Done);
+    assert!(matches!(wait(&reload), Err(ControlError::UnknownOperation)));
 }
 
 fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() {
