@@ -253,8 +253,11 @@ impl Frames {
     fn charge_reset(&self, reason: &[u8]) {
         let reason = reason.try_into().map(u32::from_be_bytes);
         match h2::Reason::from(reason.unwrap_or_default()) {
-            // The server has decided that by itself.
-            h2::Reason::NO_ERROR | h2::Reason::REFUSED_STREAM | h2::Reason::CANCEL => {}
+            // The server has decided that by itself, or the body of a response has failed.
+            h2::Reason::NO_ERROR
+            | h2::Reason::REFUSED_STREAM
+            | h2::Reason::CANCEL
+            | h2::Reason::INTERNAL_ERROR => {}
             // The client may not know yet that the stream is closed.
             h2::Reason::STREAM_CLOSED => self.take(1),
             _ => self.take(PER_ERROR),

@@ -196,7 +196,7 @@ fn no_second_response_follows_one_that_was_begun() {
 }
 
 /// An iterator as a stream.
-struct Iterated<I>(I);
+pub(super) struct Iterated<I>(pub(super) I);
 
 impl<I: Iterator + Unpin> futures_core::Stream for Iterated<I> {
     type Item = I::Item;

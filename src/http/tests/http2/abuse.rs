@@ -2,7 +2,11 @@
 
 use std::cell::Cell;
 
+use http_body_util::StreamBody;
+
 use super::*;
+use crate::http::http2::frames::ON_CREDIT;
+use crate::http::tests::failures::Iterated;
 use crate::stats::Count;
 
 fn bytes_in(host: &Host) -> u64 {
@@ -104,6 +108,24 @@ fn uploads_that_are_answered_early_do_not_end_the_connection() {
         }
         client.send(get(9999)).await;
         while client.next(DATA).await.stream != 9999 {}
+    });
+}
+
+#[test]
+fn responses_that_fail_do_not_end_the_connection() {
+    run(async {
+        let app = async |_request: Request| {
+            let failure = std::iter::once(Err::<_, BoxError>("no data".into()));
+            let body = StreamBody::new(Iterated(failure)).boxed_unsync();
+            Ok(Response::new(body))
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = raw(&host, b"").await;
+        for stream in (0..2 * ON_CREDIT).map(|number| 2 * number + 1) {
+            client.send(get(stream)).await;
+            let reset = client.one_of(&[RST_STREAM, GOAWAY]).await;
+            assert_eq!((reset.kind, reset.stream), (RST_STREAM, stream));
+        }
     });
 }
 
