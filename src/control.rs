@@ -227,9 +227,9 @@ impl Control {
         let seconds = wait.as_millis().div_ceil(1000);
         let path = format!("{path}{joint}wait={seconds}");
         let (status, body) = self.request(method, &path, wait)?;
-        match status {
-            200 | 202 => {}
-            404 => return Err(ControlError::UnknownOperation),
+        match (method, status) {
+            (_, 200 | 202) => {}
+            (Method::Get, 404) => return Err(ControlError::UnknownOperation),
             _ => return Err(ControlError::Refused(body.trim_end().to_owned())),
         }
         let object: Option<Value> = serde_json::from_str(&body).ok();

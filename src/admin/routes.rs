@@ -167,10 +167,7 @@ fn ready(readiness: Readiness) -> Reply {
 
 fn status(view: &View) -> Reply {
     let (Some(status), Some(history)) = (view.status(), view.history()) else {
-        return text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the master has told nothing yet\n",
-        );
+        return told_nothing();
     };
     let mut object = status.to_json();
     object["version"] = STATUS_VERSION.into();
@@ -179,6 +176,13 @@ fn status(view: &View) -> Reply {
     object["why"] = view.readiness().why().into();
     object["history"] = history.to_json();
     typed(StatusCode::OK, JSON, object.to_string() + "\n")
+}
+
+fn told_nothing() -> Reply {
+    text(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the master has told nothing yet\n",
+    )
 }
 
 /// The page for browsers. The policy allows it its own style and script, and requests to this
@@ -293,6 +297,8 @@ async fn operation(view: &RefCell<View>, number: u64, wait: Duration, note: Opti
                 Some(operation) if now >= deadline => {
                     return described(StatusCode::ACCEPTED, number, operation, note);
                 }
+                // The operations are not known, so this one may run.
+                None if now >= begin && view.status().is_none() => return told_nothing(),
                 None if now >= begin => {
                     return text(StatusCode::NOT_FOUND, "no such operation is known\n");
                 }

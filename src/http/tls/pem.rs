@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -207,10 +207,10 @@ fn read(path: &PathBuf) -> io::Result<Vec<u8>> {
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits())
         .open(path)?;
-    let is_file = file.metadata()?.is_file();
+    let is_pipe = file.metadata()?.file_type().is_fifo();
     Patient(file).take(SIZE_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 {
-        0 if !is_file => {
+        0 if is_pipe => {
             let why = "it is a pipe with nothing to read, and a pipe can be read only once";
             Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
         }

@@ -107,6 +107,8 @@ fn a_pipe_is_read_once_and_its_writer_is_not_waited_for_long() {
     for (why, text) in [(before, "nothing is written"), (refused(&tls), "only once")] {
         assert!(why.starts_with(&named) && why.contains(text), "{why}");
     }
+    let why = refused(&files.good().certificate_file("/dev/null"));
+    assert!(why.contains("holds no certificate"), "{why}");
 }
 
 #[test]
