@@ -162,8 +162,9 @@ impl Prefork {
     /// Most connections of one client address in a worker. An address is an IPv4 address, or the
     /// first 64 bits of an IPv6 address. The worker accepts a further connection and closes it at
     /// once. Each worker counts alone, so the server holds up to this many connections for each
-    /// worker. Clients on Unix sockets and those of [`proxy_protocol`](Self::proxy_protocol) are
-    /// not limited.
+    /// worker, and more for a while after a reload. The open connections of limited clients stay
+    /// with their worker until it ends, whatever [`balance`](Self::balance) says. Clients on Unix
+    /// sockets and those of [`proxy_protocol`](Self::proxy_protocol) are not limited.
     ///
     /// Default: `None`, any number.
     #[must_use]

@@ -37,6 +37,11 @@ impl Clients {
         open.is_some_and(|&open| open >= self.max.get())
     }
 
+    /// Whether the peer's connections are counted.
+    pub(super) fn are_limited(&self, peer: Peer) -> bool {
+        self.client(peer).is_some()
+    }
+
     pub(super) fn begin(&mut self, peer: Peer) {
         if let Some(client) = self.client(peer) {
             *self.open.entry(client).or_default() += 1;

@@ -118,6 +118,11 @@ impl Connection {
         taken
     }
 
+    /// Whether it counts for the limit on its client's connections.
+    pub(crate) fn counts_for_client(&self) -> bool {
+        self.admission.counts_for_client()
+    }
+
     /// The address of the other end.
     #[must_use]
     pub fn peer(&self) -> Peer {

@@ -344,6 +344,14 @@ pub(crate) struct Admission {
     pub(super) peer: Peer,
 }
 
+impl Admission {
+    pub(super) fn counts_for_client(&self) -> bool {
+        let state = self.queue.state();
+        let clients = state.clients.as_ref();
+        clients.is_some_and(|clients| clients.are_limited(self.peer))
+    }
+}
+
 impl Drop for Admission {
     fn drop(&mut self) {
         let before = self.queue.active.fetch_sub(1, Ordering::Relaxed);

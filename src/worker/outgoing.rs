@@ -83,10 +83,15 @@ impl Outgoing {
     }
 
     /// Sends a connection to the slot's own inbox in a drain, else to another slot's. If the inbox
-    /// of another slot is full, this fails at once, because that hand-over is not urgent.
+    /// of another slot is full, this fails at once, because that hand-over is not urgent. It also
+    /// fails for a limited client. The other worker cannot refuse an open connection, so the client
+    /// could pass its limit there, and open new connections here.
     async fn send(&self, connection: &Connection, note: &Note) -> io::Result<()> {
         if self.drain.is_asked() {
             return self.send_to_own_slot(connection, note).await;
+        }
+        if connection.counts_for_client() {
+            return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let inbox = self.siblings.next().ok_or(io::ErrorKind::NotFound)?;
         inbox.send(connection, note)
@@ -170,6 +175,8 @@ impl HandoverTarget<Connection> for Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::num::NonZeroUsize;
     use std::os::unix::net::UnixStream;
 
     use tokio::task::{LocalSet, spawn_local, yield_now};
@@ -177,7 +184,9 @@ mod tests {
     use super::*;
     use crate::drain::Idle;
     use crate::protocol::inbox::{Inbox, Receiver};
+    use crate::proxy::Network;
     use crate::sys::listener;
+    use crate::worker::clients::Clients;
     use crate::worker::drain::DrainSwitch;
     use crate::worker::incoming::{Incoming, Queue};
 
@@ -311,15 +320,52 @@ mod tests {
         run(async {
             let mut fixture = Fixture::new(SHORT);
             let _clients = fixture.hand_over(400).await;
-            let begun = Instant::now();
             let (_client, connection) = fixture.connection().await;
             let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
             assert!(last.await.is_err());
-            let waited = begun.elapsed();
-            assert!(waited > SHORT / 4, "{waited:?}");
             let (_client, connection) = fixture.connection().await;
             let another = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
             assert!(another.await.is_err(), "it does not wait");
+        });
+    }
+
+    /// A new TCP connection of a worker with a limit for each client that is not a balancer.
+    async fn limited(balancers: &[Network]) -> (TcpStream, Connection) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        let clients = Clients::new(NonZeroUsize::MAX, balancers);
+        let listeners = vec![listener.into()];
+        let queue = Queue::new(listeners, None, 1, Some(clients), WorkerStats::own());
+        let client = TcpStream::connect(address).expect("it listens");
+        let connection = Incoming::new(queue.expect("a runtime")).accept().await;
+        (client, connection.expect("no drain"))
+    }
+
+    #[test]
+    fn a_limited_client_stays_with_its_worker_until_the_drain() {
+        run(async {
+            let [own, other] = [(); 2].map(|()| Inbox::new().expect("a pair"));
+            let sender = |inbox: &Inbox| {
+                let sender = inbox.sender().try_clone_to_owned();
+                Sender::new(sender.expect("a number"))
+            };
+            let (switch, drain) = DrainSwitch::new();
+            let outgoing = Outgoing::new(sender(&own), drain, LONG, WorkerStats::own());
+            let outgoing = Rc::new(outgoing);
+            let hand_over = |it| Rc::clone(&outgoing).hand_over(it, Bytes::new());
+            outgoing.share(vec![Share {
+                inbox: sender(&other),
+                connections: 2,
+            }]);
+            let balancer = "127.0.0.1".parse().expect("a network");
+            let (_client, connection) = limited(&[balancer]).await;
+            assert!(hand_over(connection).await.is_ok());
+            let (_client, connection) = limited(&[]).await;
+            let back = hand_over(connection).await.expect_err("it is limited");
+            switch.start(Idle::HandOver);
+            assert!(hand_over(back).await.is_ok());
+            assert!(own.is_waited_in() && other.is_waited_in());
         });
     }
 
