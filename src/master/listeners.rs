@@ -289,6 +289,29 @@ impl Listeners {
         all.map(AsFd::as_fd)
     }
 
+    /// The sockets of all slots that a worker can shut down for the others.
+    fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let inboxes = self.inboxes.iter().map(Inbox::receiver);
+        self.all().chain(inboxes)
+    }
+
+    /// Makes new inboxes for the slots whose inbox was shut down. Returns the slot of each, and the
+    /// result. The slot's worker takes what is left in the old one.
+    fn renew_inboxes(&mut self) -> Vec<(Slot, io::Result<()>)> {
+        let mut old = Vec::new();
+        let mut renew = |inbox: &mut Inbox| {
+            old.push(std::mem::replace(inbox, Inbox::new()?));
+            Ok(())
+        };
+        let slots = (0..).map(Slot).zip(&mut self.inboxes);
+        let shut_down = slots.filter(|(_, inbox)| listener::is_shut_down(inbox.receiver()));
+        let renewed = shut_down
+            .map(|(slot, inbox)| (slot, renew(inbox)))
+            .collect();
+        close(old);
+        renewed
+    }
+
     /// Opens the listeners again that were shut down.
     fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
@@ -319,13 +342,9 @@ impl Listeners {
         self.bound.clear();
     }
 
-    /// Closes the inboxes, when no worker is left. A worker of another user may have put a
-    /// descriptor into one whose close(2) blocks.
+    /// Closes the inboxes, when no worker is left.
     pub(crate) fn close_inboxes(&mut self) {
-        let inboxes = std::mem::take(&mut self.inboxes);
-        if inboxes.iter().any(Inbox::is_waited_in) {
-            discard(inboxes);
-        }
+        close(std::mem::take(&mut self.inboxes));
     }
 
     /// The listeners of the first slot, for a server without workers, and the files of Unix
@@ -344,6 +363,13 @@ impl Listeners {
             })
             .collect();
         (listeners, files)
+    }
+}
+
+/// A worker of another user may have put a descriptor into an inbox whose close(2) blocks.
+fn close(inboxes: Vec<Inbox>) {
+    if inboxes.iter().any(Inbox::is_waited_in) {
+        discard(inboxes);
     }
 }
 

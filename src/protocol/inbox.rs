@@ -20,6 +20,7 @@ use crate::address::Address;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::proxy::Forwarded;
 use crate::sys::fds;
+use crate::sys::listener::is_shut_down;
 
 /// The first byte of a message says what comes, and in which version. The sender may be of another
 /// image; a receiver closes connections that come in another version.
@@ -50,7 +51,8 @@ pub(crate) struct Sender(Arc<OwnedFd>);
 /// to one of them.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    watch: AsyncFd<Arc<OwnedFd>>,
+    /// `None` once the inbox was shut down and is empty: nothing comes from it any more.
+    watch: Option<AsyncFd<Arc<OwnedFd>>>,
     bytes: Vec<u8>,
 }
 
@@ -125,36 +127,65 @@ impl Receiver {
     /// A receiver that was inherited or adopted. Call inside a tokio runtime.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
-            watch: fds::watch_readable(Arc::new(fd))?,
+            watch: Some(fds::watch_readable(Arc::new(fd))?),
             bytes: Vec::new(),
         })
     }
 
     /// Takes the next connection, as [`Receiver::take`] does.
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(OwnedFd, Note)>> {
-        loop {
+        self.poll(cx, Self::take)
+    }
+
+    /// Ready if a connection waits.
+    pub(crate) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(cx, |inbox| Ok(inbox.is_waited_in().then_some(())))
+    }
+
+    /// Whether a connection waits. `false` for an inbox that was shut down.
+    pub(crate) fn is_waited_in(&self) -> bool {
+        let inbox = self.watch.as_ref().map(AsyncFd::get_ref);
+        inbox.is_some_and(|inbox| fds::is_readable(inbox) && !is_shut_down(inbox))
+    }
+
+    /// Ready when `look` finds something, or fails.
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        look: impl Fn(&mut Self) -> io::Result<Option<T>>,
+    ) -> Poll<io::Result<T>> {
+        while let Some(watch) = &self.watch {
             // First the readiness: this costs no system call while no connection comes.
-            ready!(self.watch.poll_read_ready(cx))?.retain_ready();
-            if let Some(taken) = self.take()? {
-                return Poll::Ready(Ok(taken));
+            ready!(watch.poll_read_ready(cx))?.retain_ready();
+            if let Some(found) = look(self)? {
+                return Poll::Ready(Ok(found));
             }
-            ready!(self.watch.poll_read_ready(cx))?.clear_ready();
+            let Some(watch) = &self.watch else { break };
+            let mut readable = ready!(watch.poll_read_ready(cx))?;
+            if readable.ready().is_read_closed() {
+                // The runtime takes an inbox that was shut down for ready for ever.
+                break;
+            }
+            readable.clear_ready();
         }
+        Poll::Pending
     }
 
     /// Takes the next connection; `None` if there is none now. Takes nothing if the process has no
     /// free descriptor. Closes and logs what comes in another version.
     pub(crate) fn take(&mut self) -> io::Result<Option<(OwnedFd, Note)>> {
         self.bytes.resize(LEN_MAX, 0);
-        loop {
-            fds::has_room(self.watch.get_ref())?;
-            match fds::receive(self.watch.get_ref(), &mut self.bytes) {
+        while let Some(inbox) = self.watch.as_ref().map(AsyncFd::get_ref) {
+            fds::has_room(inbox)?;
+            match fds::receive(inbox, &mut self.bytes) {
                 Ok((len, received)) => match (Note::decode(&self.bytes[..len]), received) {
                     (Ok(note), mut fds) if fds.len() == 1 => {
                         return Ok(fds.pop().map(|connection| (connection, note)));
                     }
-                    // The master always has the sender, but without this the loop could spin.
-                    (_, _) if len == 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    (_, _) if len == 0 && is_shut_down(inbox) => {
+                        tracing::warn!("an inbox was shut down; nothing comes from it any more");
+                        self.watch = None;
+                    }
                     (_, fds) => {
                         tracing::error!(
                             connections = fds.len(),
@@ -170,6 +201,7 @@ impl Receiver {
                 Err(error) => return Err(error),
             }
         }
+        Ok(None)
     }
 }
 
@@ -344,6 +376,27 @@ mod tests {
             assert_eq!(received, note(b"x"));
             let ended = std::io::Read::read(&mut &theirs, &mut [0]);
             assert_eq!(ended.expect("nobody has the other end"), 0);
+        });
+    }
+
+    #[test]
+    fn an_inbox_that_was_shut_down_is_emptied_and_then_nothing_comes_from_it() {
+        with_inbox(|sender, mut receiver| {
+            let (ours, _theirs) = UnixStream::pair().expect("a pair");
+            fds::send(&sender.0, b"", &[ours.as_raw_fd()]).expect("room");
+            sender.send(&ours, &note(b"x")).expect("room");
+            let (_, received) = receiver.take().expect("no error").expect("one");
+            assert_eq!(received, note(b"x"), "an empty message is not the end");
+            sender.send(&ours, &note(b"")).expect("room");
+            let pair = socket2::SockRef::from(&sender.0);
+            pair.shutdown(std::net::Shutdown::Both).expect("a socket");
+            sender.send(&ours, &note(b"")).expect_err("it is shut down");
+            receiver.take().expect("no error").expect("what was left");
+            for _ in 0..2 {
+                assert!(receiver.take().expect("no error").is_none());
+                let polled = receiver.poll_take(&mut Context::from_waker(std::task::Waker::noop()));
+                assert!(polled.is_pending());
+            }
         });
     }
 

@@ -94,25 +94,25 @@ pub(crate) fn defer_accept(listener: impl AsFd, deferred: bool) -> io::Result<()
     fds::set_option(listener, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, seconds)
 }
 
-/// Whether one of these listeners was shut down (shutdown(2)). Any process that has the listener
-/// can do that. A TCP listener is then closed in all processes; a Unix listener refuses connections
-/// although it has `SO_ACCEPTCONN`.
-pub(crate) fn is_any_shut_down<'a>(listeners: impl IntoIterator<Item = BorrowedFd<'a>>) -> bool {
-    let mut fds = shut_down_events(listeners);
+/// Whether one of these listeners or inboxes was shut down (shutdown(2)). Any process that has the
+/// socket can do that. A TCP listener is then closed in all processes; a Unix listener refuses
+/// connections although it has `SO_ACCEPTCONN`.
+pub(crate) fn is_any_shut_down<'a>(sockets: impl IntoIterator<Item = BorrowedFd<'a>>) -> bool {
+    let mut fds = shut_down_events(sockets);
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
 }
 
-/// The events by which poll(2) reports a listener that was shut down, and no other listener.
+/// The events by which poll(2) reports a socket that was shut down, and no other one.
 pub(crate) fn shut_down_events<'a>(
-    listeners: impl IntoIterator<Item = BorrowedFd<'a>>,
+    sockets: impl IntoIterator<Item = BorrowedFd<'a>>,
 ) -> Vec<PollFd<'a>> {
     let events = PollFlags::from_bits_retain(libc::POLLRDHUP);
-    let listeners = listeners.into_iter();
-    listeners.map(|fd| PollFd::new(fd, events)).collect()
+    let sockets = sockets.into_iter();
+    sockets.map(|fd| PollFd::new(fd, events)).collect()
 }
 
-pub(crate) fn is_shut_down(listener: impl AsFd) -> bool {
-    is_any_shut_down([listener.as_fd()])
+pub(crate) fn is_shut_down(socket: impl AsFd) -> bool {
+    is_any_shut_down([socket.as_fd()])
 }
 
 /// Makes a TCP listener that was shut down listen again. It is the same socket, so all processes

@@ -33,8 +33,9 @@ use crate::worker::placing::Placing;
 use crate::worker::source::{Accepted, Origin, Source, is_exhausted, is_of_connection};
 
 /// How long the worker accepts nothing after the process or the system has run out of descriptors
-/// or memory. The pause ends at once when a connection closes.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+/// or memory, and nothing from a source that fails otherwise. The former pause ends at once when a
+/// connection closes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// After this many new connections the open ones are served first. Otherwise many connections that
 /// arrive at once would delay them until all were accepted and their first requests answered.
@@ -98,7 +99,7 @@ struct State {
     /// Index of the source to ask first, so that no source starves the others.
     next: usize,
     draining: bool,
-    /// Set while the worker accepts nothing after an error that is not [`is_of_connection`].
+    /// Set while the worker accepts nothing, because of an error that [`is_exhausted`].
     pause: Option<Pin<Box<Sleep>>>,
     waker: Option<Waker>,
     /// `None` if clients are not limited.
@@ -399,9 +400,15 @@ impl State {
                         }
                     }
                     Poll::Ready(Err(error)) if is_of_connection(&error) => {
-                        tracing::debug!(%error, "a client gave up before it was accepted");
+                        tracing::debug!(%error, "a connection was lost before it was accepted");
                     }
-                    Poll::Ready(Err(error)) => return self.pause(&error, cx),
+                    Poll::Ready(Err(error)) if is_exhausted(&error) => {
+                        return self.pause(&error, cx);
+                    }
+                    Poll::Ready(Err(error)) => {
+                        tracing::warn!(%error, "accepting from one source rests for {PAUSE:?}");
+                        self.sources[at].rest(PAUSE);
+                    }
                 }
             }
         }
@@ -409,8 +416,8 @@ impl State {
     }
 
     fn pause<T>(&mut self, error: &io::Error, cx: &mut Context<'_>) -> Poll<T> {
-        tracing::warn!(%error, "accepting rests for {EXHAUSTED_PAUSE:?}");
-        let mut pause = Box::pin(tokio::time::sleep(EXHAUSTED_PAUSE));
+        tracing::warn!(%error, "accepting rests for {PAUSE:?}");
+        let mut pause = Box::pin(tokio::time::sleep(PAUSE));
         // Registers the waker. The pause cannot be over yet.
         let _ = pause.as_mut().poll(cx);
         self.pause = Some(pause);

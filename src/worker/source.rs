@@ -3,14 +3,17 @@
 use std::io;
 use std::net;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use nix::errno::Errno;
 use socket2::SockAddr;
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Sleep, sleep};
 
 use crate::address::{Address, Peer};
 use crate::id::Slot;
@@ -29,6 +32,8 @@ pub(super) struct Source {
     /// Connections that waited when the drain began and have not been taken since; `usize::MAX` if
     /// the kernel does not tell.
     pub(super) waiting: usize,
+    /// Set while the worker takes nothing from this source, because it fails.
+    rest: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug)]
@@ -106,6 +111,7 @@ impl Source {
             kind,
             adopted,
             waiting: usize::MAX,
+            rest: None,
         }
     }
 
@@ -121,22 +127,25 @@ impl Source {
         }
     }
 
-    /// Ready if a client waits to be accepted.
+    /// Ready if a connection waits to be taken.
     pub(super) fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let SourceKind::Listener(listener) = &mut self.kind else {
-            return Poll::Pending;
+        let waiting = match &mut self.kind {
+            SourceKind::Listener(listener) => {
+                listener.poll(cx, |fd| Ok(fds::is_readable(fd).then_some(())))
+            }
+            SourceKind::Inbox(inbox) => inbox.poll_waiting(cx),
         };
-        match ready!(listener.poll(cx, |fd| Ok(fds::is_readable(fd).then_some(())))) {
+        match ready!(waiting) {
             Ok(()) => Poll::Ready(()),
             Err(_) => Poll::Pending,
         }
     }
 
-    /// Whether a client waits to be accepted.
+    /// Whether a connection waits to be taken.
     pub(super) fn is_waiting(&self) -> bool {
         match &self.kind {
             SourceKind::Listener(listener) => fds::is_readable(&listener.fd),
-            SourceKind::Inbox(_) => false,
+            SourceKind::Inbox(inbox) => inbox.is_waited_in(),
         }
     }
 
@@ -149,7 +158,16 @@ impl Source {
         self.waiting = queued.unwrap_or(usize::MAX);
     }
 
+    /// Takes nothing from this source for so long.
+    pub(super) fn rest(&mut self, pause: Duration) {
+        self.rest = Some(Box::pin(sleep(pause)));
+    }
+
     pub(super) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        if let Some(rest) = &mut self.rest {
+            ready!(rest.as_mut().poll(cx));
+            self.rest = None;
+        }
         match &mut self.kind {
             SourceKind::Listener(listener) => ready!(listener.poll(cx, |fd| listener::accept(fd)))
                 .and_then(|connection| Accepted::direct(connection, &listener.address))
@@ -231,7 +249,7 @@ impl Accepted {
     }
 
     /// From an inbox. Fails if the client is gone, or if the descriptor is no socket of the family
-    /// in the note.
+    /// in the note. The error is of the connection: the next one may be another worker's.
     fn received(connection: OwnedFd, note: Note) -> io::Result<Self> {
         let Note {
             reason,
@@ -239,17 +257,13 @@ impl Accepted {
             forwarded,
             read_ahead,
         } = note;
-        let (stream, peer) = match local {
-            Address::Tcp(_) => {
-                let stream = net::TcpStream::from(connection);
-                let peer = Peer::Tcp(stream.peer_addr()?);
-                (Stream::Tcp(TcpStream::from_std(stream)?), peer)
-            }
-            Address::Unix(_) => {
-                let stream = UnixStream::from_std(connection.into())?;
-                (Stream::Unix(stream), Peer::Unix)
-            }
+        let ends = match local {
+            Address::Tcp(_) => tcp_ends(connection.into()),
+            Address::Unix(_) => UnixStream::from_std(connection.into())
+                .map(|stream| (Stream::Unix(stream), Peer::Unix)),
         };
+        let (stream, peer) =
+            ends.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         Ok(Self {
             read_ahead,
             forwarded,
@@ -262,12 +276,16 @@ impl Accepted {
     }
 }
 
+fn tcp_ends(stream: net::TcpStream) -> io::Result<(Stream, Peer)> {
+    let peer = Peer::Tcp(stream.peer_addr()?);
+    Ok((Stream::Tcp(TcpStream::from_std(stream)?), peer))
+}
+
 /// Whether an error concerns only the next connection and is gone with it (accept(2), "Error
 /// handling"; getpeername(2) if the client has left). Any other error may concern the process, the
 /// system or the source, so trying again at once could spin.
 pub(super) fn is_of_connection(error: &io::Error) -> bool {
     let of_connection = [
-        Errno::ECONNABORTED,
         Errno::EHOSTDOWN,
         Errno::EHOSTUNREACH,
         Errno::EINTR,
@@ -279,7 +297,7 @@ pub(super) fn is_of_connection(error: &io::Error) -> bool {
         Errno::EPROTO,
         Errno::ETIMEDOUT,
     ];
-    is_one_of(error, &of_connection)
+    error.kind() == io::ErrorKind::ConnectionAborted || is_one_of(error, &of_connection)
 }
 
 /// Whether the process or the system has run out of descriptors or memory, which it may get back.

@@ -206,7 +206,8 @@ fn channel() -> RawFd {
     inherited(6)
 }
 
-fn inherited(field: usize) -> RawFd {
+/// A descriptor that this worker has inherited.
+pub(crate) fn inherited(field: usize) -> RawFd {
     let marker = std::env::var("PREFORK_SERVER_WORKER").expect("it is a worker");
     let number = marker.split(' ').nth(field).expect("a field of the marker");
     number.parse().expect("a number")

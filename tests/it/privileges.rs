@@ -16,12 +16,14 @@ use serde_json::Value;
 
 use crate::apps;
 use crate::client::{Client, get, get_unix};
+use crate::hostile::inherited;
 use crate::support::{BINARY, Server, binary, descendants, pid_of, proc_file, until};
 
 tests! {
     workers_can_reload_and_cannot_stop_the_server,
     a_listener_that_a_worker_shut_down_listens_again,
     a_unix_listener_that_a_worker_shut_down_is_replaced,
+    an_inbox_that_a_worker_shut_down_is_replaced,
     workers_have_a_session_of_their_own,
     workers_have_no_terminal_and_the_master_gets_its_signals,
     the_workers_group_can_connect_to_a_unix_address_and_others_as_the_mode_says,
@@ -52,6 +54,7 @@ pub(crate) fn act(path: &str, worker: &Worker) -> Result<String, BoxError> {
         "/upgrade" => handle.upgrade()?,
         "/reload" => handle.reload()?,
         "/shutdown" => shut_down_listeners()?,
+        "/shutdown-inbox" => shutdown(inherited(8), Shutdown::Both)?,
         "/slot" => return Ok(worker.slot().to_string()),
         _ => {}
     }
@@ -103,9 +106,7 @@ fn workers_can_reload_and_cannot_stop_the_server() {
         client.ask(path);
         assert_eq!(client.response().body, "1");
     }
-    server.wait("reload_finished");
-    // The first generation's workers have exited.
-    until(|| server.workers().len() == 2);
+    wait_until_replaced(&mut server);
     assert_eq!(get(address, "/").body, "2");
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
@@ -153,6 +154,32 @@ fn a_unix_listener_that_a_worker_shut_down_is_replaced() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
     assert!(!path.exists());
+}
+
+/// The sockets of the old inbox are of no use any more, so all workers are replaced.
+fn an_inbox_that_a_worker_shut_down_is_replaced() {
+    let Some(mut server) = start() else { return };
+    let address = server.address();
+    assert_eq!(get(address, "/shutdown-inbox").body, "1");
+    wait_until_replaced(&mut server);
+    // All connections of a worker move to the next one by its inbox.
+    let mut clients: Vec<_> = (0..8).map(|_| Client::connect(address)).collect();
+    for client in &mut clients {
+        assert_eq!(client.get("/").body, "2");
+    }
+    server.signal(Signal::SIGHUP);
+    wait_until_replaced(&mut server);
+    for mut client in clients {
+        assert_eq!(client.get("/").body, "3");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+}
+
+/// Until the old workers have exited.
+fn wait_until_replaced(server: &mut Server) {
+    server.wait("reload_finished");
+    until(|| server.workers().len() == 2);
 }
 
 fn workers_have_no_terminal_and_the_master_gets_its_signals() {

@@ -1,5 +1,5 @@
-//! Listeners that a worker has shut down (shutdown(2)), which any process that has a listener can
-//! do for all. The master opens them again.
+//! Listeners and inboxes that a worker has shut down (shutdown(2)), which any process that has a
+//! socket can do for all. The master opens listeners again, and replaces inboxes.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
-/// The pause after a listener was found shut down. A worker that does it again and again keeps
-/// clients out, but does not keep the master from other work.
+/// The pause after a socket was found shut down. A worker that does it again and again keeps clients
+/// out, but does not keep the master from other work.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// When the master looks for listeners that were shut down.
@@ -34,7 +34,7 @@ impl Master {
     /// What poll(2) is to watch, so that it reports a listener that was shut down.
     pub(in crate::master) fn watched_listeners(&self) -> Vec<PollFd<'_>> {
         match self.listener_watch.paused_until {
-            None => listener::shut_down_events(self.listeners.all()),
+            None => listener::shut_down_events(self.listeners.sockets()),
             Some(_) => Vec::new(),
         }
     }
@@ -45,14 +45,31 @@ impl Master {
         self.watch_listeners();
     }
 
-    /// Opens the listeners again that were shut down.
+    /// Opens the listeners again that were shut down, and replaces the inboxes.
     pub(in crate::master) fn watch_listeners(&mut self) {
         let paused = self.listener_watch.paused_until.is_some();
-        if paused || !listener::is_any_shut_down(self.listeners.all()) {
+        if paused || !listener::is_any_shut_down(self.listeners.sockets()) {
             return;
         }
-        let reopened = self.listeners.reopen();
         self.listener_watch.paused_until = Some(clock::monotonic() + PAUSE);
+        self.reopen_listeners();
+        self.replace_inboxes();
+    }
+
+    fn replace_inboxes(&mut self) {
+        for (slot, result) in self.listeners.renew_inboxes() {
+            match result {
+                Ok(()) => {
+                    tracing::warn!(%slot, "an inbox was shut down; new workers get another one");
+                    self.handle_event(Event::Reload);
+                }
+                Err(error) => tracing::error!(%slot, %error, "an inbox cannot be replaced"),
+            }
+        }
+    }
+
+    fn reopen_listeners(&mut self) {
+        let reopened = self.listeners.reopen();
         for Reopened {
             address,
             slot,

@@ -1,5 +1,5 @@
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::BorrowedFd;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::pin::pin;
 
 use bytes::Bytes;
@@ -17,6 +17,14 @@ fn listener() -> TcpListener {
     listener
 }
 
+fn address(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("it is bound")
+}
+
+fn connect(listener: &TcpListener) -> TcpStream {
+    TcpStream::connect(address(listener)).expect("it listens")
+}
+
 fn queue(listener: TcpListener) -> Arc<Queue> {
     Queue::new(vec![listener.into()], None, 1000, None, WorkerStats::own()).expect("a runtime")
 }
@@ -30,7 +38,7 @@ async fn a_listener_that_was_shut_down_does_not_spin() {
         .expect("it listens");
     let queue = queue(listener);
     let mut incoming = Incoming::new(Arc::clone(&queue));
-    let pause = EXHAUSTED_PAUSE * 3;
+    let pause = PAUSE * 3;
     let ended = timeout(pause, incoming.accept()).await;
     assert!(ended.is_err(), "it waits");
     queue.drain(Idle::Close);
@@ -48,7 +56,7 @@ async fn a_listener_that_listens_again_does_not_spin() {
     socket2::SockRef::from(&same)
         .shutdown(Shutdown::Both)
         .expect("it listens");
-    let ended = timeout(EXHAUSTED_PAUSE / 2, incoming.accept()).await;
+    let ended = timeout(PAUSE / 2, incoming.accept()).await;
     assert!(ended.is_err(), "it pauses");
     listen_again(&same, address, 8).expect("nobody else has its port");
     let mut accept = pin!(incoming.accept());
@@ -57,7 +65,7 @@ async fn a_listener_that_listens_again_does_not_spin() {
         polls += 1;
         accept.as_mut().poll(cx)
     });
-    let ended = timeout(EXHAUSTED_PAUSE * 3, counted).await;
+    let ended = timeout(PAUSE * 3, counted).await;
     assert!(
         ended.is_err() && polls < 10,
         "it waits for an event: {polls}"
@@ -94,43 +102,133 @@ async fn many_new_connections_do_not_delay_the_open_ones() {
     }
 }
 
+/// A worker with one listener, one inbox and a limit on its connections.
+struct Fixture {
+    listener: TcpListener,
+    /// Where the connections of the other worker come from.
+    elsewhere: TcpListener,
+    inbox: Inbox,
+    stats: WorkerStats,
+    queue: Arc<Queue>,
+    incoming: Incoming,
+}
+
+impl Fixture {
+    fn new(max_connections: usize) -> Self {
+        let (listener, stats) = (listener(), WorkerStats::own());
+        let inbox = Inbox::new().expect("a pair");
+        let receiver = inbox.receiver().try_clone_to_owned().expect("a number");
+        let same = listener.try_clone().expect("descriptors are left");
+        let queue = Queue::new(
+            vec![same.into()],
+            Some(receiver),
+            max_connections,
+            None,
+            stats.clone(),
+        );
+        let queue = queue.expect("a runtime");
+        Self {
+            listener,
+            elsewhere: self::listener(),
+            inbox,
+            stats,
+            incoming: Incoming::new(Arc::clone(&queue)),
+            queue,
+        }
+    }
+
+    /// Puts a descriptor into the inbox, as another worker does.
+    fn hand_over(&self, connection: impl AsFd) {
+        let note = Note {
+            reason: Reason::HandedOver,
+            local: Address::Tcp(address(&self.elsewhere)),
+            forwarded: None,
+            read_ahead: Bytes::new(),
+        };
+        let sender = self.inbox.sender().try_clone_to_owned().expect("a number");
+        Sender::new(sender).send(connection, &note).expect("room");
+    }
+
+    /// A connection that another worker has accepted and hands over.
+    fn connection(&self) -> TcpStream {
+        let connection = connect(&self.elsewhere);
+        connection.set_nonblocking(true).expect("it is open");
+        connection
+    }
+
+    /// What one poll finds, after the runtime has found what is ready.
+    async fn poll(&mut self) -> Poll<Option<Connection>> {
+        yield_now().await;
+        poll_fn(|cx| Poll::Ready(self.incoming.poll_accept(cx))).await
+    }
+}
+
+/// Another worker may send anything.
+#[tokio::test]
+async fn a_descriptor_that_is_no_connection_does_not_hide_the_next_one() {
+    let mut worker = Fixture::new(1000);
+    let (pipe, _other_end) = io::pipe().expect("a pipe");
+    let unix = std::os::unix::net::UnixStream::pair().expect("a pair");
+    worker.hand_over(&pipe);
+    worker.hand_over(&unix.0);
+    let connection = worker.connection();
+    worker.hand_over(&connection);
+    assert!(worker.poll().await.is_ready());
+}
+
+#[tokio::test]
+async fn a_source_that_fails_does_not_stop_the_others() {
+    let mut worker = Fixture::new(1000);
+    let listener = socket2::SockRef::from(&worker.listener);
+    listener.shutdown(Shutdown::Both).expect("it listens");
+    for first in 0..2 {
+        let connection = worker.connection();
+        worker.hand_over(&connection);
+        worker.queue.state().next = first;
+        assert!(worker.poll().await.is_ready(), "from the inbox");
+    }
+    let mut worker = Fixture::new(1000);
+    let receiver = worker.inbox.receiver();
+    let receiver = socket2::SockRef::from(&receiver);
+    receiver.shutdown(Shutdown::Both).expect("a socket");
+    for first in 0..2 {
+        let _client = connect(&worker.listener);
+        worker.queue.state().next = first;
+        assert!(worker.poll().await.is_ready(), "from the listener");
+    }
+}
+
+#[tokio::test]
+async fn at_the_limit_a_connection_in_the_inbox_waits_too() {
+    let mut worker = Fixture::new(1);
+    let watch = worker.incoming.limit_watch();
+    let connection = worker.connection();
+    worker.hand_over(&connection);
+    let Poll::Ready(Some(_open)) = worker.poll().await else {
+        panic!("the worker has room");
+    };
+    assert!(worker.poll().await.is_pending());
+    assert!(!watch.is_waiting(), "nothing waits");
+    worker.hand_over(&connection);
+    assert!(worker.poll().await.is_pending());
+    assert!(watch.is_waiting());
+    watch.connection_waits().await;
+}
+
 /// A worker with more load than its sibling gives away what comes from its listener, and serves
 /// what is in its inbox. Both came at once.
 #[tokio::test]
 async fn a_connection_that_is_given_away_does_not_hide_the_next_source() {
-    let (listener, stats) = (listener(), WorkerStats::own());
-    let address = listener.local_addr().expect("it is bound");
-    let inbox = Inbox::new().expect("a pair");
-    let end = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().expect("a number");
-    let receiver = end(inbox.receiver());
-    let queue = Queue::new(
-        vec![listener.into()],
-        Some(receiver),
-        1000,
-        None,
-        stats.clone(),
-    );
-    let queue = queue.expect("a runtime");
+    let mut worker = Fixture::new(1000);
     let (_sibling, theirs, ends) = sibling();
-    queue.set_siblings(vec![ends]);
-    (0..9).for_each(|_| stats.connection_begins(Count::Connections));
-    let note = Note {
-        reason: Reason::HandedOver,
-        local: Address::Tcp(address),
-        forwarded: None,
-        read_ahead: Bytes::new(),
-    };
-    let mut incoming = Incoming::new(Arc::clone(&queue));
+    worker.queue.set_siblings(vec![ends]);
+    (0..9).for_each(|_| worker.stats.connection_begins(Count::Connections));
     for first in 0..2 {
-        let clients = [(); 2].map(|()| TcpStream::connect(address).expect("it listens"));
-        clients[0].set_nonblocking(true).expect("it is open");
-        let sender = Sender::new(end(inbox.sender()));
-        sender.send(&clients[0], &note).expect("room");
-        // Lets the runtime find that both are ready.
-        yield_now().await;
-        queue.state().next = first;
-        let accepted = poll_fn(|cx| Poll::Ready(incoming.poll_accept(cx))).await;
-        assert!(accepted.is_ready(), "from the inbox");
+        let _client = connect(&worker.listener);
+        let connection = worker.connection();
+        worker.hand_over(&connection);
+        worker.queue.state().next = first;
+        assert!(worker.poll().await.is_ready(), "from the inbox");
     }
     assert!(theirs.is_waited_in());
 }
