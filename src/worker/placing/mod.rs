@@ -208,9 +208,9 @@ impl Placing {
         }
     }
 
-    /// Whether connections may be left that this worker takes back.
+    /// Whether a connection is left that this worker takes back.
     pub(super) fn has_taken_back(&self) -> bool {
-        !self.taken_back.is_empty()
+        self.taken_back.iter().any(Source::is_waiting)
     }
 
     /// Finds the siblings that have not taken in time what they were given.

@@ -225,7 +225,9 @@ async fn what_is_to_be_taken_back_waits_as_in_a_queue() {
         }
     })
     .await;
-    assert!(fixture.take_back().is_ready());
+    assert!(fixture.take().is_some(), "the sibling is late");
+    assert!(!fixture.placing.has_taken_back(), "it has taken it");
+    assert!(fixture.take_back().is_pending());
 }
 
 #[tokio::test]
