@@ -89,6 +89,22 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Whether a listener of the service manager on `bound` is what a user means by this address.
+    /// 80 is `0.0.0.0:80`, and systemd binds `[::]:80` for `ListenStream=80`, which accepts IPv4
+    /// too. So of two addresses that stand for all of a machine only the ports count.
+    pub(crate) fn is_met_by(&self, bound: &Self) -> bool {
+        match (self, bound) {
+            (Self::Tcp(asked), Self::Tcp(bound))
+                if asked.ip().is_unspecified() && bound.ip().is_unspecified() =>
+            {
+                asked.port() == bound.port()
+            }
+            _ => self == bound,
+        }
+    }
+}
+
 impl FromStr for Address {
     type Err = AddressError;
 

@@ -57,6 +57,15 @@ pub enum Listeners {
 
 named!(Listeners { "per-slot" = PerSlot, "shared" = Shared });
 
+/// What workers do with the connections of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenerUse {
+    /// The app serves them, with TLS if the server speaks it.
+    App,
+    /// They speak HTTP without TLS, and each request is redirected to https.
+    Redirect,
+}
+
 /// Whether workers give connections to workers that have less to do.
 ///
 /// ```
@@ -118,8 +127,9 @@ pub enum WorkerRequests {
 /// All settings that the master and the workers need, apart from HTTP and TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    /// The addresses that the app serves.
     pub(crate) addresses: Vec<Address>,
-    /// Those of them that speak HTTP without TLS and redirect each request.
+    /// The addresses that redirect each request.
     pub(crate) redirects: Vec<Address>,
     /// `None`: one for each CPU that this process may use.
     pub(crate) workers: Option<usize>,
@@ -166,6 +176,29 @@ pub(crate) struct Config {
     /// What workers may open and reach. `None`: what their user may.
     #[cfg(feature = "sandbox")]
     pub(crate) sandbox: Option<Sandbox>,
+}
+
+impl Config {
+    /// All addresses of the workers. Those that the app serves come first.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (&Address, ListenerUse)> {
+        let app = self.addresses.iter().map(|it| (it, ListenerUse::App));
+        let redirects = self.redirects.iter();
+        app.chain(redirects.map(|it| (it, ListenerUse::Redirect)))
+    }
+
+    /// What a listener that the service manager has bound is for; `None` if no setting names its
+    /// address.
+    pub(crate) fn use_of(&self, bound: &Address) -> Option<ListenerUse> {
+        if self.redirects.contains(bound) {
+            return Some(ListenerUse::Redirect);
+        }
+        if self.addresses.contains(bound) {
+            return Some(ListenerUse::App);
+        }
+        let mut redirects = self.redirects.iter();
+        let is_redirect = redirects.any(|asked| asked.is_met_by(bound));
+        is_redirect.then_some(ListenerUse::Redirect)
+    }
 }
 
 impl Default for Config {

@@ -20,7 +20,6 @@ use crate::hooks::{Hooks, NoHooks, WorkerInfo};
 use crate::http::{Http, IntoService, Tls};
 use crate::worker::Worker;
 use crate::worker::incoming::Incoming;
-use crate::worker::redirect::Redirect;
 use crate::worker::serve::Serving;
 use crate::{admin, master, worker};
 
@@ -308,7 +307,6 @@ impl Prefork {
         let serving = Serving {
             http: std::mem::take(&mut self.http),
             tls: self.tls.clone(),
-            redirect: Redirect::new(&self.config),
             balancers: self.config.proxy_protocol.clone(),
             max_requests: self.config.max_requests,
         };

@@ -34,7 +34,7 @@ use hyper::service::service_fn;
 use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_local;
 
-use crate::config::Config;
+use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, Error};
 use crate::handle::Handle;
 use crate::hooks::NoHooks;
@@ -46,7 +46,6 @@ use crate::protocol::inheritance::ProcessRole;
 use crate::sys::{listener, spawn};
 use crate::worker;
 use crate::worker::alone::Purpose;
-use crate::worker::redirect::Redirect;
 use crate::worker::serve::Serving;
 
 use self::view::View;
@@ -115,7 +114,6 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
             .header_timeout(HEADER_TIMEOUT)
             .max_body_size(1 << 10),
         tls: None,
-        redirect: Redirect::default(),
         balancers: Vec::new(),
         max_requests: None,
     };
@@ -123,7 +121,7 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
     worker::alone::run(
         purpose,
         setup,
-        vec![listener],
+        vec![(listener, ListenerUse::App)],
         vec![address.clone()],
         async |worker, incoming| {
             let view = Rc::new(RefCell::new(View::new(master, channel.clone(), &address)));

@@ -16,7 +16,8 @@ use crate::sys::listener;
 pub(crate) fn check(mut config: Config) -> Result<(), Error> {
     start::choose_credentials(&mut config).map_err(Error::Config)?;
     let mut addresses: Vec<&Address> = Vec::new();
-    for address in config.addresses.iter().chain(&config.admin) {
+    let workers = config.wanted().map(|(address, _)| address);
+    for address in workers.chain(&config.admin) {
         let checked = match address {
             _ if addresses.contains(&address) => Err(io::ErrorKind::AddrInUse.into()),
             &Address::Tcp(tcp) => listener::check_tcp(tcp),

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::address::{self, Address};
 use crate::codec::record;
-use crate::config::Config;
+use crate::config::{Config, ListenerUse};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::init::inherited::{Inherited, ListenerScope, Name};
@@ -47,7 +47,8 @@ pub(super) struct Detached {
 
 record!(Detached { bound, inboxes });
 
-/// Whether there is an address that the workers of the image before do not have.
+/// Whether there is an address that the workers of the image before do not have, or use in another
+/// way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NewAddresses {
     None,
@@ -67,7 +68,7 @@ impl Listeners {
     /// Takes over the listeners of the image before. An address stays as it was bound, shared or
     /// not. It stays even if the settings do not name it any more, because closing it would reset
     /// the connections in its queues. New addresses are bound; if one cannot be, the server goes on
-    /// without it.
+    /// without it. What an address is for changes only if the settings name it.
     pub(super) fn resume(left: Detached, config: &Config) -> (Self, NewAddresses) {
         let Detached {
             bound: mut left,
@@ -76,18 +77,25 @@ impl Listeners {
         let (mut bound, mut news) = (Vec::new(), NewAddresses::None);
         if left.iter().any(|bound| bound.asked.is_none()) {
             // As at the start, listeners of the service manager's units replace the settings.
+            for bound in &mut left {
+                let used_for = config.use_of(&bound.address).unwrap_or(bound.used_for);
+                bound.set_use(used_for, &mut news);
+            }
+            warn_of_redirects_not_passed(&left, config);
             return (Self::new(left, inboxes, config), news);
         }
-        for address in &config.addresses {
+        for (address, used_for) in config.wanted() {
             let same = left
                 .iter()
                 .position(|bound| bound.asked.as_ref() == Some(address))
                 .or_else(|| left.iter().position(|bound| bound.address == *address));
             if let Some(same) = same {
-                bound.push(left.remove(same));
+                let mut same = left.remove(same);
+                same.set_use(used_for, &mut news);
+                bound.push(same);
                 continue;
             }
-            match Bound::new(address, config) {
+            match Bound::new((address, used_for), config) {
                 Ok(new) => {
                     bound.push(new);
                     news = NewAddresses::Some;
@@ -163,20 +171,18 @@ impl Listeners {
         }
         let activated = std::mem::take(&mut inherited.activated);
         let bound = if activated.is_empty() {
-            let open = |address| Bound::open(address, config, &mut inherited);
-            config
-                .addresses
-                .iter()
-                .map(open)
-                .collect::<Result<_, _>>()?
+            let open = |wanted| Bound::open(wanted, config, &mut inherited);
+            config.wanted().map(open).collect::<Result<_, _>>()?
         } else {
-            let bound: Vec<_> = activated.into_iter().map(Bound::activated).collect();
+            let activated = activated.into_iter();
+            let bound: Vec<_> = activated.map(|it| Bound::activated(it, config)).collect();
             let addresses: Vec<_> = bound.iter().map(|it| it.address.clone()).collect();
             tracing::info!(
                 "listening on what was inherited (LISTEN_FDS) and on nothing else: {}, shared by \
                  all workers",
                 address::list(&addresses)
             );
+            warn_of_redirects_not_passed(&bound, config);
             bound
         };
         let mut listeners = Self::new(bound, Vec::new(), config);
@@ -270,19 +276,6 @@ impl Listeners {
         self.inboxes.get(usize::from(slot.0))
     }
 
-    /// The listeners of a slot; none after they were closed.
-    pub(crate) fn of(&self, slot: Slot) -> Vec<BorrowedFd<'_>> {
-        self.bound
-            .iter()
-            .filter_map(|bound| match &bound.listeners {
-                SlotListeners::PerSlot(listeners) => {
-                    listeners.get(usize::from(slot.0)).map(AsFd::as_fd)
-                }
-                SlotListeners::Shared { listener, .. } => Some(listener.as_fd()),
-            })
-            .collect()
-    }
-
     /// The listeners of all slots.
     pub(super) fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let all = self.bound.iter().flat_map(|bound| bound.listeners.all());
@@ -332,9 +325,13 @@ impl Listeners {
             .collect()
     }
 
-    /// The descriptors of the slot's listeners.
-    pub(crate) fn numbers(&self, slot: Slot) -> Vec<RawFd> {
-        self.of(slot).iter().map(AsRawFd::as_raw_fd).collect()
+    /// The descriptors of the slot's listeners, and what each is for; none after they were closed.
+    pub(crate) fn numbers(&self, slot: Slot) -> Vec<(RawFd, ListenerUse)> {
+        let number = |bound: &Bound| {
+            let own = bound.listeners.of(slot)?;
+            Some((own.as_raw_fd(), bound.used_for))
+        };
+        self.bound.iter().filter_map(number).collect()
     }
 
     /// Closes all listeners, and removes the files of Unix ones. The inboxes stay.
@@ -347,19 +344,22 @@ impl Listeners {
         close(std::mem::take(&mut self.inboxes));
     }
 
-    /// The listeners of the first slot, for a server without workers, and the files of Unix
-    /// listeners.
-    pub(crate) fn into_first(self) -> (Vec<OwnedFd>, Vec<UnixFile>) {
+    /// The listeners of the first slot, for a server without workers, what each is for, and the
+    /// files of Unix listeners.
+    pub(crate) fn into_first(self) -> (Vec<(OwnedFd, ListenerUse)>, Vec<UnixFile>) {
         let mut files = Vec::new();
         let listeners = self
             .bound
             .into_iter()
-            .filter_map(|bound| match bound.listeners {
-                SlotListeners::PerSlot(listeners) => listeners.into_iter().next(),
-                SlotListeners::Shared { listener, _file } => {
-                    files.extend(_file);
-                    Some(listener)
-                }
+            .filter_map(|bound| {
+                let listener = match bound.listeners {
+                    SlotListeners::PerSlot(listeners) => listeners.into_iter().next()?,
+                    SlotListeners::Shared { listener, _file } => {
+                        files.extend(_file);
+                        listener
+                    }
+                };
+                Some((listener, bound.used_for))
             })
             .collect();
         (listeners, files)
@@ -370,6 +370,17 @@ impl Listeners {
 fn close(inboxes: Vec<Inbox>) {
     if inboxes.iter().any(Inbox::is_waited_in) {
         discard(inboxes);
+    }
+}
+
+/// The service manager chooses the addresses, so such a redirect does not exist.
+fn warn_of_redirects_not_passed(bound: &[Bound], config: &Config) {
+    for asked in &config.redirects {
+        if !bound.iter().any(|bound| asked.is_met_by(&bound.address)) {
+            tracing::warn!(
+                "{asked} of redirect_to_https is no address of LISTEN_FDS; nothing listens there"
+            );
+        }
     }
 }
 

@@ -30,7 +30,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::address::Address;
-use crate::config::Config;
+use crate::config::{Config, ListenerUse};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::hooks::{Hooks, Notice};
@@ -98,7 +98,7 @@ pub(crate) fn default_workers() -> usize {
 
 /// What a server without workers listens on.
 pub(crate) struct Opened {
-    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) listeners: Vec<(OwnedFd, ListenerUse)>,
     pub(crate) addresses: Vec<Address>,
     /// The files of Unix listeners, which are removed when they are dropped.
     pub(crate) _files: Vec<UnixFile>,

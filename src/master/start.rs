@@ -63,7 +63,8 @@ pub(super) fn begin(
     limits::raise_open_files().map_err(|error| Error::system("setrlimit(2)", error))?;
     let signals = Signals::block().map_err(|error| Error::system("signalfd(2)", error))?;
     let mut init = Init::of_this_process();
-    init.forget(&inherited.give_up_all_but(&config.addresses));
+    let wanted = [&config.addresses[..], &config.redirects].concat();
+    init.forget(&inherited.give_up_all_but(&wanted));
     let listeners = Listeners::open(&config, workers, inherited)?;
     init.store(&listeners);
     let scoreboard = Scoreboard::new().map_err(|error| Error::system("memfd_create(2)", error))?;

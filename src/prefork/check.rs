@@ -43,7 +43,7 @@ impl Prefork {
         if self.processes == Processes::Workers && tokio::runtime::Handle::try_current().is_ok() {
             return Err(Error::Config(INSIDE_A_RUNTIME.into()));
         }
-        let addresses = self.config.addresses.len();
+        let addresses = self.config.wanted().count();
         if addresses > ADDRESSES_MAX {
             return Err(Error::Config(format!(
                 "{addresses} addresses: there can be up to {ADDRESSES_MAX}"

@@ -449,6 +449,10 @@ impl Prefork {
     /// the client named none and this address has not port 80: then something before the server
     /// maps the ports.
     ///
+    /// If a service manager passes listeners, those redirect that have this address; `0.0.0.0:80`
+    /// and `[::]:80` count as the same. The log warns if there is none. An address that redirects
+    /// goes on doing so after an upgrade without this setting.
+    ///
     /// Default: no such address.
     #[cfg(feature = "tls")]
     #[must_use]
@@ -458,10 +462,7 @@ impl Prefork {
         AddressError: From<A::Error>,
     {
         match address.try_into() {
-            Ok(address) => {
-                self.config.redirects.push(address.clone());
-                self.config.addresses.push(address);
-            }
+            Ok(address) => self.config.redirects.push(address),
             Err(error) => self.refuse(error),
         }
         self

@@ -16,6 +16,7 @@ use std::process::Command;
 
 use nix::unistd::{Pid, getppid};
 
+use crate::config::ListenerUse;
 use crate::id::{Generation, Slot};
 use crate::protocol::admin::AdminMarker;
 use crate::protocol::channel::Channel;
@@ -33,6 +34,9 @@ const UPGRADE: &str = "PREFORK_SERVER_UPGRADE";
 
 /// Replaces a descriptor in a marker if there is none.
 const NONE: &str = "-";
+
+/// Follows the descriptor of a listener that redirects.
+const REDIRECT: &str = "r";
 
 /// The most levels of servers that workers of servers have started. A program with more starts
 /// itself without end.
@@ -56,7 +60,7 @@ pub(crate) struct Marker {
     /// The keys of session tickets and the files as they were read, if the server speaks TLS.
     pub(crate) ticket_keys: Option<RawFd>,
     pub(crate) tls_files: Option<RawFd>,
-    pub(crate) listeners: Vec<RawFd>,
+    pub(crate) listeners: Vec<(RawFd, ListenerUse)>,
 }
 
 /// What this process is, by its variables.
@@ -85,7 +89,7 @@ pub(crate) struct Inheritance {
     pub(crate) inbox: OwnedFd,
     pub(crate) ticket_keys: Option<OwnedFd>,
     pub(crate) tls_files: Option<OwnedFd>,
-    pub(crate) listeners: Vec<OwnedFd>,
+    pub(crate) listeners: Vec<(OwnedFd, ListenerUse)>,
 }
 
 impl ProcessRole {
@@ -170,7 +174,7 @@ impl Marker {
             .chain(self.inbox)
             .chain(self.ticket_keys)
             .chain(self.tls_files)
-            .chain(self.listeners.iter().copied())
+            .chain(self.listeners.iter().map(|&(fd, _)| fd))
     }
 
     pub(crate) fn encode(&self) -> String {
@@ -193,15 +197,18 @@ impl Marker {
             }
             .expect("a String takes everything");
         }
-        for fd in &self.listeners {
-            write!(text, " {fd}").expect("a String takes everything");
+        for (fd, used_for) in &self.listeners {
+            let mark = match used_for {
+                ListenerUse::App => "",
+                ListenerUse::Redirect => REDIRECT,
+            };
+            write!(text, " {fd}{mark}").expect("a String takes everything");
         }
         text
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.strip_prefix("3 ")?.split(' ');
-        let descriptor = |field: &str| field.parse().ok().filter(|&fd| fd > 2);
         let marker = Self {
             master: Pid::from_raw(fields.next()?.parse().ok()?),
             slot: Slot(fields.next()?.parse().ok()?),
@@ -217,7 +224,7 @@ impl Marker {
             inbox: [descriptor(fields.next()?)?, descriptor(fields.next()?)?],
             ticket_keys: descriptor_or_none(fields.next()?)?,
             tls_files: descriptor_or_none(fields.next()?)?,
-            listeners: fields.map(descriptor).collect::<Option<_>>()?,
+            listeners: fields.map(listener).collect::<Option<_>>()?,
         };
         Some(marker)
     }
@@ -233,8 +240,8 @@ impl Marker {
         let listeners = self
             .listeners
             .iter()
-            .map(|&fd| fds::adopt(fd))
-            .collect::<Result<_, _>>()?;
+            .map(|&(fd, used_for)| Ok((fds::adopt(fd)?, used_for)))
+            .collect::<io::Result<_>>()?;
         Ok(Inheritance {
             marker: self,
             channel,
@@ -248,11 +255,23 @@ impl Marker {
     }
 }
 
+fn descriptor(field: &str) -> Option<RawFd> {
+    field.parse().ok().filter(|&fd| fd > 2)
+}
+
 fn descriptor_or_none(field: &str) -> Option<Option<RawFd>> {
     match field {
         NONE => Some(None),
-        fd => fd.parse().ok().filter(|&fd| fd > 2).map(Some),
+        fd => descriptor(fd).map(Some),
     }
+}
+
+fn listener(field: &str) -> Option<(RawFd, ListenerUse)> {
+    let (fd, used_for) = match field.strip_suffix(REDIRECT) {
+        Some(fd) => (fd, ListenerUse::Redirect),
+        None => (field, ListenerUse::App),
+    };
+    Some((descriptor(fd)?, used_for))
 }
 
 #[cfg(test)]
@@ -271,7 +290,7 @@ mod tests {
             inbox: [11, 12],
             ticket_keys: Some(13),
             tls_files: Some(14),
-            listeners: vec![5, 6],
+            listeners: vec![(5, ListenerUse::App), (6, ListenerUse::Redirect)],
         }
     }
 
@@ -297,6 +316,9 @@ mod tests {
             "3 100 3 7 4 0 9 10 11 12 -",
             "3 100 70000 7 4 0 9 10 11 12 - -",
             "3 100 3 7 4 0 9 10 11 12 - - x",
+            "3 100 3 7 4 0 9 10 11 12 - - 5x",
+            "3 100 3 7 4 0 9 10 11 12 - - r",
+            "3 100 3 7 4 0 9 10 11 12 - 5r",
             "3 100 3 7 4 0 9 10 11 12 - 2",
             "3 100 3 7 4 0 9 10 2 12 - -",
             "3 100 3 7 4 0 9 2 11 12 - -",

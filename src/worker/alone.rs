@@ -16,6 +16,7 @@ use tokio::task::spawn_local;
 use tracing::Span;
 
 use crate::address::{self, Address};
+use crate::config::ListenerUse;
 use crate::drain::Idle;
 use crate::error::{BoxError, Error};
 use crate::handle::{Command, Handle};
@@ -28,6 +29,7 @@ use crate::worker::at_exit::AtExit;
 use crate::worker::control::{call, next_command};
 use crate::worker::drain::DrainSwitch;
 use crate::worker::incoming::{Incoming, Queue};
+use crate::worker::redirect::Redirect;
 use crate::worker::sandbox::Entrance;
 use crate::worker::sharing::Shares;
 use crate::worker::{End, Setup, Started, Worker, block_on, page, queue, runtime, tls};
@@ -45,7 +47,7 @@ pub(crate) enum Purpose {
 pub(crate) fn run<A>(
     purpose: Purpose,
     setup: Setup,
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<(OwnedFd, ListenerUse)>,
     addresses: Vec<Address>,
     app: A,
 ) -> Result<(), Error>
@@ -77,6 +79,7 @@ where
         drain_timeout: config.drain_timeout,
         stats: page::alone(&config),
         tls: tls::Inherited::default(),
+        redirect: Redirect::new(&listeners),
         at_exit: AtExit::default(),
         sandbox: Entrance::default(),
     };

@@ -43,7 +43,7 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::config::Config;
+use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, EXIT_FAILED, EXIT_NOT_READY, Error, chain};
 use crate::handle::Handle;
 use crate::hooks::{Hooks, WorkerInfo};
@@ -58,6 +58,7 @@ use crate::worker::clients::Clients;
 use crate::worker::drain::{Drain, DrainSwitch};
 use crate::worker::incoming::{Incoming, Queue};
 use crate::worker::outgoing::Outgoing;
+use crate::worker::redirect::Redirect;
 use crate::worker::sandbox::Entrance;
 use crate::worker::sharing::Shares;
 
@@ -117,6 +118,7 @@ pub struct Worker {
     drain_timeout: Duration,
     stats: WorkerStats,
     tls: tls::Inherited,
+    redirect: Arc<Redirect>,
     at_exit: AtExit,
     sandbox: Entrance,
 }
@@ -349,6 +351,7 @@ where
         drain_timeout: config.drain_timeout,
         stats: stats.clone(),
         tls: tls::Inherited::new(inheritance.ticket_keys, inheritance.tls_files),
+        redirect: Redirect::new(&inheritance.listeners),
         at_exit: AtExit::default(),
         sandbox: Entrance::of(&config),
     };
@@ -475,7 +478,7 @@ fn block_on<T>(runtime: LocalRuntime, future: impl Future<Output = T>) -> T {
 }
 
 fn queue(
-    listeners: Vec<OwnedFd>,
+    listeners: Vec<(OwnedFd, ListenerUse)>,
     inbox: Option<OwnedFd>,
     config: &Config,
     stats: WorkerStats,
@@ -491,5 +494,6 @@ fn queue(
     stats.set(Gauge::ConnectionsMax, cap as u64);
     let clients = config.max_connections_per_client;
     let clients = clients.map(|max| Clients::new(max, &config.proxy_protocol));
-    Queue::new(listeners, inbox, cap, clients, stats)
+    let listeners = listeners.into_iter().map(|(listener, _)| listener);
+    Queue::new(listeners.collect(), inbox, cap, clients, stats)
 }

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::ready;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HOST, LOCATION};
@@ -11,45 +13,45 @@ use http_body_util::Empty;
 use hyper::service::service_fn;
 
 use crate::address::Address;
-use crate::config::Config;
+use crate::config::ListenerUse;
 use crate::http::{Body, Handler};
+use crate::sys::listener;
 
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
-/// The addresses whose requests are redirected, and where to.
-#[derive(Clone, Debug, Default)]
+/// The addresses whose requests are redirected, and where to. The master says which listeners of a
+/// worker redirect. The others of a server have the same addresses: those of slots that the worker
+/// adopts, and those that have accepted the connections in its inbox.
+#[derive(Debug)]
 pub(crate) struct Redirect {
     addresses: Vec<Address>,
-    /// That of the first address with TLS; 443 if it has none.
+    /// That of the first TCP listener with TLS; 443 if there is none.
     port: u16,
 }
 
 impl Redirect {
-    pub(crate) fn new(config: &Config) -> Self {
-        let mut ports = config.addresses.iter().filter_map(|address| match address {
-            Address::Tcp(tcp) if !config.redirects.contains(address) => Some(tcp.port()),
-            _ => None,
-        });
-        Self {
-            addresses: config.redirects.clone(),
-            port: ports.next().filter(|&port| port > 0).unwrap_or(HTTPS),
+    /// From the listeners of a worker. The queue of the worker fails if one has no address.
+    pub(super) fn new(listeners: &[(OwnedFd, ListenerUse)]) -> Arc<Self> {
+        let (mut addresses, mut port) = (Vec::new(), None);
+        for (listener, used_for) in listeners {
+            match (used_for, listener::address(listener)) {
+                (ListenerUse::Redirect, Ok(address)) => addresses.push(address),
+                (ListenerUse::App, Ok(Address::Tcp(tcp))) => port = port.or(Some(tcp.port())),
+                _ => {}
+            }
         }
+        let port = port.unwrap_or(HTTPS);
+        Arc::new(Self { addresses, port })
     }
 
-    /// Whether connections to this listener are redirected.
-    pub(crate) fn covers(&self, local: &Address) -> bool {
-        self.addresses.iter().any(|from| match (from, local) {
-            // The kernel has chosen the port.
-            (Address::Tcp(from), Address::Tcp(local)) if from.port() == 0 => {
-                from.ip() == local.ip()
-            }
-            _ => from == local,
-        })
+    /// Whether connections to a listener of this address are redirected.
+    pub(super) fn covers(&self, listener: &Address) -> bool {
+        self.addresses.contains(listener)
     }
 
     /// The service of these listeners.
-    pub(crate) fn service(self) -> impl Handler {
+    pub(super) fn service(self: Arc<Self>) -> impl Handler {
         service_fn(move |request: Request<Body>| {
             let mut response = Response::new(Empty::<Bytes>::new());
             *response.status_mut() = match self.place(&request) {

@@ -1,6 +1,7 @@
 //! Serves HTTP on the connections of a worker until it drains.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{JoinSet, spawn_local};
@@ -16,7 +17,6 @@ use crate::sys::clock;
 use crate::worker::connection::Connection;
 use crate::worker::incoming::{Incoming, LimitWatch};
 use crate::worker::outgoing::Outgoing;
-use crate::worker::redirect::Redirect;
 use crate::worker::sharing::Shares;
 use crate::worker::{Worker, background, recycle};
 
@@ -28,7 +28,6 @@ const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct Serving {
     pub(crate) http: Http,
     pub(crate) tls: Option<Tls>,
-    pub(crate) redirect: Redirect,
     /// Connections from these networks begin with a PROXY header.
     pub(crate) balancers: Vec<Network>,
     /// After this many requests the worker asks to be replaced.
@@ -50,7 +49,6 @@ impl Serving {
         let Self {
             http,
             tls,
-            redirect,
             balancers,
             max_requests,
         } = self;
@@ -67,7 +65,6 @@ impl Serving {
         let connections = Connections {
             incoming,
             balancers,
-            redirect,
             acceptor,
         };
         serve_incoming(server, service, worker, connections).await;
@@ -80,7 +77,6 @@ struct Connections {
     incoming: Incoming,
     /// Connections from these networks begin with a PROXY header.
     balancers: Vec<Network>,
-    redirect: Redirect,
     /// `None` without TLS.
     acceptor: Option<Acceptor>,
 }
@@ -131,8 +127,8 @@ where
     let serve = async move {
         if let Some(acceptor) = connections.acceptor.take() {
             let endpoint = server.endpoint(service);
-            let redirect = connections.redirect.clone();
-            let redirecting = server.endpoint(redirect.clone().service());
+            let redirect = Arc::clone(&worker.redirect);
+            let redirecting = server.endpoint(Arc::clone(&redirect).service());
             let serve_tls = |connection: Connection| {
                 match redirect.covers(connection.local()) {
                     true => spawn_local(redirecting.serve(connection)),

@@ -58,6 +58,8 @@ mod placing;
 mod presence;
 mod privileges;
 mod recycle;
+#[cfg(feature = "tls")]
+mod redirect;
 mod resize;
 mod sandbox;
 mod scoreboard;
@@ -124,6 +126,8 @@ const MODULES: &[&[Test]] = &[
     presence::TESTS,
     privileges::TESTS,
     recycle::TESTS,
+    #[cfg(feature = "tls")]
+    redirect::TESTS,
     resize::TESTS,
     sandbox::TESTS,
     scoreboard::TESTS,

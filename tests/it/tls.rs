@@ -33,7 +33,6 @@ tests! {
     a_key_that_only_the_master_can_read_is_enough,
     a_reload_loads_the_renewed_certificate,
     http_on_a_tls_port_gets_400_with_the_reason,
-    requests_without_tls_are_redirected_at_their_own_address,
     clients_are_accepted_by_their_certificates,
     a_session_accepted_by_a_replaced_client_ca_does_not_resume,
     a_handshake_that_takes_too_long_is_closed,
@@ -46,7 +45,7 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 /// With this number of visits each of four workers gets one: it fails once in 25 000 runs.
 const VISITS: usize = 40;
 
-fn start(authority: &Authority, arguments: &[&str]) -> Server {
+pub(crate) fn start(authority: &Authority, arguments: &[&str]) -> Server {
     let flags = authority.flags();
     let all: Vec<_> = flags.iter().map(String::as_str).collect();
     Server::start(&[&all, arguments].concat())
@@ -411,34 +410,6 @@ fn a_session_accepted_by_a_replaced_client_ca_does_not_resume() {
             "its CA is not accepted any more"
         );
     }
-}
-
-fn requests_without_tls_are_redirected_at_their_own_address() {
-    let authority = Authority::new();
-    let arguments = ["--redirect-to-https", "127.0.0.2:0", "--respond", "hi"];
-    let mut server = start(&authority, &arguments);
-    let addresses = server.addresses();
-    let [secure, plain] = [&addresses[0], &addresses[1]].map(|it| it.parse().expect("TCP"));
-    let mut client = Client::connect(plain);
-    for _ in 0..2 {
-        client.send("GET /a?b HTTP/1.1\r\nHost: a.example\r\n\r\n");
-        let redirect = client.response();
-        assert!(redirect.head.starts_with("HTTP/1.1 308 "), "{redirect:?}");
-        assert_eq!(redirect.header("location"), Some("https://a.example/a?b"));
-    }
-    let visit = authority.client(&TLS13).visit(secure);
-    assert_eq!(visit.response.body, "hi");
-    let refused = start_binary_without_tls();
-    assert!(refused.contains("--tls-cert"), "{refused}");
-}
-
-fn start_binary_without_tls() -> String {
-    let output = binary()
-        .args(["--redirect-to-https", "127.0.0.2:0"])
-        .output();
-    let output = output.expect("it ends");
-    assert_eq!(output.status.code(), Some(2));
-    String::from_utf8(output.stderr).expect("text")
 }
 
 fn a_handshake_that_takes_too_long_is_closed() {

@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 
 use crate::address::Address;
 use crate::codec::record;
-use crate::config::{Config, Listeners as Sharing};
+use crate::config::{Config, ListenerUse, Listeners as Sharing};
 use crate::error::Error;
 use crate::id::Slot;
 use crate::master::init::inherited::{Activated, Inherited, ListenerScope, Stored};
-use crate::master::listeners::{access, bind_error};
+use crate::master::listeners::{NewAddresses, access, bind_error};
 use crate::protocol::admin::AcceptQueue;
 use crate::sys::listener::unix::{self, Access, UnixFile};
 use crate::sys::listener::{self, Reuse};
@@ -19,7 +19,12 @@ use crate::sys::listener::{self, Reuse};
 record!(Bound {
     asked,
     address,
+    used_for,
     listeners
+});
+record!(enum ListenerUse {
+    0 = App,
+    1 = Redirect,
 });
 
 /// One address.
@@ -30,6 +35,7 @@ pub(super) struct Bound {
     pub(super) asked: Option<Address>,
     /// The address with the port that the kernel has chosen.
     pub(super) address: Address,
+    pub(super) used_for: ListenerUse,
     pub(super) listeners: SlotListeners,
 }
 
@@ -64,7 +70,7 @@ pub(super) enum Socket {
 
 impl Bound {
     pub(super) fn open(
-        address: &Address,
+        (address, used_for): (&Address, ListenerUse),
         config: &Config,
         inherited: &mut Inherited,
     ) -> Result<Self, Error> {
@@ -75,17 +81,19 @@ impl Bound {
         let bound = match kept {
             Some((real, stored)) => {
                 tracing::info!("listening on {real} with what an earlier master left");
-                Self::kept(address, real, stored, config.backlog)
+                Self::kept((address, used_for), real, stored, config.backlog)
             }
-            None => Self::new(address, config),
+            None => Self::new((address, used_for), config),
         };
         bound.map_err(|source| bind_error(address, source))
     }
 
-    pub(super) fn activated(activated: Activated) -> Self {
+    pub(super) fn activated(activated: Activated, config: &Config) -> Self {
+        let named = config.use_of(&activated.address);
         Self {
             asked: None,
             address: activated.address,
+            used_for: named.unwrap_or(ListenerUse::App),
             listeners: SlotListeners::Shared {
                 listener: activated.listener,
                 _file: None,
@@ -96,7 +104,7 @@ impl Bound {
     /// Stored listeners stay shared or not, even if the settings have changed, so that no
     /// connection in their queues is lost. A slot without a stored listener gets a new one.
     fn kept(
-        asked: &Address,
+        (asked, used_for): (&Address, ListenerUse),
         real: SocketAddr,
         stored: Vec<Stored>,
         backlog: u32,
@@ -125,8 +133,16 @@ impl Bound {
         Ok(Self {
             asked: Some(asked.clone()),
             address: Address::Tcp(real),
+            used_for,
             listeners,
         })
+    }
+
+    /// Sets what it is for. That is news if the workers of the image before use it in another way.
+    pub(super) fn set_use(&mut self, used_for: ListenerUse, news: &mut NewAddresses) {
+        if std::mem::replace(&mut self.used_for, used_for) != used_for {
+            *news = NewAddresses::Some;
+        }
     }
 
     pub(super) fn queues(&self, max: u32) -> impl Iterator<Item = AcceptQueue> {
@@ -156,7 +172,10 @@ impl Bound {
         reopened
     }
 
-    pub(super) fn new(address: &Address, config: &Config) -> io::Result<Self> {
+    pub(super) fn new(
+        (address, used_for): (&Address, ListenerUse),
+        config: &Config,
+    ) -> io::Result<Self> {
         let backlog = config.backlog;
         match address {
             Address::Unix(path) => {
@@ -168,6 +187,7 @@ impl Bound {
                 Ok(Self {
                     asked: Some(address.clone()),
                     address: address.clone(),
+                    used_for,
                     listeners,
                 })
             }
@@ -188,6 +208,7 @@ impl Bound {
                 Ok(Self {
                     asked: Some(address.clone()),
                     address: real,
+                    used_for,
                     listeners,
                 })
             }
@@ -200,6 +221,14 @@ impl SlotListeners {
         match self {
             Self::PerSlot(listeners) => listeners,
             Self::Shared { listener, .. } => std::slice::from_ref(listener),
+        }
+    }
+
+    /// The listener of a slot.
+    pub(super) fn of(&self, slot: Slot) -> Option<&OwnedFd> {
+        match self {
+            Self::PerSlot(listeners) => listeners.get(usize::from(slot.0)),
+            Self::Shared { listener, .. } => Some(listener),
         }
     }
 

@@ -9,6 +9,9 @@ use crate::master::init::inherited::Activated;
 
 const ROUNDS: usize = 2000;
 
+const APP: ListenerUse = ListenerUse::App;
+const REDIRECT: ListenerUse = ListenerUse::Redirect;
+
 /// The kernel would send connections to a listener that no worker has.
 #[test]
 fn a_slot_has_all_its_listeners_or_none() {
@@ -29,10 +32,10 @@ fn a_slot_has_all_its_listeners_or_none() {
     listeners
         .ensure(Slot(1))
         .expect_err("it is no address of this machine");
-    assert_eq!(listeners.of(Slot(1)).len(), 0);
+    assert_eq!(listeners.numbers(Slot(1)).len(), 0);
     listeners.bound[1].address = second;
     assert_eq!(listeners.ensure(Slot(1)).expect("free ports"), Ensured::New);
-    assert_eq!(listeners.of(Slot(1)).len(), 2);
+    assert_eq!(listeners.numbers(Slot(1)).len(), 2);
 }
 
 #[test]
@@ -65,6 +68,67 @@ fn addresses_are_matched_as_they_were_asked_for_or_bound() {
             .iter()
             .all(|address| served.contains(&address.to_string()))
     );
+}
+
+/// What the listeners of the first slot are for.
+fn uses(listeners: &Listeners) -> Vec<ListenerUse> {
+    let own = listeners.numbers(Slot(0)).into_iter();
+    own.map(|(_, used_for)| used_for).collect()
+}
+
+#[test]
+fn what_a_listener_is_for_changes_only_if_the_settings_name_it() {
+    let mut config = Config {
+        addresses: vec!["127.0.0.1:0".parse().expect("an address")],
+        redirects: vec!["127.0.0.1:0".parse().expect("an address")],
+        ..Config::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, Inherited::default());
+    let mut listeners = opened.expect("free ports");
+    let bound = listeners.addresses();
+    assert_eq!(uses(&listeners), [APP, REDIRECT]);
+    config.redirects.clear();
+    let (mut listeners, news) = Listeners::resume(listeners.detach(), &config);
+    assert_eq!(uses(&listeners), [APP, REDIRECT]);
+    assert_eq!(news, NewAddresses::None);
+    config.addresses = bound;
+    let (listeners, news) = Listeners::resume(listeners.detach(), &config);
+    assert_eq!(uses(&listeners), [APP, APP]);
+    assert_eq!(news, NewAddresses::Some, "the canary redirects there");
+}
+
+#[test]
+fn what_a_passed_listener_is_for_is_known_by_its_address() {
+    let passed = ["127.0.0.1:0", "[::]:0", "127.0.0.1:0"].map(|address| {
+        let listener = std::net::TcpListener::bind(address).expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        (address, OwnedFd::from(listener))
+    });
+    let [exact, alike, _] = passed.each_ref().map(|(address, _)| *address);
+    let alike = format!(":{}", alike.port()).parse().expect("an address");
+    let mut config = Config {
+        redirects: vec![exact.into(), alike],
+        ..Config::default()
+    };
+    let activated = passed.map(|(address, listener)| Activated {
+        address: address.into(),
+        listener,
+    });
+    let inherited = Inherited {
+        activated: activated.into(),
+        ..Inherited::default()
+    };
+    let opened = Listeners::open(&config, NonZeroU16::MIN, inherited);
+    let mut listeners = opened.expect("they listen");
+    assert_eq!(uses(&listeners), [REDIRECT, REDIRECT, APP]);
+    config.redirects.clear();
+    let (mut listeners, news) = Listeners::resume(listeners.detach(), &config);
+    assert_eq!(uses(&listeners), [REDIRECT, REDIRECT, APP]);
+    assert_eq!(news, NewAddresses::None);
+    config.addresses = vec![exact.into()];
+    let (listeners, news) = Listeners::resume(listeners.detach(), &config);
+    assert_eq!(uses(&listeners), [APP, REDIRECT, APP]);
+    assert_eq!(news, NewAddresses::Some);
 }
 
 /// Also those of the image before, and those of a slot that comes later.

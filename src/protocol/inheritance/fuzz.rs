@@ -23,7 +23,10 @@ fn markers() {
             marker.ticket_keys,
             marker.tls_files,
         ];
-        let mut fds = own.into_iter().flatten().chain(marker.listeners.clone());
+        let mut fds = own
+            .into_iter()
+            .flatten()
+            .chain(marker.listeners.iter().map(|it| it.0));
         assert!(fds.all(|fd| fd > 2), "{marker:?}");
 
         let maker = marker.master;

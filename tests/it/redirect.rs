@@ -1,0 +1,112 @@
+//! Addresses without TLS whose requests are redirected to https.
+
+use std::net::{SocketAddr, TcpListener};
+
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+use rustls::version::TLS13;
+
+use crate::client::Client;
+use crate::https::Authority;
+use crate::init::{activated, input};
+use crate::support::{BINARY, Server, binary, until};
+use crate::tls::start;
+use crate::upgrade::Installed;
+
+tests! {
+    only_the_listener_of_the_redirect_redirects,
+    a_redirect_needs_tls,
+    a_passed_listener_redirects_and_one_that_is_not_passed_is_named,
+    an_address_still_redirects_after_an_upgrade_that_does_not_name_it,
+}
+
+/// More than the listener of one worker gets: some are placed.
+const CLIENTS: usize = 20;
+
+/// The addresses of a server that serves one and redirects another.
+fn both(server: &mut Server) -> [SocketAddr; 2] {
+    let addresses = server.addresses();
+    [&addresses[0], &addresses[1]].map(|it| it.parse().expect("TCP"))
+}
+
+fn assert_redirects(client: &mut Client, host: &str, place: &str) {
+    client.send(&format!("GET /a?b HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let redirect = client.response();
+    assert!(redirect.head.starts_with("HTTP/1.1 308 "), "{redirect:?}");
+    assert_eq!(redirect.header("location"), Some(place));
+}
+
+/// Also if the kernel chooses both ports of one host.
+fn only_the_listener_of_the_redirect_redirects() {
+    let authority = Authority::new();
+    for asked in ["127.0.0.1:0", "127.0.0.2:0"] {
+        let arguments = ["--redirect-to-https", asked, "--respond", "hi"];
+        let mut server = start(&authority, &arguments);
+        let [secure, plain] = both(&mut server);
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(plain)).collect();
+        let place = format!("https://a.example:{}/a?b", secure.port());
+        for client in &mut clients {
+            assert_redirects(client, "a.example", "https://a.example/a?b");
+            assert_redirects(client, "a.example:8080", &place);
+        }
+        let visit = authority.client(&TLS13).visit(secure);
+        assert_eq!(visit.response.body, "hi");
+    }
+}
+
+fn a_redirect_needs_tls() {
+    let output = binary()
+        .args(["--redirect-to-https", "127.0.0.2:0"])
+        .output()
+        .expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--tls-cert"), "{said}");
+}
+
+/// The service manager's listener is for IPv4 too, and the option means IPv4.
+fn a_passed_listener_redirects_and_one_that_is_not_passed_is_named() {
+    let authority = Authority::new();
+    let listener = TcpListener::bind("[::]:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    let mut command = binary();
+    command
+        .args(authority.flags())
+        .args(["--announce-fd", "1", "--respond", "hi"])
+        .args(["--redirect-to-https", &port.to_string()])
+        .args(["--redirect-to-https", "127.0.0.3:1"])
+        .env("PREFORK_USER", geteuid().to_string());
+    let mut command = activated(&command, "$$", "app.socket");
+    let mut server = Server::spawn_with_input(&mut command, input(listener));
+    server.address();
+    let mut client = Client::connect(([127, 0, 0, 1], port).into());
+    assert_redirects(&mut client, "a.example", "https://a.example/a?b");
+    let log = server.log();
+    let warning = "127.0.0.3:1 of redirect_to_https is no address of LISTEN_FDS";
+    assert!(log.contains(warning), "{log}");
+    assert_eq!(log.matches("of redirect_to_https").count(), 1, "{log}");
+}
+
+fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {
+    let authority = Authority::new();
+    let installed = Installed::new(BINARY);
+    let flags = authority.flags();
+    let mut arguments: Vec<_> = flags.iter().map(String::as_str).collect();
+    arguments.extend(["--workers", "2", "--respond", "hi"]);
+    let redirect = ["--redirect-to-https", "127.0.0.1:0"];
+    let mut server = installed.start(&[&arguments[..], &redirect].concat());
+    let [secure, plain] = both(&mut server);
+    let arguments = arguments.join(" ");
+    let new = format!("exec {BINARY} --announce-fd 1 --listen {secure} {arguments}");
+    installed.replace_by_script("/bin/sh", &new);
+    let old = server.workers();
+    server.signal(Signal::SIGUSR2);
+    server.wait("upgrade_finished");
+    until(|| !server.workers().iter().any(|worker| old.contains(worker)));
+    for _ in 0..CLIENTS {
+        let mut client = Client::connect(plain);
+        assert_redirects(&mut client, "a.example", "https://a.example/a?b");
+    }
+    let visit = authority.client(&TLS13).visit(secure);
+    assert_eq!(visit.response.body, "hi");
+}
