@@ -195,7 +195,8 @@ pub enum Notice {
         by: Slot,
     },
     /// A worker, or another program that had the listener, had shut it down (shutdown(2)). The
-    /// master made it listen again. The connections that waited in its queue are lost.
+    /// master made it listen again. The connections that waited in its queue are lost. Or the file
+    /// of a Unix listener was removed, and a reload made it again; then no connection is lost.
     #[non_exhaustive]
     ListenerReopened {
         /// The address of the listener.

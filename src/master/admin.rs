@@ -386,6 +386,19 @@ impl Master {
         admin.is_some_and(|admin| admin.on_ended(pid, now))
     }
 
+    /// Makes the socket file again if it was removed. The process that follows the reload gets the
+    /// new listener.
+    pub(super) fn renew_admin_listener(&mut self) {
+        if let Some(Admin { listener, .. }) = &mut self.observers.admin
+            && listener.file.as_ref().is_some_and(UnixFile::is_gone)
+        {
+            match AdminListener::open(&listener.asked) {
+                Ok(new) => *listener = new,
+                Err(error) => tracing::error!(%error, "the admin address has lost its file"),
+            }
+        }
+    }
+
     /// A reload has ended, so the admin process is replaced too.
     pub(super) fn renew_admin(&mut self) {
         let now = self.clock.now();

@@ -305,7 +305,7 @@ impl Listeners {
         renewed
     }
 
-    /// Opens the listeners again that were shut down.
+    /// Opens the listeners again that were shut down, or whose socket file is gone.
     fn reopen(&mut self) -> Vec<bound::Reopened> {
         let (backlog, unix) = (self.backlog, self.unix);
         let reopen = |bound: &mut Bound| bound.reopen(backlog, unix);

@@ -148,7 +148,8 @@ fn fresh_keys() -> std::io::Result<TicketKeys> {
 }
 
 impl Master {
-    /// Reads what the workers of a reload need again: by the hook, and the files of TLS.
+    /// Reads what the workers of a reload need again: by the hook, and the files of TLS. Then makes
+    /// socket files again that were removed.
     pub(super) fn check_reload(&mut self) {
         let checked = self.observers.hooks.check_reload();
         let checked = checked.map_err(|error| chain(&*error));
@@ -159,6 +160,8 @@ impl Master {
         match read {
             Ok(()) => {
                 self.observers.operations.on_reload_checked();
+                self.renew_listeners();
+                self.renew_admin_listener();
                 self.handle_event(Event::Reload);
             }
             Err(why) => {

@@ -1,6 +1,8 @@
 //! Starting, reloading, resizing, and the files that a running server makes.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,7 @@ use crate::support::{Server, binary, until};
 tests! {
     every_slot_responds,
     a_unix_address_is_served_and_its_file_removed,
+    a_reload_makes_a_removed_socket_file_again,
     several_addresses_and_shared_listeners_are_served,
     the_pid_file_exists_as_long_as_the_master,
     a_reload_replaces_every_worker_and_refuses_no_connection,
@@ -48,6 +51,45 @@ fn a_unix_address_is_served_and_its_file_removed() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
     assert!(!path.exists(), "the socket file is left");
+}
+
+/// Also that of the admin process. A file that another server has made is left alone.
+fn a_reload_makes_a_removed_socket_file_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, admin] = ["app.sock", "admin.sock"].map(|name| dir.path().join(name));
+    let [listen, admin_address] = [&path, &admin].map(|path| format!("unix:{}", path.display()));
+    let mut server = Server::start(&[
+        "--listen",
+        &listen,
+        "--admin",
+        &admin_address,
+        "--respond",
+        "hi",
+    ]);
+    server.wait("serving");
+    for path in [&path, &admin] {
+        fs::remove_file(path).expect("it is there");
+    }
+    server.signal(Signal::SIGHUP);
+    let reopened = server.wait("listener_reopened");
+    assert_eq!(reopened["address"], listen);
+    server.wait("reload_finished");
+    assert_eq!(get_unix(&path), "hi");
+    assert!(!get_unix(&admin).is_empty());
+    fs::remove_file(&path).expect("it is there");
+    let _other = UnixListener::bind(&path).expect("a new path");
+    server.signal(Signal::SIGHUP);
+    server.wait("reload_finished");
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
+    assert!(
+        ended.log.contains("cannot be opened again"),
+        "{}",
+        ended.log
+    );
+    assert!(path.exists(), "it is that of the other server");
+    assert!(!admin.exists());
 }
 
 fn several_addresses_and_shared_listeners_are_served() {

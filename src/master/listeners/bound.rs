@@ -50,7 +50,7 @@ pub(super) enum SlotListeners {
     },
 }
 
-/// A listener that was shut down, and the result of opening it again.
+/// A listener that no client reached, and the result of opening it again.
 #[derive(Debug)]
 pub(super) struct Reopened {
     pub(super) address: Address,
@@ -158,10 +158,11 @@ impl Bound {
             })
     }
 
+    /// Opens the listeners again that were shut down, or whose socket file is gone.
     pub(super) fn reopen(&mut self, backlog: u32, unix: Access) -> Vec<Reopened> {
         let mut reopened = Vec::new();
         for index in 0..self.listeners.all().len() {
-            if listener::is_shut_down(&self.listeners.all()[index]) {
+            if listener::is_shut_down(&self.listeners.all()[index]) || self.listeners.is_lost() {
                 reopened.push(Reopened {
                     address: self.address.clone(),
                     slot: self.listeners.slot(index),
@@ -237,6 +238,14 @@ impl SlotListeners {
         match self {
             Self::PerSlot(_) => u16::try_from(index).ok().map(Slot),
             Self::Shared { .. } => None,
+        }
+    }
+
+    /// Whether it is a Unix listener whose socket file is gone.
+    fn is_lost(&self) -> bool {
+        match self {
+            Self::PerSlot(_) => false,
+            Self::Shared { _file: file, .. } => file.as_ref().is_some_and(UnixFile::is_gone),
         }
     }
 

@@ -1,5 +1,7 @@
-//! Listeners and inboxes that a worker has shut down (shutdown(2)), which any process that has a
-//! socket can do for all. The master opens listeners again, and replaces inboxes.
+//! Listeners and inboxes that no process reaches. The master opens listeners again, and replaces
+//! inboxes. A worker has shut one down (shutdown(2)), which any process that has a socket can do for
+//! all; the master sees that at once. Or the file of a Unix listener was removed; the master looks
+//! for that at a reload.
 
 use std::time::Duration;
 
@@ -45,46 +47,60 @@ impl Master {
         self.watch_listeners();
     }
 
-    /// Opens the listeners again that were shut down, and replaces the inboxes.
+    /// Opens the listeners again, and replaces the inboxes, if one was shut down.
     pub(in crate::master) fn watch_listeners(&mut self) {
         let paused = self.listener_watch.paused_until.is_some();
         if paused || !listener::is_any_shut_down(self.listeners.sockets()) {
             return;
         }
         self.listener_watch.paused_until = Some(clock::monotonic() + PAUSE);
-        self.reopen_listeners();
-        self.replace_inboxes();
+        let mut sockets = self.reopen_listeners();
+        sockets.extend(self.replace_inboxes());
+        if sockets.contains(&Socket::New) {
+            // The workers have the old socket.
+            self.handle_event(Event::Reload);
+        }
     }
 
-    fn replace_inboxes(&mut self) {
+    /// For the workers of a reload: makes socket files again that were removed.
+    pub(in crate::master) fn renew_listeners(&mut self) {
+        // An operator who reloads hears of each failure.
+        self.listener_watch.failures = 0;
+        self.reopen_listeners();
+    }
+
+    fn replace_inboxes(&mut self) -> Option<Socket> {
+        let mut socket = None;
         for (slot, result) in self.listeners.renew_inboxes() {
             match result {
                 Ok(()) => {
                     tracing::warn!(%slot, "an inbox was shut down; new workers get another one");
-                    self.handle_event(Event::Reload);
+                    socket = Some(Socket::New);
                 }
                 Err(error) => tracing::error!(%slot, %error, "an inbox cannot be replaced"),
             }
         }
+        socket
     }
 
-    fn reopen_listeners(&mut self) {
-        let reopened = self.listeners.reopen();
+    /// Opens listeners again, and returns the sockets that listen now.
+    fn reopen_listeners(&mut self) -> Vec<Socket> {
+        let mut sockets = Vec::new();
         for Reopened {
             address,
             slot,
             result,
-        } in reopened
+        } in self.listeners.reopen()
         {
             match result {
                 Ok(socket) => {
-                    tracing::warn!(%address, ?slot, "a listener was shut down; it listens again");
+                    tracing::warn!(
+                        %address, ?slot,
+                        "a listener was shut down, or its socket file was removed; it listens again"
+                    );
                     self.observers
                         .notify(&Notice::ListenerReopened { address, slot });
-                    if socket == Socket::New {
-                        // The workers have the old socket.
-                        self.handle_event(Event::Reload);
-                    }
+                    sockets.push(socket);
                 }
                 Err(error) => {
                     self.listener_watch.failures += 1;
@@ -93,11 +109,12 @@ impl Master {
                     if failures.is_power_of_two() {
                         tracing::error!(
                             %address, ?slot, %error, failures,
-                            "a listener was shut down and cannot be opened again"
+                            "no client reaches a listener, and it cannot be opened again"
                         );
                     }
                 }
             }
         }
+        sockets
     }
 }

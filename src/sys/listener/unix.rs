@@ -2,13 +2,14 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
+use nix::sys::stat::fstat;
 use nix::unistd::{AccessFlags, access};
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -22,24 +23,12 @@ const LOCK_ATTEMPTS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct UnixFile {
     path: PathBuf,
-    identity: Identity,
+    /// The file itself (open(2), `O_PATH`), by which it is told from another with the same name.
+    /// While it is open, no other file gets its inode, even after it was removed.
+    file: OwnedFd,
 }
 
-/// Distinguishes a file from another with the same name. It includes the time of bind(2), because a
-/// new file often gets the inode of the file that was removed just before.
-#[derive(Debug, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bound: (i64, i64),
-}
-
-record!(UnixFile { path, identity });
-record!(Identity {
-    device,
-    inode,
-    bound
-});
+record!(UnixFile { path, file });
 
 /// The mode and group of a socket file, which decide which users may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,16 +54,10 @@ pub(crate) fn listen(path: &Path, backlog: u32, access: Access) -> io::Result<(O
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     // Before listen(2), so that no client can connect by the permissions of the umask.
-    access.apply(path)?;
+    let file = access.apply(path)?;
     socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    let identity = Identity::of(path)?;
-    Ok((
-        socket.into(),
-        UnixFile {
-            path: path.to_owned(),
-            identity,
-        },
-    ))
+    let path = path.to_owned();
+    Ok((socket.into(), UnixFile { path, file }))
 }
 
 /// Whether a socket file could be made at the path, or another server has one there.
@@ -97,9 +80,9 @@ fn not_a_socket() -> io::Error {
 }
 
 impl Access {
-    /// Sets mode and group of the file. Other users may write to the directory, so this opens the
-    /// file once and follows no link.
-    fn apply(self, path: &Path) -> io::Result<()> {
+    /// Sets mode and group of the file, and returns it. Other users may write to the directory, so
+    /// this opens the file once and follows no link.
+    fn apply(self, path: &Path) -> io::Result<OwnedFd> {
         let mut options = OpenOptions::new();
         let options = options
             .read(true)
@@ -109,11 +92,12 @@ impl Access {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         // The path by which chmod(2) and chown(2) change a file that is open with O_PATH (open(2)).
-        let file = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
         if self.group.is_some() {
-            chown(&file, None, self.group)?;
+            chown(&open, None, self.group)?;
         }
-        std::fs::set_permissions(file, Permissions::from_mode(self.mode))
+        std::fs::set_permissions(open, Permissions::from_mode(self.mode))?;
+        Ok(file.into())
     }
 }
 
@@ -137,22 +121,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Identity {
-    fn of(path: &Path) -> io::Result<Self> {
-        let metadata = path.symlink_metadata()?;
-        Ok(Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bound: (metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-}
-
 impl UnixFile {
+    /// Whether the path leads to no file, or to that of another server.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(is_at(&self.file, &self.path), Ok(false))
+    }
+
     /// Removes the file, unless another server has replaced it.
     fn remove(&self) -> io::Result<()> {
         let _lock = PathLock::acquire(&self.path)?;
-        if Identity::of(&self.path)? == self.identity {
+        if is_at(&self.file, &self.path)? {
             std::fs::remove_file(&self.path)?;
         }
         Ok(())
@@ -191,7 +169,7 @@ impl PathLock {
                 Err((_, Errno::EWOULDBLOCK)) => break,
                 Err((_, error)) => return Err(error.into()),
             };
-            if is_at(&file, &path)? {
+            if is_at(&*file, &path)? {
                 return Ok(Self { path, _file: file });
             }
         }
@@ -210,10 +188,10 @@ impl Drop for PathLock {
 }
 
 /// Whether `file` is still the file at `path`.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let open = file.metadata()?;
+fn is_at(file: impl AsFd, path: &Path) -> io::Result<bool> {
+    let open = fstat(file)?;
     match path.symlink_metadata() {
-        Ok(there) => Ok((open.dev(), open.ino()) == (there.dev(), there.ino())),
+        Ok(there) => Ok((open.st_dev, open.st_ino) == (there.dev(), there.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
@@ -221,6 +199,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use nix::fcntl::AT_FDCWD;
+    use nix::sys::stat::{UtimensatFlags, utimensat};
+    use nix::sys::time::TimeSpec;
     use socket2::SockRef;
 
     use super::*;
@@ -248,6 +231,42 @@ pub(crate) mod tests {
         drop(new_file);
         let left = std::fs::read_dir(dir.path()).expect("a directory");
         assert_eq!(left.count(), 0, "no socket and no lock");
+    }
+
+    #[test]
+    fn a_file_whose_time_has_changed_is_removed_at_the_end() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        let (_listener, file) = listen(&path, 8, ALL).expect("a new path");
+        let long_ago = TimeSpec::new(1, 0);
+        let touched = utimensat(
+            AT_FDCWD,
+            &path,
+            &long_ago,
+            &long_ago,
+            UtimensatFlags::NoFollowSymlink,
+        );
+        touched.expect("it is ours");
+        assert!(!file.is_gone());
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    /// The kernel often gives a new file the inode of the one that was removed just before.
+    #[test]
+    fn the_file_of_another_server_is_not_removed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("s");
+        for _ in 0..64 {
+            let (listener, file) = listen(&path, 8, ALL).expect("a new path");
+            std::fs::remove_file(&path).expect("it is ours");
+            drop(listener);
+            assert!(file.is_gone());
+            let _other = UnixListener::bind(&path).expect("a new path");
+            assert!(file.is_gone());
+            drop(file);
+            std::fs::remove_file(&path).expect("it is still there");
+        }
     }
 
     #[test]
