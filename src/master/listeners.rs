@@ -15,6 +15,7 @@ use crate::codec::record;
 use crate::config::{Config, ListenerUse};
 use crate::error::Error;
 use crate::id::Slot;
+use crate::master::check::check_distinct;
 use crate::master::init::inherited::{Inherited, ListenerScope, Name};
 use crate::master::listeners::bound::{Bound, SlotListeners};
 pub(super) use crate::master::listeners::watch::ListenerWatch;
@@ -171,6 +172,7 @@ impl Listeners {
         }
         let activated = std::mem::take(&mut inherited.activated);
         let bound = if activated.is_empty() {
+            check_distinct(config)?;
             let open = |wanted| Bound::open(wanted, config, &mut inherited);
             config.wanted().map(open).collect::<Result<_, _>>()?
         } else {

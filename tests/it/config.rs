@@ -21,6 +21,7 @@ tests! {
     a_file_that_is_gone_abandons_the_reload_and_the_admin_process_does_not_need_it,
     an_upgrade_reads_the_file_again,
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
+    an_address_that_is_given_twice_is_refused_by_its_settings,
     a_check_does_not_disturb_a_server_that_runs,
     what_is_printed_reads_the_same_through_a_pipe,
     what_is_printed_as_variables_reads_the_same,
@@ -139,6 +140,17 @@ fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {
 fn check(arguments: &[&str]) -> Output {
     let output = binary().arg("--check").args(arguments).output();
     output.expect("it runs")
+}
+
+fn an_address_that_is_given_twice_is_refused_by_its_settings() {
+    for more in [&[][..], &["--check"]] {
+        let mut command = binary();
+        command.args(["--listen", "127.0.0.1:1", "--listen", "127.0.0.1:1"]);
+        let output = command.args(more).output().expect("it ends");
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cannot listen on both 127.0.0.1:1"), "{said}");
+    }
 }
 
 fn a_check_does_not_disturb_a_server_that_runs() {
