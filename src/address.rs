@@ -246,6 +246,13 @@ fn unix(path: &str) -> Result<Address, String> {
     if path.is_empty() {
         return Err("a path must follow: unix:/run/app.sock".into());
     }
+    // The notation of an abstract address, as in ss(8) and systemd.
+    if path.starts_with('@') {
+        return Err(format!(
+            "abstract sockets are not supported: use a path, unix:/run/app.sock, or unix:./{path} \
+             for a file of this name"
+        ));
+    }
     if path.len() > UNIX_PATH_MAX {
         return Err(format!(
             "the path may have {UNIX_PATH_MAX} bytes: unix:/run/app.sock"
@@ -335,6 +342,8 @@ mod tests {
             ("localhost:65536", "localhost:8080"),
             ("/run/app.sock", "unix:/run/app.sock"),
             ("unix:", "unix:/run/app.sock"),
+            ("unix:@app", "unix:/run/app.sock"),
+            ("unix:@app", "unix:./@app"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(way_out), "{text}: {error}");
