@@ -45,6 +45,8 @@ fn only_the_listener_of_the_redirect_redirects() {
         let [secure, plain] = both(&mut server);
         let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::connect(plain)).collect();
         let place = format!("https://a.example:{}/a?b", secure.port());
+        let told = format!("https://{secure}/  http://{plain}/ (redirects to https)\n");
+        assert!(server.log().contains(&told), "{}", server.log());
         for client in &mut clients {
             assert_redirects(client, "a.example", "https://a.example/a?b");
             assert_redirects(client, "a.example:8080", &place);

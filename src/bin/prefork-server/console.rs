@@ -122,7 +122,7 @@ pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
     }
     print(&format!(
         "{}\n  serves   {}\n  workers  {} ({})\nThe options, files and addresses are good.\n",
-        urls(&options.serving.listen, options.scheme()),
+        Urls::new(options).list(&[&options.serving.listen, redirects(options)].concat()),
         what(options),
         options.processes.workers.count(),
         why_workers(options),
@@ -156,7 +156,7 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
 pub(crate) struct Console {
     what: String,
     why_workers: String,
-    scheme: Scheme,
+    urls: Urls,
     log: SharedLog,
     contents: Contents,
 }
@@ -186,7 +186,7 @@ impl Console {
         Self {
             what: what(options),
             why_workers: why_workers(options),
-            scheme: options.scheme(),
+            urls: Urls::new(options),
             log,
             contents: Contents::new(options.file.clone()),
         }
@@ -249,7 +249,7 @@ impl Hooks for Console {
     }
 
     fn serving(&mut self, addresses: &[Address], workers: &[WorkerInfo]) -> Result<(), BoxError> {
-        let urls = urls(addresses, self.scheme);
+        let urls = self.urls.list(addresses);
         let Self {
             what, why_workers, ..
         } = self;
@@ -268,9 +268,52 @@ impl Hooks for Console {
     }
 }
 
-fn urls(addresses: &[Address], scheme: Scheme) -> String {
-    let urls: Vec<_> = addresses.iter().map(|it| url(it, scheme)).collect();
-    urls.join("  ")
+/// How the addresses are shown.
+#[derive(Debug)]
+struct Urls {
+    scheme: Scheme,
+    redirects: Vec<Address>,
+}
+
+impl Urls {
+    fn new(options: &Options) -> Self {
+        Self {
+            scheme: options.scheme(),
+            redirects: redirects(options).to_vec(),
+        }
+    }
+
+    /// The addresses that redirect come last, unless a service manager has passed the listeners.
+    fn list(&self, addresses: &[Address]) -> String {
+        let app = addresses.len().saturating_sub(self.redirects.len());
+        let urls = addresses.iter().enumerate().map(|(at, address)| {
+            let mut redirects = self.redirects.iter();
+            if redirects.any(|asked| is_bound_for(asked, address, at >= app)) {
+                return format!("{} (redirects to https)", url(address, Scheme::Http));
+            }
+            url(address, self.scheme)
+        });
+        urls.collect::<Vec<_>>().join("  ")
+    }
+}
+
+/// Whether a redirect that was asked for listens on this address. The kernel chooses a port for
+/// port 0. Passed listeners on all IPv4 and on all IPv6 addresses count as the same.
+fn is_bound_for(asked: &Address, address: &Address, is_last: bool) -> bool {
+    let (Address::Tcp(asked), Address::Tcp(address)) = (asked, address) else {
+        return asked == address;
+    };
+    let is_all = asked.ip().is_unspecified() && address.ip().is_unspecified();
+    let is_port = asked.port() == address.port() || (asked.port() == 0 && is_last);
+    is_port && (is_all || asked.ip() == address.ip())
+}
+
+fn redirects(options: &Options) -> &[Address] {
+    #[cfg(feature = "tls")]
+    let redirects = &options.tls.redirect_to_https;
+    #[cfg(not(feature = "tls"))]
+    let (redirects, _) = (&[], options);
+    redirects
 }
 
 fn url(address: &Address, scheme: Scheme) -> String {
