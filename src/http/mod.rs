@@ -77,6 +77,7 @@ pub(crate) use no_tls::{Acceptor, Tls};
 pub use options::Http2;
 pub use options::refused::Refused;
 pub use options::{DateHeader, Http, KeepAlive};
+pub(crate) use registry::state::Stage;
 #[cfg(feature = "bench-internals")]
 pub(crate) use server::Endpoint;
 pub(crate) use server::Server;

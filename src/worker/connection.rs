@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::address::{Address, Peer};
-use crate::http::{Closed, ConnectionInfo, Socket, Version};
+use crate::http::{Closed, ConnectionInfo, Socket, Stage, Version};
 use crate::proxy::Forwarded;
 use crate::worker::incoming::Admission;
 use crate::worker::proxied::Proxied;
@@ -181,6 +181,15 @@ impl Socket for Connection {
             ready!(proxied.poll_header(&mut self.stream, cx))?;
         }
         Poll::Ready(Ok(Version::Http1))
+    }
+
+    fn open_stage(&self) -> Stage {
+        let prefix = self.prefix.as_deref();
+        let proxied = prefix.and_then(|prefix| prefix.proxied.as_deref());
+        match proxied.is_some_and(Proxied::has_begun) {
+            true => Stage::Opening,
+            false => Stage::Unopened,
+        }
     }
 
     fn info(&self) -> ConnectionInfo {

@@ -35,6 +35,11 @@ impl Proxied {
         }
     }
 
+    /// Whether a part of the header has come, and the rest is missing.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.read.is_empty()
+    }
+
     /// The addresses that the header named; `None` if it named none.
     pub(crate) fn forwarded(&self) -> Option<Forwarded> {
         self.forwarded

@@ -13,6 +13,7 @@ tests! {
     a_connection_that_is_handed_over_keeps_the_client_of_its_header,
     a_connection_of_a_balancer_without_a_header_is_closed,
     a_header_from_another_address_is_refused,
+    a_connection_on_which_no_header_comes_does_not_delay_the_end,
 }
 
 const LINE: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 56324 443\r\n";
@@ -82,6 +83,20 @@ fn a_header_from_another_address_is_refused() {
     assert!(response.head.starts_with("HTTP/1.1 400 "), "{response:?}");
     let mut client = connect_from(Ipv4Addr::new(127, 0, 0, 9), address);
     assert!(client.get("/").body.starts_with("Tcp(127.0.0.9:"));
+}
+
+fn a_connection_on_which_no_header_comes_does_not_delay_the_end() {
+    let options = "--workers 1 --respond hi --header-timeout 1h --proxy-protocol 127.0.0.1";
+    let options: Vec<_> = options.split(' ').collect();
+    let mut server = Server::start(&options);
+    let address = server.address();
+    let mut silent = Client::connect(address);
+    let mut next = Client::connect(address);
+    next.send(LINE);
+    assert_eq!(next.get("/").body, "hi", "the worker has both");
+    server.signal(Signal::SIGTERM);
+    silent.expect_end();
+    assert_eq!(server.end().code, Some(0));
 }
 
 fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Client {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
 use crate::http::info::ConnectionInfo;
+use crate::http::registry::state::Stage;
 
 /// A byte stream that carries HTTP. Something else may come first, such as a TLS handshake:
 /// [`Socket::poll_open`] does that.
@@ -112,6 +113,11 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// limits it.
     fn poll_open(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Version>> {
         Poll::Ready(Ok(Version::Http1))
+    }
+
+    /// The stage of the connection while [`Socket::poll_open`] is pending.
+    fn open_stage(&self) -> Stage {
+        Stage::Unopened
     }
 
     /// Whether another server handed the connection over while it was idle, so that the next bytes

@@ -63,9 +63,6 @@ type Ending<I> = Option<LingeringClose<I>>;
 
 impl<I: Socket> ConnectionTask<I> {
     pub(crate) fn new(member: Member, shared: Rc<Shared<I>>, io: I) -> Self {
-        if shared.target.is_some() {
-            member.state.allow_handover();
-        }
         Self::Open(OpenConnection {
             member,
             shared,
@@ -129,6 +126,9 @@ impl<I: Socket> OpenConnection<I> {
             Poll::Ready(Ok(version)) => {
                 if let Phase::Opening(io) = mem::replace(&mut self.phase, Phase::Moving) {
                     self.member.state.set_info(io.info());
+                    if self.shared.target.is_some() {
+                        self.member.state.allow_handover();
+                    }
                     if io.was_idle() {
                         self.member.state.enter(Stage::Idle);
                         self.member.rest();
@@ -147,14 +147,19 @@ impl<I: Socket> OpenConnection<I> {
                 tracing::debug!(%error, "connection did not open");
                 Poll::Ready(Some(None))
             }
-            Poll::Pending => match self.member.take_order(cx) {
-                Some(order) => {
-                    tracing::debug!("connection did not open in time");
-                    self.member.count(order);
-                    Poll::Ready(Some(None))
+            Poll::Pending => {
+                self.member.opens(io.open_stage());
+                match self.member.take_order(cx) {
+                    // The next poll reads what has come.
+                    Some(order) if order.is_void_after_input() && io.has_unread() => Poll::Pending,
+                    Some(order) => {
+                        tracing::debug!(?order, "connection did not open in time");
+                        self.member.count(order);
+                        Poll::Ready(Some(None))
+                    }
+                    None => Poll::Pending,
                 }
-                None => Poll::Pending,
-            },
+            }
         }
     }
 

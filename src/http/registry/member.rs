@@ -22,6 +22,13 @@ impl Member {
         self.state.info().client()
     }
 
+    /// The connection is not open yet, and at this stage.
+    pub(crate) fn opens(&self, stage: Stage) {
+        if self.state.stage() != stage {
+            self.state.enter(stage);
+        }
+    }
+
     /// The connection is served from now on.
     pub(crate) fn activate(&self) {
         self.registry.activate(self.key);

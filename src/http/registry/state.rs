@@ -29,7 +29,7 @@ use crate::http::registry::wheel::Tick;
 ///
 /// | stage | request body | output | what waits for the client |
 /// |---|---|---|---|
-/// | `Opening`, `Fresh` | `Done` | `Empty` | nothing |
+/// | `Unopened`, `Opening`, `Fresh` | `Done` | `Empty` | nothing |
 /// | `Head` | not `Open` | any | writes of earlier responses |
 /// | `Handling`, `Responding` | any | any | the request's body, writes |
 /// | `Idle` | any: a task may run longer than its handler | any | the request's body, writes |
@@ -152,7 +152,9 @@ impl ConnState {
         let body = self.request_body.get();
         let output = self.output.get();
         match stage {
-            Stage::Opening | Stage::Fresh => body == RequestBody::Done && output == Output::Empty,
+            Stage::Unopened | Stage::Opening | Stage::Fresh => {
+                body == RequestBody::Done && output == Output::Empty
+            }
             Stage::Head => body != RequestBody::Open,
             Stage::Handling | Stage::Responding | Stage::Idle | Stage::Closing => true,
             Stage::Streams | Stage::Quiet | Stage::Ending => body == RequestBody::Done,
@@ -180,7 +182,7 @@ impl ConnState {
     /// Whether nothing is going on. A complete response may still be on its way to a slow client,
     /// and a task that runs longer than its handler may still read the request's body.
     pub(crate) fn is_idle(&self) -> bool {
-        matches!(self.stage(), Stage::Fresh | Stage::Idle)
+        matches!(self.stage(), Stage::Unopened | Stage::Fresh | Stage::Idle)
             && self.write_blocked_since().is_none()
             && !self.is_body_open()
             && !self.holds_back()

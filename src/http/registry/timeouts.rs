@@ -140,13 +140,14 @@ impl Timeouts {
 
     /// Whether a connection is so new that its client's first request may still be on its way.
     pub(crate) fn is_new(&self, state: &ConnState, now: Tick) -> bool {
-        state.stage() == Stage::Fresh && state.stamp().after(self.round_trip) > now
+        matches!(state.stage(), Stage::Unopened | Stage::Fresh)
+            && state.stamp().after(self.round_trip) > now
     }
 
     /// Until when a drain waits for a request that the client may be about to send.
     pub(crate) fn request_awaited_until(&self, state: &ConnState, drain: Draining) -> Tick {
         let first = match state.stage() {
-            Stage::Fresh | Stage::Quiet => self.round_trip,
+            Stage::Unopened | Stage::Fresh | Stage::Quiet => self.round_trip,
             _ => 0,
         };
         let next = match drain.next {
@@ -178,7 +179,7 @@ impl Timeouts {
         let of_stage = match (state.stage(), draining) {
             // A body or a write is still going on, and has a deadline of its own.
             (Stage::Idle, _) if !state.is_idle() => None,
-            (Stage::Fresh | Stage::Idle, Some(drain)) => {
+            (Stage::Unopened | Stage::Fresh | Stage::Idle, Some(drain)) => {
                 let linger_ends = stamp.max(drain.since).after(self.linger);
                 let request_until = self.request_awaited_until(state, drain);
                 Some((linger_ends.max(request_until), Order::CloseIdle))
@@ -198,7 +199,7 @@ impl Timeouts {
                 let due = closes.min(stamp.after(self.header));
                 Some((due, Order::Expire(Deadline::Header)))
             }
-            (Stage::Opening | Stage::Fresh | Stage::Head | Stage::Closing, _) => {
+            (Stage::Unopened | Stage::Opening | Stage::Fresh | Stage::Head | Stage::Closing, _) => {
                 Some((stamp.after(self.header), Order::Expire(Deadline::Header)))
             }
             (Stage::Ending, _) => Some((

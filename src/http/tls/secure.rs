@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http::conn::socket::{Closed, Socket, Version};
 use crate::http::info::ConnectionInfo;
 use crate::http::info::tls::TlsInfo;
+use crate::http::registry::state::Stage;
 use crate::http::tls::alpn::version;
 use crate::http::tls::stream::{Output, TlsStream};
 use crate::stats::{Count, WorkerStats};
@@ -114,8 +115,11 @@ impl<I: Socket> Secure<I> {
 impl<I: Socket> Socket for Secure<I> {
     fn has_unread(&self) -> bool {
         match &*self.state {
-            State::Open(stream) => stream.has_unread() || stream.io().io.has_unread(),
-            _ => false,
+            State::Open(stream) | State::Opening(stream) => {
+                stream.has_unread() || stream.io().io.has_unread()
+            }
+            State::Fresh(io, _) => io.has_unread(),
+            State::Rejecting(_) | State::Failed => false,
         }
     }
 
@@ -186,6 +190,18 @@ impl<I: Socket> Socket for Secure<I> {
                     return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
                 }
             };
+        }
+    }
+
+    fn open_stage(&self) -> Stage {
+        match &*self.state {
+            State::Fresh(io, _) => io.open_stage(),
+            State::Opening(stream) if stream.io().first_byte == FirstByte::NotReceived => {
+                Stage::Unopened
+            }
+            State::Opening(_) | State::Open(_) | State::Rejecting(_) | State::Failed => {
+                Stage::Opening
+            }
         }
     }
 

@@ -76,6 +76,8 @@ macro_rules! byte_enum {
 byte_enum! {
     /// What a connection, or a stream of HTTP/2, is doing. Its deadline follows from that.
     Stage {
+        /// No byte has come. A TLS handshake or a PROXY header may be due before HTTP.
+        Unopened,
         /// What comes before HTTP is under way: a TLS handshake, a PROXY header.
         Opening,
         /// No byte of HTTP has come.

@@ -1,3 +1,4 @@
+mod opening;
 mod slow;
 
 use std::future::poll_fn;
