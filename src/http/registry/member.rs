@@ -26,6 +26,8 @@ impl Member {
     pub(crate) fn opens(&self, stage: Stage) {
         if self.state.stage() != stage {
             self.state.enter(stage);
+            // The deadline may be earlier now.
+            self.registry.rest(self.key, Load::Counts);
         }
     }
 

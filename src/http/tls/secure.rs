@@ -199,9 +199,8 @@ impl<I: Socket> Socket for Secure<I> {
             State::Opening(stream) if stream.io().first_byte == FirstByte::NotReceived => {
                 Stage::Unopened
             }
-            State::Opening(_) | State::Open(_) | State::Rejecting(_) | State::Failed => {
-                Stage::Opening
-            }
+            State::Opening(_) | State::Open(_) => Stage::Opening,
+            State::Rejecting(_) | State::Failed => Stage::Ending,
         }
     }
 

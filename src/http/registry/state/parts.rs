@@ -99,7 +99,8 @@ byte_enum! {
         Streams,
         /// HTTP/2 without an open stream.
         Quiet,
-        /// As `Quiet`, and the client was sent GOAWAY.
+        /// As `Quiet`, and the client was sent GOAWAY. Or the handshake has failed, and the client
+        /// is sent the reason.
         Ending,
         /// No longer HTTP: the handler, or a task that it started, owns the stream.
         Upgraded,

@@ -120,3 +120,17 @@ fn a_drain_does_not_wait_for_a_silent_client() {
         assert_eq!(host.server.count(Count::HeaderTimeouts), 0);
     });
 }
+
+#[test]
+fn a_client_whose_handshake_has_failed_has_a_round_trip_to_close() {
+    run(async {
+        let host = Host::new();
+        let mut client = host.client(&[0; 64], Stage::Ending).await;
+        let mut alert = Vec::new();
+        client.read_to_end(&mut alert).await.expect("no reset");
+        assert_eq!(alert.first(), Some(&21), "an alert: {alert:?}");
+        assert_eq!(host.server.connections(), 1);
+        host.pass().await;
+        assert_eq!(host.server.connections(), 0);
+    });
+}
