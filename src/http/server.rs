@@ -5,13 +5,17 @@ mod protocols;
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use self::protocols::Protocols;
 use crate::http::conn::handover::{HandoverTarget, Shared};
 use crate::http::conn::socket::Socket;
 use crate::http::conn::task::ConnectionTask;
+use crate::http::exchange::message::Request;
 use crate::http::exchange::service::Handler;
 use crate::http::options::Http;
 use crate::http::registry::list::Registry;
+use crate::http::registry::request_ids::REQUEST_ID;
 use crate::stats::{Count, WorkerStats};
 
 /// Serves any number of connections on its thread. Clones are the same server.
@@ -109,6 +113,18 @@ impl Server {
     /// GOAWAY. A busy connection is never ended.
     pub(crate) fn evict_idle(&self) {
         self.registry.evict_idle();
+    }
+
+    /// Reports a request that got a response with this status before it reached the app.
+    pub(crate) fn report_refused(&self, status: StatusCode, request: Request) {
+        let Registry {
+            request_ids, http, ..
+        } = &*self.registry;
+        let (head, body) = request.into_parts();
+        let ids = request_ids.as_ref();
+        let id = ids.and_then(|_| head.headers.get(REQUEST_ID));
+        let connection = body.connection();
+        http.on_refused.report(status, connection, Some(&head), id);
     }
 
     /// Resolves when no connection is left, upgraded ones included.

@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 
 use crate::address::Address;
 use crate::config::ListenerUse;
-use crate::http::{Body, Handler};
+use crate::http::{Body, Handler, Server};
 use crate::sys::listener;
 
 const HTTP: u16 = 80;
@@ -50,8 +50,8 @@ impl Redirect {
         self.addresses.contains(listener)
     }
 
-    /// The service of these listeners.
-    pub(super) fn service(self: Arc<Self>) -> impl Handler {
+    /// The service of these listeners. The server reports its requests as refused.
+    pub(super) fn service(self: Arc<Self>, server: Server) -> impl Handler {
         service_fn(move |request: Request<Body>| {
             let mut response = Response::new(Empty::<Bytes>::new());
             *response.status_mut() = match self.place(&request) {
@@ -61,6 +61,7 @@ impl Redirect {
                 }
                 None => StatusCode::BAD_REQUEST,
             };
+            server.report_refused(response.status(), request);
             ready(Ok::<_, Infallible>(response))
         })
     }

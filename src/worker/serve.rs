@@ -128,7 +128,8 @@ where
         if let Some(acceptor) = connections.acceptor.take() {
             let endpoint = server.endpoint(service);
             let redirect = Arc::clone(&worker.redirect);
-            let redirecting = server.endpoint(Arc::clone(&redirect).service());
+            let redirecting = Arc::clone(&redirect).service(server.clone());
+            let redirecting = server.endpoint(redirecting);
             let serve_tls = |connection: Connection| {
                 match redirect.covers(connection.local()) {
                     true => spawn_local(redirecting.serve(connection)),

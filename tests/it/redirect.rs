@@ -1,5 +1,6 @@
 //! Addresses without TLS whose requests are redirected to https.
 
+use std::fs;
 use std::net::{SocketAddr, TcpListener};
 
 use nix::sys::signal::Signal;
@@ -18,6 +19,7 @@ tests! {
     a_redirect_needs_tls,
     a_passed_listener_redirects_and_one_that_is_not_passed_is_named,
     an_address_still_redirects_after_an_upgrade_that_does_not_name_it,
+    a_redirect_is_in_the_access_log,
 }
 
 /// More than the listener of one worker gets: some are placed.
@@ -111,4 +113,23 @@ fn an_address_still_redirects_after_an_upgrade_that_does_not_name_it() {
     }
     let visit = authority.client(&TLS13).visit(secure);
     assert_eq!(visit.response.body, "hi");
+}
+
+fn a_redirect_is_in_the_access_log() {
+    let authority = Authority::new();
+    let log = authority.path("access.log");
+    let arguments = ["--redirect-to-https", "127.0.0.2:0", "--respond", "hi"];
+    let logged = ["--access-log", log.to_str().expect("text")];
+    let mut server = start(&authority, &[&arguments[..], &logged].concat());
+    let [_, plain] = both(&mut server);
+    let mut client = Client::connect(plain);
+    client.send("GET /a?b HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    let redirect = client.response();
+    let id = redirect.header("x-request-id").expect("an id");
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.end().code, Some(0));
+    let log = fs::read_to_string(log).expect("it was written");
+    let line = log.lines().find(|line| line.contains(id));
+    let line = line.expect("a line");
+    assert!(line.contains(r#""GET /a?b HTTP/1.1" 308 0 "#), "{line}");
 }

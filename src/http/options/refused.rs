@@ -9,7 +9,8 @@ use http::{HeaderValue, StatusCode};
 use crate::http::info::ConnectionInfo;
 
 /// A request that the server refused, so that no handler has seen it: it broke a limit or a timeout
-/// of [`Http`](crate::Http), or a rule of HTTP.
+/// of [`Http`](crate::Http), or a rule of HTTP, or it came without TLS to an address of
+/// [`Prefork::redirect_to_https`](crate::Prefork::redirect_to_https).
 ///
 /// The function given to [`Http::on_refused`](crate::Http::on_refused) gets it.
 ///
@@ -35,7 +36,7 @@ use crate::http::info::ConnectionInfo;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
-    /// The status of the response: 400, 408, 413, 414, 417, 431 or 501.
+    /// The status of the response: 308, 400, 408, 413, 414, 417, 431 or 501.
     pub status: StatusCode,
     /// The connection of the request.
     pub connection: &'a ConnectionInfo,
