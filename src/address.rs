@@ -147,6 +147,15 @@ impl serde::Serialize for Address {
     }
 }
 
+impl Peer {
+    /// An IPv4 address within IPv6 (RFC 4291 2.5.5.2) becomes the IPv4 address: a listener of both
+    /// families has such clients.
+    pub(crate) fn tcp(mut address: SocketAddr) -> Self {
+        address.set_ip(address.ip().to_canonical());
+        Self::Tcp(address)
+    }
+}
+
 /// The addresses on one line.
 pub(crate) fn list(addresses: &[Address]) -> String {
     let addresses: Vec<_> = addresses.iter().map(Address::to_string).collect();
@@ -290,6 +299,18 @@ mod tests {
             "unix:/run/app.sock",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_ipv4_client_has_an_ipv4_address() {
+        for (address, peer) in [
+            ("[::ffff:192.0.2.7]:80", "192.0.2.7:80"),
+            ("192.0.2.7:80", "192.0.2.7:80"),
+            ("[fe80::1%3]:80", "[fe80::1%3]:80"),
+        ] {
+            let address = address.parse().expect("an address and a port");
+            assert_eq!(Peer::tcp(address).to_string(), peer);
         }
     }
 

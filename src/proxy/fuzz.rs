@@ -37,11 +37,15 @@ fn is_unfinished(bytes: &[u8]) -> bool {
 /// The addresses can be written in either version, and are the same when they are read again.
 fn assert_same_in_both_versions(forwarded: Forwarded) {
     let Forwarded { peer, local } = forwarded;
-    let (word, family) = match peer.ip() {
-        IpAddr::V4(_) => ("TCP4", 0x11),
-        IpAddr::V6(_) => ("TCP6", 0x21),
-    };
     let (ips, ports) = ((peer.ip(), local.ip()), (peer.port(), local.port()));
+    let in_ipv6 = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().into(),
+        ip => ip,
+    };
+    let (word, family, ips) = match ips {
+        (IpAddr::V4(_), IpAddr::V4(_)) => ("TCP4", 0x11, ips),
+        _ => ("TCP6", 0x21, (in_ipv6(ips.0), in_ipv6(ips.1))),
+    };
     let line = format!(
         "PROXY {word} {} {} {} {}\r\n",
         ips.0, ips.1, ports.0, ports.1
@@ -78,7 +82,7 @@ fn networks() {
             assert!(network.contains(Peer::Unix));
             return;
         };
-        let peer = Peer::Tcp((address, 1).into());
+        let peer = Peer::tcp((address, 1).into());
         // Mapped addresses are IPv4's, and what is wider than all of them is not.
         let is_wider = address.to_canonical() != address && shown.starts_with("::");
         assert!(network.contains(peer) || is_wider, "{network}");

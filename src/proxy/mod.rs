@@ -113,8 +113,8 @@ fn line_ends<'a, A>(mut words: impl Iterator<Item = &'a str>) -> Option<Forwarde
 where
     A: str::FromStr + Into<IpAddr>,
 {
-    let mut address = || words.next()?.parse::<A>().ok().map(Into::into);
-    let (peer, local): (IpAddr, IpAddr) = (address()?, address()?);
+    let mut address = || words.next()?.parse::<A>().ok().map(Into::<IpAddr>::into);
+    let (peer, local) = (address()?.to_canonical(), address()?.to_canonical());
     let mut port = || {
         let word = words.next()?;
         let plain = word.bytes().all(|byte| byte.is_ascii_digit());
@@ -150,7 +150,7 @@ fn parse_binary(bytes: &[u8]) -> Header {
             Some(ends) => Some(ends),
             None => return Header::Malformed("it has no room for its IPv4 addresses"),
         },
-        (1, 0x21) => match ends::<16>(addresses, |octets| Ipv6Addr::from(octets).into()) {
+        (1, 0x21) => match ends::<16>(addresses, |octets| Ipv6Addr::from(octets).to_canonical()) {
             Some(ends) => Some(ends),
             None => return Header::Malformed("it has no room for its IPv6 addresses"),
         },
@@ -221,6 +221,11 @@ mod tests {
             "[2001:db8::7]:65535",
             "[::1]:0",
         );
+        whole(
+            b"PROXY TCP6 ::ffff:192.0.2.7 ::ffff:198.51.100.1 56324 443\r\n",
+            "192.0.2.7:56324",
+            "198.51.100.1:443",
+        );
         known(b"PROXY UNKNOWN\r\n", None);
         known(b"PROXY UNKNOWN ffff::1 and whatever\r\n", None);
     }
@@ -268,6 +273,8 @@ mod tests {
         let mut six = [0; 36];
         (six[15], six[31], six[33], six[35]) = (1, 2, 5, 6);
         whole(&binary(0x21, 0x21, &six), "[::1]:5", "[::2]:6");
+        six[10..16].copy_from_slice(&[0xff, 0xff, 192, 0, 2, 7]);
+        whole(&binary(0x21, 0x21, &six), "192.0.2.7:5", "[::2]:6");
         known(&binary(0x20, 0x00, b""), None);
         known(&binary(0x20, 0x11, &four), None);
         known(&binary(0x21, 0x00, b""), None);

@@ -61,7 +61,7 @@ impl Network {
     pub(crate) fn contains(self, peer: Peer) -> bool {
         match (self.0, peer) {
             (Kind::Unix, Peer::Unix) => true,
-            (Kind::Ip(network), Peer::Tcp(peer)) => network.contains(&peer.ip().to_canonical()),
+            (Kind::Ip(network), Peer::Tcp(peer)) => network.contains(&peer.ip()),
             _ => false,
         }
     }
@@ -125,7 +125,7 @@ mod tests {
     fn is_in(network: &str, peer: &str) -> bool {
         let network: Network = network.parse().expect("a network");
         let peer: IpAddr = peer.parse().expect("an address");
-        network.contains(Peer::Tcp(SocketAddr::new(peer, 1)))
+        network.contains(Peer::tcp(SocketAddr::new(peer, 1)))
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Clients {
         if self.balancers.iter().any(|network| network.contains(peer)) {
             return None;
         }
-        Some(match address.ip().to_canonical() {
+        Some(match address.ip() {
             IpAddr::V6(address) => {
                 let network = address.to_bits() >> IPV6_BITS << IPV6_BITS;
                 Ipv6Addr::from_bits(network).into()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn peer(address: &str) -> Peer {
-        Peer::Tcp(address.parse().expect("an address and a port"))
+        Peer::tcp(address.parse().expect("an address and a port"))
     }
 
     #[test]

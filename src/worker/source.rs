@@ -223,7 +223,7 @@ impl Accepted {
     /// From a client that has connected to `local`.
     fn direct((fd, peer): (OwnedFd, SockAddr), local: &Arc<Address>) -> io::Result<Self> {
         let (stream, peer) = match peer.as_socket() {
-            Some(peer) => (Stream::new(fd.into()), Peer::Tcp(peer)),
+            Some(peer) => (Stream::new(fd.into()), Peer::tcp(peer)),
             None => (Stream::Unix(UnixStream::from_std(fd.into())?), Peer::Unix),
         };
         Ok(Self::new(stream, peer, Arc::clone(local)))
@@ -277,7 +277,7 @@ impl Accepted {
 }
 
 fn tcp_ends(stream: net::TcpStream) -> io::Result<(Stream, Peer)> {
-    let peer = Peer::Tcp(stream.peer_addr()?);
+    let peer = Peer::tcp(stream.peer_addr()?);
     Ok((Stream::Tcp(TcpStream::from_std(stream)?), peer))
 }
 

@@ -3,6 +3,7 @@ use std::os::fd::AsFd;
 use std::pin::pin;
 
 use bytes::Bytes;
+use socket2::{Domain, Socket, Type};
 use tokio::time::timeout;
 
 use super::*;
@@ -231,4 +232,24 @@ async fn a_connection_that_is_given_away_does_not_hide_the_next_source() {
         assert!(worker.poll().await.is_ready(), "from the inbox");
     }
     assert!(theirs.is_waited_in());
+}
+
+/// As a service manager may pass it.
+#[tokio::test]
+async fn an_ipv4_client_of_a_listener_of_both_families_has_its_own_address() {
+    let listener = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+    listener.set_only_v6(false).expect("it is not bound");
+    let any: SocketAddr = "[::]:0".parse().expect("an address");
+    listener.bind(&any.into()).expect("a free port");
+    listener.listen(8).expect("it is bound");
+    let listener = TcpListener::from(listener);
+    listener.set_nonblocking(true).expect("it is open");
+    let port = listener.local_addr().expect("it is bound").port();
+    let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let accepted = Incoming::new(queue(listener)).accept().await;
+    let accepted = accepted.expect("it does not drain");
+    assert_eq!(
+        accepted.peer(),
+        Peer::Tcp(client.local_addr().expect("it is open"))
+    );
 }
