@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, io::Write, time::SystemTime};
 
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, Version};
 use jiff::Timestamp;
 use prefork_server::WorkerInfo;
 
@@ -34,22 +34,23 @@ fn append_text(out: &mut Vec<u8>, worker: WorkerInfo, record: &Record) {
         Some(head) => {
             escape_text(out, head.method.as_str().as_bytes(), METHOD_BYTES);
             out.push(b' ');
-            escape_text(out, target(&head.uri).as_bytes(), TARGET_BYTES);
+            escape_text(out, target(head).as_bytes(), TARGET_BYTES);
             put(out, format_args!(" {:?}\" ", head.version));
         }
         None => out.extend_from_slice(b"-\" "),
     }
     put_or_dash(out, response.status.map(|status| status.as_u16()));
     put(out, format_args!(" {}", response.body));
-    quote_text(out, head.and_then(|head| head.referer.as_ref()));
-    quote_text(out, head.and_then(|head| head.user_agent.as_ref()));
+    let field = |of: fn(&Head) -> &Option<HeaderValue>| Some(of(head?).as_ref()?.as_bytes());
+    quote_text(out, field(|head| &head.referer));
+    quote_text(out, field(|head| &head.user_agent));
     put(out, format_args!(" {:.6} ", response.took.as_secs_f64()));
     match response.began {
         Some(began) => put(out, format_args!("{:.6}", began.as_secs_f64())),
         None => out.push(b'-'),
     }
     put(out, format_args!(" {}", request.scheme));
-    quote_text(out, head.and_then(|head| head.host.as_ref()));
+    quote_text(out, head.and_then(host));
     let WorkerInfo {
         slot, generation, ..
     } = worker;
@@ -75,7 +76,7 @@ fn append_json(out: &mut Vec<u8>, worker: WorkerInfo, record: &Record) {
             head.map(|head| Cow::Borrowed(head.method.as_str())),
             METHOD_BYTES,
         ),
-        ("target", head.map(|head| target(&head.uri)), TARGET_BYTES),
+        ("target", head.map(target), TARGET_BYTES),
         (
             "version",
             head.map(|head| format!("{:?}", head.version).into()),
@@ -105,15 +106,15 @@ fn append_json(out: &mut Vec<u8>, worker: WorkerInfo, record: &Record) {
         out,
         format_args!(",\"scheme\":\"{scheme}\",\"slot\":{slot},\"generation\":{generation}"),
     );
-    let field = |of: fn(&Head) -> &Option<HeaderValue>| head.and_then(|head| of(head).as_ref());
+    let field = |of: fn(&Head) -> &Option<HeaderValue>| Some(of(head?).as_ref()?.as_bytes());
     for (name, value) in [
         ("referer", field(|head| &head.referer)),
         ("user_agent", field(|head| &head.user_agent)),
-        ("host", field(|head| &head.host)),
-        ("request_id", request.id.as_ref()),
+        ("host", head.and_then(host)),
+        ("request_id", request.id.as_ref().map(HeaderValue::as_bytes)),
     ] {
         put(out, format_args!(",\"{name}\":"));
-        quote_json(out, value.map(HeaderValue::as_bytes), HEADER_BYTES);
+        quote_json(out, value, HEADER_BYTES);
     }
     out.extend_from_slice(b",\"traceparent\":");
     quote_json(out, head.and_then(traceparent), HEADER_BYTES);
@@ -143,11 +144,22 @@ fn utc(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or_default()
 }
 
-/// The target as it stood in the request line.
-fn target(uri: &Uri) -> Cow<'_, str> {
+/// The target as it stood in the request line. HTTP/2 has no request line: there the target is the
+/// path, or what a CONNECT leads to.
+fn target(head: &Head) -> Cow<'_, str> {
+    let uri = &head.uri;
     match (uri.authority(), uri.path_and_query()) {
-        (None, Some(path)) => Cow::Borrowed(path.as_str()),
+        (Some(_), Some(_)) if head.version != Version::HTTP_2 => Cow::Owned(uri.to_string()),
+        (_, Some(path)) => Cow::Borrowed(path.as_str()),
         _ => Cow::Owned(uri.to_string()),
+    }
+}
+
+/// The field `Host`. A request of HTTP/2 has the host in its target instead.
+fn host(head: &Head) -> Option<&[u8]> {
+    match (&head.host, head.uri.authority()) {
+        (Some(field), _) => Some(field.as_bytes()),
+        (None, authority) => authority.map(|it| it.as_str().as_bytes()),
     }
 }
 
@@ -186,13 +198,9 @@ fn escape_json(out: &mut Vec<u8>, value: &[u8], room: usize) {
     }
 }
 
-fn quote_text(out: &mut Vec<u8>, value: Option<&HeaderValue>) {
+fn quote_text(out: &mut Vec<u8>, value: Option<&[u8]>) {
     out.extend_from_slice(b" \"");
-    escape_text(
-        out,
-        value.map_or(&b"-"[..], HeaderValue::as_bytes),
-        HEADER_BYTES,
-    );
+    escape_text(out, value.unwrap_or(b"-"), HEADER_BYTES);
     out.push(b'"');
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Full};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -70,19 +70,24 @@ async fn a_line_of_text_is_combined_with_the_time_it_took() {
         .header("traceparent", TRACE);
     serve(&log, peer(), request.body(()).unwrap(), "12345").await;
     serve(&log, from(Peer::Unix), get("http://host/x"), "").await;
+    let mut http2 = get("https://example.org:8443/a?b=c");
+    *http2.version_mut() = Version::HTTP_2;
+    serve(&log, from(Peer::Unix), http2, "").await;
     drop(log);
     let lines = fs::read_to_string(path).unwrap();
     let lines: Vec<_> = lines.lines().map(without_seconds).collect();
     let when = "[01/Jan/1970:00:00:00 +0000]";
     let more = format!(r#"S S http "example.org" 1 1 tea-1 {TRACE}"#);
-    let none = r#"S S http "-" 1 1 - -"#;
+    let named = |host| format!(r#""-" "-" S S http "{host}" 1 1 - -"#);
+    let (one, other) = (named("host"), named("example.org:8443"));
     assert_eq!(
         lines,
         [
             format!(
                 r#"192.0.2.7 - - {when} "GET /a?b=c HTTP/1.1" 200 5 "http://r/" "curl/8" {more}"#
             ),
-            format!(r#"- - - {when} "GET http://host/x HTTP/1.1" 200 0 "-" "-" {none}"#),
+            format!(r#"- - - {when} "GET http://host/x HTTP/1.1" 200 0 {one}"#),
+            format!(r#"- - - {when} "GET /a?b=c HTTP/2.0" 200 0 {other}"#),
         ]
     );
 }
