@@ -14,12 +14,15 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, poll};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// The limit for the size of a file, in bytes. The CAs of a whole operating system are a quarter of
 /// a megabyte.
 const SIZE_MAX: u64 = 16 << 20;
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// For the writer of a pipe, in milliseconds.
 const WRITER_TIMEOUT: u16 = 1_000;
@@ -107,7 +110,7 @@ impl Pem {
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         let certificates = CertificateDer::pem_slice_iter(self.bytes())
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| format!("{self} is not well-formed PEM: {error}"))?;
+            .map_err(|error| self.malformed(&error))?;
         if !certificates.is_empty() {
             return Ok(certificates);
         }
@@ -129,7 +132,7 @@ impl Pem {
         }
         match PrivateKeyDer::pem_slice_iter(self.bytes()).next() {
             Some(Ok(key)) => Ok(key),
-            Some(Err(error)) => Err(format!("{self} is not well-formed PEM: {error}")),
+            Some(Err(error)) => Err(self.malformed(&error)),
             None if self.has_text("BEGIN CERTIFICATE") => Err(format!(
                 "{self} holds a certificate and no key; are the two swapped?"
             )),
@@ -145,11 +148,13 @@ impl Pem {
         std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS != 0)
     }
 
+    /// Without a byte order mark, which some editors put before a text. No DER begins with one.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.source {
+        let bytes: &[u8] = match &self.source {
             Source::Read(_, bytes) | Source::Memory(bytes) => bytes,
             Source::File(_) => &[],
-        }
+        };
+        bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
     }
 
     fn has_key(&self) -> bool {
@@ -160,6 +165,23 @@ impl Pem {
     fn has_text(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.bytes().windows(text.len()).any(|part| part == text)
+    }
+
+    /// The error does not show the line that it is about: that may be a whole key.
+    fn malformed(&self, error: &pem::Error) -> String {
+        let why = match error {
+            pem::Error::MissingSectionEnd { end_marker } => {
+                format!(
+                    "a section has no end `-----END {}-----`",
+                    end_marker.escape_ascii()
+                )
+            }
+            pem::Error::IllegalSectionStart { .. } => {
+                "a line begins with `-----BEGIN` and does not end with `-----`".into()
+            }
+            error => error.to_string(),
+        };
+        format!("{self} is not well-formed PEM: {why}")
     }
 
     fn lacks(&self, what: &str, head: &str, command: &str) -> String {

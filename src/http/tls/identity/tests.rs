@@ -63,6 +63,9 @@ fn valid_files_are_accepted_without_a_warning() {
     let in_one = format!("{}{}", files.key, files.certificate);
     let memory = Tls::new().certificate_pem(&in_one).key_pem(&in_one);
     Identity::read(&memory).expect("both in one, from memory");
+    let marked = ["\u{feff}", &in_one].concat();
+    let marked = Tls::new().certificate_pem(&marked).key_pem(&marked);
+    Identity::read(&marked).expect("a byte order mark is no part of the text");
     assert!(!format!("{memory:?}").contains("PRIVATE"), "{memory:?}");
 }
 
@@ -116,6 +119,8 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
     let files = Files::new();
     let der = KeyPair::generate().expect("random").serialize_der();
     let broken = files.certificate.replace("MII", "M!!");
+    let (cut, _) = files.certificate.split_once("-----END").expect("an end");
+    let escaped = files.certificate.replace('\n', "\\n");
     for (name, bytes, text) in [
         ("empty", "", "holds no certificate; it must have a section"),
         (
@@ -124,6 +129,8 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
             "holds a key and no certificate; are the two swapped?",
         ),
         ("broken", &broken, "is not well-formed PEM"),
+        ("cut", cut, "has no end `-----END CERTIFICATE-----`"),
+        ("escaped", &escaped, "PEM: a line begins with `-----BEGIN`"),
         (
             "hollow",
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
