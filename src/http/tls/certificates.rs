@@ -27,7 +27,7 @@ pub(crate) fn with_asked_name<T>(process: impl FnOnce() -> T) -> (T, Option<Box<
 /// has, gets the first one.
 #[derive(Debug)]
 pub(crate) struct Certificates {
-    all: Vec<Arc<CertifiedKey>>,
+    pub(super) all: Vec<Arc<CertifiedKey>>,
     /// The certificates with each name, in lower case; with several, for which there is a choice.
     by_name: HashMap<String, Vec<usize>>,
 }
@@ -69,14 +69,17 @@ impl Certificates {
 impl ResolvesServerCert for Certificates {
     /// rustls calls this for every client, also for one that resumes a session.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        ASKED.set(hello.server_name().map(Box::from));
+        let name = hello.server_name();
+        // RFC 6066 3 forbids the dot of the root, and rustls lets it pass.
+        let name = name.map(|name| name.strip_suffix('.').unwrap_or(name));
+        ASKED.set(name.map(Box::from));
         let [first, others @ ..] = &self.all[..] else {
             return None;
         };
         if others.is_empty() {
             return Some(Arc::clone(first));
         }
-        let with_name = self.with_name(hello.server_name().unwrap_or_default());
+        let with_name = self.with_name(name.unwrap_or_default());
         let mut candidates = with_name.map(|at| &self.all[at]).chain(&self.all);
         let verifies = |certified: &&Arc<CertifiedKey>| {
             let schemes = hello.signature_schemes();

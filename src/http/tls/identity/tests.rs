@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
-use rustls::ProtocolVersion;
+use rustls::pki_types::ServerName;
+use rustls::server::{Acceptor, ResolvesServerCert};
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore};
 use tempfile::TempDir;
 
 use super::*;
+use crate::http::tls::certificates::with_asked_name;
 
 /// A valid certificate and key, and a directory for files.
 struct Files {
@@ -353,6 +356,39 @@ fn a_certificate_with_the_name_itself_comes_before_one_with_a_star() {
     assert_eq!(with_name("a.example.org"), [2, 1]);
     assert_eq!(with_name("b.example.org"), [1]);
     assert_eq!(with_name("example.org"), [0; 0]);
+}
+
+/// RFC 6066 3 forbids the dot of the root. Some clients send it, and mean the same name.
+#[test]
+fn a_name_with_a_dot_at_its_end_is_the_same_name() {
+    let [files, other] = ["localhost", "example.org"].map(|name| {
+        Files::with(|params| {
+            *params = CertificateParams::new([name.to_owned()]).expect("a name");
+        })
+    });
+    let pem = Certificate::pem(&other.certificate, &other.key);
+    let tls = files.good().certificate(pem);
+    let certificates = Identity::read(&tls).expect("they are good").certificates;
+    let wanted = certificates.with_name("example.org").next();
+    let wanted = &certificates.all[wanted.expect("it has this name")];
+    // rustls removes the dot, so it takes the place of a letter.
+    let mut hello = Vec::new();
+    let config = ClientConfig::builder_with_provider(super::super::crypto::provider())
+        .with_safe_default_protocol_versions()
+        .expect("some")
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let name = ServerName::try_from("example.orgx").expect("a name");
+    let mut client = ClientConnection::new(config.into(), name).expect("a session");
+    client.write_tls(&mut hello).expect("memory");
+    let at = hello.windows(12).position(|it| it == b"example.orgx");
+    hello[at.expect("the name") + 11] = b'.';
+    let mut acceptor = Acceptor::default();
+    acceptor.read_tls(&mut &hello[..]).expect("memory");
+    let accepted = acceptor.accept().ok().flatten().expect("a client's hello");
+    let (chosen, name) = with_asked_name(|| certificates.resolve(accepted.client_hello()));
+    assert_eq!(name.as_deref(), Some("example.org"));
+    assert!(chosen.is_some_and(|chosen| Arc::ptr_eq(&chosen, wanted)));
 }
 
 #[test]
