@@ -17,6 +17,10 @@ use crate::http::registry::request_ids::REQUEST_ID;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::stats::Timing;
 
+/// Why a response with 101 is not sent.
+pub(crate) const NOT_OFFERED: &str =
+    "the response switches protocols (101), and the client has not offered that";
+
 /// Which side made a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseSource {
@@ -37,12 +41,21 @@ pub(crate) struct Exchange {
     timing: Option<Timing>,
     /// The request's version.
     version: Version,
-    /// Whether the request is a CONNECT: any 2xx response to it opens a tunnel.
-    tunnel: bool,
+    asks: Asks,
     /// What the log says of the request if it fails or is slow.
     pub(crate) line: RequestLine,
     /// `None` without the options that need it: most servers have none of them.
     noted: Option<Box<Noted>>,
+}
+
+/// What a request asks for beside a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Nothing,
+    /// The client offers to switch protocols: 101 accepts that.
+    Upgrade,
+    /// A CONNECT: any 2xx response to it opens a tunnel.
+    Tunnel,
 }
 
 /// What is kept of a request for options that few servers use.
@@ -61,7 +74,7 @@ impl Exchange {
             state: Arc::clone(state),
             timing: None,
             version: Version::HTTP_11,
-            tunnel: false,
+            asks: Asks::Nothing,
             line: RequestLine::default(),
             noted: None,
         }
@@ -69,11 +82,11 @@ impl Exchange {
 
     /// Begins the exchange: a request has come.
     #[inline]
-    pub(crate) fn begin(&mut self, version: Version, tunnel: bool) {
+    pub(crate) fn begin(&mut self, version: Version, asks: Asks) {
         self.state.begin_request();
         self.timing = Some(self.registry.request_begins(&self.state));
         self.version = version;
-        self.tunnel = tunnel;
+        self.asks = asks;
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -178,8 +191,11 @@ impl Exchange {
         {
             head.headers.insert(SERVER, server.clone());
         }
-        let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS
-            || (self.tunnel && head.status.is_success());
+        let is_upgrade = match self.asks {
+            Asks::Nothing => false,
+            Asks::Upgrade => head.status == StatusCode::SWITCHING_PROTOCOLS,
+            Asks::Tunnel => head.status.is_success(),
+        };
         if is_upgrade {
             // The handler decides when the next bytes follow, so the head must not wait for them.
             self.state.hold_nothing();
@@ -227,8 +243,16 @@ impl Exchange {
         self.state.is_body_unread() && !self.state.is_of_stream()
     }
 
+    /// Whether the handler may respond with this status. If not, the handler has failed, with the
+    /// error [`NOT_OFFERED`].
+    #[inline]
+    pub(crate) fn permits(&self, status: StatusCode) -> bool {
+        status != StatusCode::SWITCHING_PROTOCOLS || self.asks == Asks::Upgrade
+    }
+
     /// The status of the response to a request whose handler returned an error.
     pub(crate) fn failed(&self, error: &(dyn Error + Send + Sync + 'static)) -> StatusCode {
+        let error = without_wrappers(error);
         let RequestLine { method, target } = &self.line;
         let request_id = self.request_id();
         let Some(status) = self.status_of_failed_body() else {
@@ -251,6 +275,7 @@ impl Exchange {
 
     /// The response's body ended with an error. So the connection ends too.
     pub(crate) fn broke_off(&self, error: &(dyn Error + Send + Sync + 'static)) {
+        let error = without_wrappers(error);
         let RequestLine { method, target } = &self.line;
         let request_id = self.request_id();
         tracing::warn!(
@@ -279,6 +304,17 @@ impl Exchange {
     }
 }
 
+/// The error within those that say the same as their cause, as axum's do. The log would have the
+/// cause once for each.
+fn without_wrappers<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    while let Some(cause) = error.source()
+        && cause.to_string() == error.to_string()
+    {
+        error = cause;
+    }
+    error
+}
+
 /// Whether nobody knows the length of the body yet.
 pub(crate) fn is_unsized<B: Body>(body: &B) -> bool {
     body.size_hint().exact().is_none()
@@ -303,5 +339,36 @@ fn has_close(headers: &HeaderMap) -> bool {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    /// Says what its cause says.
+    #[derive(Debug)]
+    struct Wrapper(Box<dyn Error>);
+
+    impl fmt::Display for Wrapper {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl Error for Wrapper {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+
+    #[test]
+    fn an_error_that_only_repeats_its_cause_is_not_logged() {
+        let error = Wrapper(Wrapper(Wrapper("no tea".into()).into()).into());
+        let within = without_wrappers(&error);
+        assert_eq!(within.to_string(), "no tea");
+        assert!(within.source().is_none());
     }
 }

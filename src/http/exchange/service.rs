@@ -20,7 +20,9 @@ use pin_project_lite::pin_project;
 
 use crate::error::BoxError;
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
-use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
+use crate::http::exchange::lifecycle::{
+    Asks, Exchange, NOT_OFFERED, ResponseSource, server_response,
+};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::rules;
@@ -101,12 +103,17 @@ where
     type Future = ResponseFuture<S::Future, S::Body>;
 
     fn call(&self, mut request: http::Request<Incoming>) -> Self::Future {
-        let tunnel = request.method() == Method::CONNECT;
+        let offers = request.extensions().get::<OnUpgrade>().is_some();
+        let asks = match (request.method() == Method::CONNECT, offers) {
+            (true, _) => Asks::Tunnel,
+            (false, true) => Asks::Upgrade,
+            (false, false) => Asks::Nothing,
+        };
         let mut exchange = Exchange::new(&self.registry, &self.state);
-        exchange.begin(request.version(), tunnel);
+        exchange.begin(request.version(), asks);
         exchange.line = RequestLine::of(&request);
         exchange.note_request(&mut request);
-        if request.extensions().get::<OnUpgrade>().is_some() {
+        if offers {
             // When this connection ends, hyper gives the stream away without a flush, also if the
             // upgrade is refused. A response that the stream holds at that time would be lost.
             self.state.hold_nothing();
@@ -201,9 +208,10 @@ where
                     status: StatusCode::INTERNAL_SERVER_ERROR,
                 });
                 let response = match outcome {
-                    Ok(Ok(response)) => response,
-                    Ok(Err(error)) => {
-                        return Poll::Ready(server_response(exchange.failed(&*error.into())));
+                    Ok(Ok(response)) if exchange.permits(response.status()) => response,
+                    Ok(failed) => {
+                        let error = failed.map_or_else(Into::into, |_| NOT_OFFERED.into());
+                        return Poll::Ready(server_response(exchange.failed(&*error)));
                     }
                     Err(payload) => {
                         return Poll::Ready(server_response(exchange.panicked(&*payload)));

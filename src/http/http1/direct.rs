@@ -20,7 +20,9 @@ use crate::http::conn::protocol::Failure;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
-use crate::http::exchange::lifecycle::{Exchange, ResponseSource, server_response};
+use crate::http::exchange::lifecycle::{
+    Asks, Exchange, NOT_OFFERED, ResponseSource, server_response,
+};
 use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::exchange::service::{Guarded, Handler};
@@ -169,14 +171,14 @@ where
             let step = match self.current.as_mut().project() {
                 CurrentPinned::Vacant => ready!(self.poll_vacant(cx, turn)),
                 CurrentPinned::Handler { handler } => match ready!(handler.poll(cx)) {
-                    Ok(response) => {
+                    Ok(response) if self.exchange.permits(response.status()) => {
                         let (head, body) = response.into_parts();
                         self.respond(head, Some(body), ResponseSource::Handler)
                     }
-                    Err(error) => {
+                    failed => {
+                        let error = failed.map_or_else(Into::into, |_| NOT_OFFERED.into());
                         self.name_request();
-                        let (head, body, source) =
-                            server_response(self.exchange.failed(&*error.into()));
+                        let (head, body, source) = server_response(self.exchange.failed(&*error));
                         self.respond(head, body, source)
                     }
                 },
@@ -256,7 +258,7 @@ where
                     true => After::Close,
                     false => After::NextRequest,
                 };
-                self.exchange.begin(Version::HTTP_11, false);
+                self.exchange.begin(Version::HTTP_11, Asks::Nothing);
                 self.exchange.note_request(&mut request);
                 self.wanted = Wanted::by(request.method());
                 // `poll` catches a panic.

@@ -4,6 +4,7 @@ use http::HeaderValue;
 use http_body::Frame;
 use http_body_util::StreamBody;
 
+use super::protocol::{UPGRADE, switching};
 use super::*;
 use crate::stats::Count;
 
@@ -32,6 +33,29 @@ fn a_request_whose_handler_fails_or_panics_gets_a_500() {
             client.expect(HELLO_RESPONSE).await;
         }
         assert_eq!(host.server.count(Count::Panics), 1);
+        drop(client);
+        host.emptied().await;
+    });
+}
+
+/// hyper serves the connection from the second request on.
+#[test]
+fn a_101_that_the_client_has_not_offered_is_a_500() {
+    run_each_kind(async || {
+        let app = async |request: Request| match request.uri().path() {
+            "/101" => switching(),
+            _ => hello(request).await,
+        };
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let request = "GET /101 HTTP/1.1\r\nhost: test\r\n\r\n";
+        client.send(request).await;
+        client.expect(FAILED).await;
+        // What the client offers with one request is not offered with the next.
+        client.send(UPGRADE).await;
+        client.expect(HELLO_RESPONSE).await;
+        client.send(request).await;
+        client.expect(FAILED).await;
         drop(client);
         host.emptied().await;
     });
