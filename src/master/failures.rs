@@ -18,6 +18,8 @@ pub(super) struct Failures {
     pub(super) check: Option<String>,
     /// The first error that a hook returned.
     pub(super) hook: Option<Error>,
+    /// How often poll(2) has failed.
+    pub(super) polls: u64,
 }
 
 impl Failures {

@@ -27,6 +27,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::address::Address;
@@ -59,6 +60,9 @@ use crate::supervisor::{Event, Passage, PreStop, Supervisor};
 use crate::sys::limits;
 use crate::sys::listener::unix::UnixFile;
 use crate::sys::signals::Signals;
+
+/// How long a turn of the loop sleeps if poll(2) fails, in milliseconds.
+const TURN_WITHOUT_POLL: u8 = 10;
 
 /// What the builder gives to the master.
 pub(crate) struct Setup {
@@ -152,7 +156,7 @@ impl Master {
                 return self.finish(outcome);
             }
             self.carry_out_admin();
-            self.wait()?;
+            self.wait();
             self.receive();
         }
     }
@@ -205,7 +209,7 @@ impl Master {
     }
 
     /// Sleeps until a descriptor is ready or a task is due.
-    fn wait(&self) -> Result<(), Error> {
+    fn wait(&mut self) {
         let timeout = match self.until_next_task() {
             None => PollTimeout::NONE,
             Some(left) => {
@@ -225,9 +229,27 @@ impl Master {
         fds.extend(self.watched_listeners());
         fds.extend(self.observers.admin.iter().flat_map(Admin::channels));
         match poll(&mut fds, timeout) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
-            Err(error) => Err(Error::system("poll(2)", error)),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => self.wait_without_poll(error),
         }
+    }
+
+    /// poll(2) refuses more descriptors than the limit, which another process may have lowered
+    /// (prlimit(2)). If it cannot be raised again, the loop goes on: each turn receives from all
+    /// descriptors, whether poll(2) has reported them or not.
+    fn wait_without_poll(&mut self, error: Errno) {
+        let limit = limits::raise_open_files().unwrap_or_default();
+        self.failures.polls += 1;
+        let failures = self.failures.polls;
+        // At 1, 2, 4, 8, ... failures.
+        if failures.is_power_of_two() {
+            tracing::warn!(
+                %error, failures, limit,
+                "poll(2) failed; the master looks at its descriptors every 10 ms while it does"
+            );
+        }
+        // Without descriptors it only sleeps.
+        let _ = poll(&mut [], TURN_WITHOUT_POLL);
     }
 
     fn recv_signals(&mut self) {
