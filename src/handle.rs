@@ -323,6 +323,18 @@ impl Command {
         }
     }
 
+    /// The name of the operation.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reload => "reload",
+            Self::Upgrade | Self::TryUpgrade => "upgrade",
+            Self::Resize(_) => "scale",
+            Self::Stop(Stop::Drain | Stop::Now) => "stop",
+            Self::ReopenLogs => "reopen_logs",
+            Self::Recycle(_) => "recycle",
+        }
+    }
+
     pub(crate) fn encode(self) -> Vec<u8> {
         codec::to_bytes(&self)
     }

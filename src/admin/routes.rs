@@ -288,23 +288,27 @@ async fn operation(view: &RefCell<View>, number: u64, wait: Duration, note: Opti
     loop {
         let (changed, until) = {
             let view = view.borrow();
-            let operation = view.operation(number);
+            let (begun, given) = (view.operation(number), view.given(number));
+            let until = match (begun, given) {
+                (Some(_), _) => deadline,
+                (None, Some(_)) => begin.max(deadline),
+                (None, None) => begin,
+            };
             let now = Instant::now();
-            match operation {
+            match begun.or(given) {
                 Some(operation) if operation.has_ended() => {
                     return described(StatusCode::OK, number, operation, note);
                 }
-                Some(operation) if now >= deadline => {
+                Some(operation) if now >= until => {
                     return described(StatusCode::ACCEPTED, number, operation, note);
                 }
                 // The operations are not known, so this one may run.
-                None if now >= begin && view.status().is_none() => return told_nothing(),
-                None if now >= begin => {
+                None if now >= until && view.status().is_none() => return told_nothing(),
+                None if now >= until => {
                     return text(StatusCode::NOT_FOUND, "no such operation is known\n");
                 }
                 _ => {}
             }
-            let until = operation.map_or(begin, |_| deadline);
             (view.changed(), until)
         };
         let _ = timeout_at(until, changed).await;

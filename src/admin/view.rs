@@ -42,6 +42,8 @@ pub(super) struct View {
     pub(super) live: Live,
     /// The number of the last command that this process has given.
     last: u64,
+    /// The commands that this process has given and the master has not begun, by their numbers.
+    given: BTreeMap<u64, Operation>,
     /// Wakes those who wait for an operation.
     changed: Arc<Notify>,
     channel: AdminChannel,
@@ -105,6 +107,7 @@ impl View {
             live: Live::default(),
             // No other admin process of this server has these numbers.
             last: u64::from(std::process::id()) << 20,
+            given: BTreeMap::new(),
             changed: Arc::default(),
             cpu_seconds: Cell::new(0.0),
         }
@@ -130,8 +133,15 @@ impl View {
                 }
             }
             Fact::View => {
-                self.server = Some(ServerView::from_memory(fd()?)?);
+                let server = ServerView::from_memory(fd()?)?;
                 self.views += 1;
+                let mut given = self.given.keys().rev();
+                if let Some(begun) = given.find(|&&number| server.operations.get(number).is_some())
+                {
+                    // The master begins them in their order.
+                    self.given = self.given.split_off(&(begun + 1));
+                }
+                self.server = Some(server);
                 if let Some(next) = self.next.take() {
                     self.counts = next;
                 }
@@ -218,6 +228,7 @@ impl View {
         self.channel
             .send(asked)
             .map_err(|error| format!("the master does not read: {error}"))?;
+        self.given.insert(number, Operation::given(number, command));
         Ok(number)
     }
 
@@ -241,6 +252,11 @@ impl View {
     /// What has become of a command; `None` if the master has not begun to carry it out.
     pub(super) fn operation(&self, number: u64) -> Option<&Operation> {
         self.server.as_ref()?.operations.get(number)
+    }
+
+    /// A command of this process that the master has not begun to carry out.
+    pub(super) fn given(&self, number: u64) -> Option<&Operation> {
+        self.given.get(&number)
     }
 
     /// Resolves at the next fact of the master.

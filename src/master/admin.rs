@@ -72,6 +72,8 @@ pub(in crate::master) struct Admin {
     /// When to tell the view next, on the monotonic clock; `None` if it has not changed.
     view_due: Option<Duration>,
     view_told: Duration,
+    /// How often in a row the processes could not be told what has changed.
+    failures: u64,
     /// When the processes are pinged next, on the monotonic clock.
     ping_due: Duration,
 }
@@ -124,6 +126,7 @@ impl Admin {
             notices: VecDeque::new(),
             view_due: None,
             view_told: Duration::ZERO,
+            failures: 0,
             ping_due: clock::monotonic().saturating_add(PING_INTERVAL),
         }
     }

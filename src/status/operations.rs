@@ -19,7 +19,7 @@ use crate::codec::record;
 use crate::handle::Command;
 use crate::hooks::Notice;
 use crate::id::{Generation, Slot};
-use crate::policy::{ServerState, Stop, WorkerState};
+use crate::policy::{ServerState, WorkerState};
 use crate::status::{SlotStatus, Status, is_dry_run};
 
 /// How many operations are kept.
@@ -195,6 +195,16 @@ impl Operations {
 }
 
 impl Operation {
+    /// What the master has not begun yet.
+    pub(crate) fn given(number: u64, command: Command) -> Self {
+        Self {
+            number,
+            command,
+            state: State::Running,
+            until: Until::Nothing,
+        }
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.state != State::Running
     }
@@ -250,20 +260,12 @@ impl Operation {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let name = match self.command {
-            Command::Reload => "reload",
-            Command::Upgrade | Command::TryUpgrade => "upgrade",
-            Command::Resize(_) => "scale",
-            Command::Stop(Stop::Drain | Stop::Now) => "stop",
-            Command::ReopenLogs => "reopen_logs",
-            Command::Recycle(_) => "recycle",
-        };
         let (state, why) = match &self.state {
             State::Running => ("running", None),
             State::Done => ("done", None),
             State::Failed(why) => ("failed", Some(why)),
         };
-        json!({ "id": self.number, "operation": name, "state": state, "why": why })
+        json!({ "id": self.number, "operation": self.command.name(), "state": state, "why": why })
     }
 }
 
@@ -299,7 +301,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::WorkerInfo;
-    use crate::policy::Outcome;
+    use crate::policy::{Outcome, Stop};
     use crate::stats::Totals;
     use crate::status::{DRY_RUN, WorkerStatus};
 

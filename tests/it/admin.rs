@@ -24,6 +24,7 @@ tests! {
     it_responds_while_every_worker_stands_still,
     it_comes_back_when_it_is_killed_and_no_request_is_lost,
     it_is_replaced_when_it_stands_still,
+    it_is_told_late_of_a_command_if_the_master_has_no_free_descriptor,
     counts_do_not_fall_over_crashes_reloads_upgrades_and_resizes,
     a_reload_and_an_upgrade_replace_it,
     it_is_not_ready_from_the_first_moment_of_a_drain,
@@ -259,6 +260,25 @@ fn it_comes_back_when_it_is_killed_and_no_request_is_lost() {
     }
     watched.server.signal(Signal::SIGTERM);
     assert_eq!(watched.server.end().code, Some(0));
+}
+
+fn it_is_told_late_of_a_command_if_the_master_has_no_free_descriptor() {
+    let mut watched = Watched::start(&["--workers", "1", "--respond", "hi"]);
+    watched.server.address();
+    until(|| watched.get("/readyz").body == "ready\n");
+    // Enough to poll those that it has.
+    watched.server.limit_descriptors("8:");
+    let given = ask(&watched.socket, "POST", "/v1/logs/reopen");
+    assert!(given.head.starts_with("HTTP/1.1 202 "), "{given:?}");
+    let operation = given.header("location").expect("its path");
+    let state = |path: &str| {
+        let response = watched.get(path);
+        let object: Value = serde_json::from_str(&response.body).expect("JSON");
+        object["state"].clone()
+    };
+    assert_eq!(state(operation), "running");
+    watched.server.limit_descriptors("1024:");
+    assert_eq!(state(&format!("{operation}?wait=20")), "done");
 }
 
 fn it_is_replaced_when_it_stands_still() {

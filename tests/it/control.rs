@@ -1,8 +1,6 @@
 //! Messages of the master arrive although the worker reads its channel late, and messages to the
 //! master although it may not wait for so many descriptors.
 
-use std::process::Command;
-
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::{Server, pid_of, proc_file, until};
@@ -50,14 +48,14 @@ fn a_master_whose_limit_on_descriptors_is_lowered_goes_on() {
     server.address();
     let limits = || proc_file(server.pid, "limits").expect("it lives");
     let before = limits();
-    lower(&server, "--nofile=8:");
+    server.limit_descriptors("8:");
     // Wakes the master, and means nothing.
     server.signal(Signal::SIGWINCH);
     until(|| limits() == before);
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
     // It cannot raise the hard limit, or start a worker.
-    lower(&server, "--nofile=8:8");
+    server.limit_descriptors("8:8");
     server.signal(Signal::SIGHUP);
     server.wait("reload_abandoned");
     // It hears of the end of its workers.
@@ -66,10 +64,4 @@ fn a_master_whose_limit_on_descriptors_is_lowered_goes_on() {
     assert_eq!(ended.code, Some(0), "{}", ended.log);
     let times = ended.log.matches("poll(2) failed").count();
     assert!((2..20).contains(&times), "{}", ended.log);
-}
-
-fn lower(server: &Server, limit: &str) {
-    let mut lowered = Command::new("prlimit");
-    lowered.args(["--pid", &server.pid.to_string(), limit]);
-    assert!(lowered.status().expect("there is prlimit(1)").success());
 }

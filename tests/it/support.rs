@@ -152,6 +152,14 @@ impl Server {
         kill(self.pid, signal).expect("it has not been waited for");
     }
 
+    /// Changes the master's limit on descriptors to `SOFT:` or `SOFT:HARD`.
+    pub(crate) fn limit_descriptors(&self, limit: &str) {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &self.pid.to_string()]);
+        let changed = command.arg(format!("--nofile={limit}")).status();
+        assert!(changed.expect("there is prlimit(1)").success());
+    }
+
     /// Waits for the end of the master and of each process that has its standard output: all
     /// workers.
     pub(crate) fn end(mut self) -> Ended {

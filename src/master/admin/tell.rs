@@ -8,6 +8,10 @@ use crate::master::Master;
 use crate::master::admin::process::{AdminProcess, Stage, Told};
 use crate::master::tls::Secrets;
 use crate::protocol::admin::{Fact, ServerView};
+use crate::sys::clock;
+
+/// After this time the master tries again to tell what it could not.
+const RETRY: Duration = Duration::from_millis(100);
 
 impl Master {
     /// Tells the processes that have just started, and those that did not read, everything.
@@ -20,7 +24,7 @@ impl Master {
         }
         let everything = match self.everything() {
             Ok(everything) => everything,
-            Err(error) => return tracing::warn!(%error, "the admin process learns nothing"),
+            Err(error) => return self.tell_later(&error),
         };
         let processes = self.observers.admin.iter_mut();
         for process in processes.flat_map(|admin| admin.processes.values_mut()) {
@@ -73,13 +77,27 @@ impl Master {
             return;
         }
         let view = self.view().to_memory();
+        let view = match view {
+            Ok(view) => view,
+            Err(error) => return self.tell_later(&error),
+        };
+        if let Some(admin) = &mut self.observers.admin {
+            (admin.view_due, admin.view_told, admin.failures) = (None, now, 0);
+            admin.tell(&Fact::View, Some(Arc::new(view)));
+        }
+    }
+
+    /// No memory or descriptor is free for what is to be told.
+    fn tell_later(&mut self, error: &io::Error) {
         let Some(admin) = &mut self.observers.admin else {
             return;
         };
-        (admin.view_due, admin.view_told) = (None, now);
-        match view {
-            Ok(view) => admin.tell(&Fact::View, Some(Arc::new(view))),
-            Err(error) => tracing::warn!(%error, "the admin process does not see a change"),
+        admin.view_due = Some(clock::monotonic().saturating_add(RETRY));
+        admin.failures += 1;
+        let failures = admin.failures;
+        // At 1, 2, 4, 8, ... failures in a row.
+        if failures.is_power_of_two() {
+            tracing::warn!(%error, failures, "the admin process cannot be told what has changed");
         }
     }
 }
