@@ -6,6 +6,7 @@ use crate::config::{Config, WorkerRequests};
 use crate::handle::{Command, Handle};
 use crate::id::WorkerId;
 use crate::master::Master;
+use crate::supervisor::Asker;
 use crate::sys::credentials::Credentials;
 
 /// Which user the workers run as.
@@ -57,7 +58,10 @@ impl Master {
             false => User::Masters,
         };
         if judge(command, self.commands.allowed, user) == Judgement::Granted {
-            return self.apply_command(command);
+            return match command {
+                Command::Recycle(slot) => self.recycle(slot, Asker::Worker),
+                _ => self.apply_command(command),
+            };
         }
         self.commands.refused += 1;
         let refused = self.commands.refused;

@@ -2,11 +2,11 @@
 //! limited, so that a worker that never stops sending does not keep the master from other work.
 
 use crate::handle::Command;
-use crate::id::WorkerId;
+use crate::id::{Slot, WorkerId};
 use crate::master::Master;
 use crate::master::workers::process::{Intent, Process, Recv};
 use crate::protocol::channel::ToMaster;
-use crate::supervisor::Event;
+use crate::supervisor::{Asker, Event};
 
 /// How many messages of one worker the master receives before signals and other workers have their
 /// turn. A worker that works as it should sends one or two at a time.
@@ -56,7 +56,7 @@ impl Master {
     fn on_message(&mut self, worker: WorkerId, message: ToMaster) {
         match message {
             ToMaster::Ready(reads) => self.on_ready(worker, reads),
-            ToMaster::Recycle => self.handle_event(Event::Recycle(worker)),
+            ToMaster::Recycle => self.handle_event(Event::Recycle(worker, Asker::Worker)),
             ToMaster::Leaving => self.on_leaving(worker),
             ToMaster::Asked(command) => self.on_request(worker, command),
             ToMaster::NotAdopted(slot) => {
@@ -90,11 +90,13 @@ impl Master {
             Command::Stop(stop) => self.handle_event(Event::Stop(stop)),
             Command::Resize(workers) => self.handle_event(Event::Resize(workers)),
             Command::ReopenLogs => self.reopen_logs(),
-            Command::Recycle(slot) => {
-                if let Some(worker) = self.supervisor.serves(slot) {
-                    self.handle_event(Event::Recycle(worker));
-                }
-            }
+            Command::Recycle(slot) => self.recycle(slot, Asker::Operator),
+        }
+    }
+
+    pub(super) fn recycle(&mut self, slot: Slot, asker: Asker) {
+        if let Some(worker) = self.supervisor.serves(slot) {
+            self.handle_event(Event::Recycle(worker, asker));
         }
     }
 }

@@ -40,8 +40,8 @@ pub(crate) enum Event {
     Exited(WorkerId, Exit),
     /// The worker's event loop stands still although work is waiting for it.
     Hung(WorkerId),
-    /// The worker has served its share of requests or time, and asks to be replaced.
-    Recycle(WorkerId),
+    /// The worker is to be replaced.
+    Recycle(WorkerId, Asker),
     /// The worker could not adopt the slot, and does not attend to it.
     NotAdopted { slot: Slot, by: WorkerId },
     /// A hook has returned an error. The server must end.
@@ -52,6 +52,15 @@ pub(crate) enum Event {
     UpgradeFailed,
     /// The canary serves, and the master was asked to try the binary only.
     UpgradeTried,
+}
+
+/// Who asks for the replacement of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Asker {
+    /// A worker, for example because it has served its share of requests or time.
+    Worker,
+    /// An operator or the program in the master.
+    Operator,
 }
 
 /// A change of the number of slots by one.

@@ -47,7 +47,7 @@ use crate::policy::{Outcome, Stop};
 
 pub(crate) use self::action::{Abandoned, Action, Change};
 pub(crate) use self::admin::{AdminAction, AdminEvent, AdminId, AdminKeeper};
-pub(crate) use self::event::{Event, Exit, Step};
+pub(crate) use self::event::{Asker, Event, Exit, Step};
 pub(crate) use self::overview::SlotOverview;
 pub(crate) use self::policy::Policy;
 pub(crate) use self::pre_stop::{Passage, Pause, PreStop};
@@ -164,7 +164,7 @@ impl Supervisor {
             }
             Event::Exited(worker, exit) => self.gone(worker, exit, Abandoned::Died),
             Event::Hung(worker) => self.hung(worker),
-            Event::Recycle(worker) => self.recycle_asked(worker),
+            Event::Recycle(worker, asker) => self.recycle_asked(worker, asker),
             Event::NotAdopted { slot, by } => self.not_adopted(slot, by),
             Event::HookRefused => self.end(Outcome::HookRefused, Urgency::Unasked),
             Event::CanaryIncompatible => self.give_up_canary(Abandoned::Incompatible),

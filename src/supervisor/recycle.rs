@@ -1,10 +1,12 @@
 //! Recycling: a worker that asks for it is replaced, one slot at a time.
 
+use std::time::Duration;
+
 use crate::id::{Slot, WorkerId};
 use crate::supervisor::policy::HASTY;
 use crate::supervisor::slot::Holder;
-use crate::supervisor::worker::{Recycle, Worker};
-use crate::supervisor::{Change, Phase, Supervisor};
+use crate::supervisor::worker::Recycle;
+use crate::supervisor::{Asker, Change, Phase, Supervisor};
 
 // As in a reload the successor starts first, on the same listeners. It is of the generation that a
 // crashed worker would be replaced with. A reload takes precedence, because it replaces all
@@ -14,30 +16,29 @@ use crate::supervisor::{Change, Phase, Supervisor};
 // The next one may fail for the same reason, so the worker serves on until it asks again.
 //
 // If workers of a slot ask too soon after they were ready, again and again, the slot would start
-// workers without end. So it pauses as after so many crashes.
+// workers without end. So it pauses as after so many crashes. An operator waits for no pause, and
+// is no reason for one.
 
 impl Supervisor {
-    pub(super) fn recycle_asked(&mut self, id: WorkerId) {
+    pub(super) fn recycle_asked(&mut self, id: WorkerId, asker: Asker) {
         for slot in self.wanted_slots() {
-            match &self.entry(slot).holder {
-                Holder::Held(worker) if worker.id == id && worker.recycle == Recycle::No => {
-                    let worker = worker.clone();
-                    self.recycle_holder(slot, &worker);
+            let entry = self.entry(slot);
+            let Some(worker) = entry.server().filter(|it| it.id == id) else {
+                continue;
+            };
+            match (&entry.holder, asker) {
+                (Holder::Held(_), Asker::Worker) if worker.recycle != Recycle::No => {}
+                (Holder::Held(_), Asker::Worker) => {
+                    self.recycle_holder(slot, worker.served(self.now));
                 }
-                Holder::Replacing { old, .. } if old.id == id && old.is_serving() => {
-                    self.set_recycle(slot, Recycle::Due);
-                }
-                _ => {}
+                _ => self.set_recycle(slot, Recycle::Due),
             }
         }
     }
 
-    fn recycle_holder(&mut self, slot: Slot, worker: &Worker) {
-        let Some(served) = worker.served(self.now) else {
-            return;
-        };
-        let pause = (served < HASTY).then(|| self.strike(slot)).flatten();
-        let Some(pause) = pause else {
+    fn recycle_holder(&mut self, slot: Slot, served: Option<Duration>) {
+        let is_hasty = served.is_some_and(|served| served < HASTY);
+        let Some(pause) = is_hasty.then(|| self.strike(slot)).flatten() else {
             return self.set_recycle(slot, Recycle::Due);
         };
         let until = self.now + pause;

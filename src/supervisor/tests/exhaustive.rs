@@ -206,7 +206,7 @@ fn moves<M: Machine>(world: &Watched<M>) -> Vec<Move> {
                 let misconfigured = Event::Exited(id, Exit::Misconfigured);
                 events.extend([
                     Event::Hung(id),
-                    Event::Recycle(id),
+                    Event::Recycle(id, Asker::Worker),
                     Event::Ready(id),
                     misconfigured,
                 ]);

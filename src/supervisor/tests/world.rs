@@ -209,7 +209,7 @@ impl<M: Machine> World<M> {
         match event {
             Event::Ready(id) | Event::SpawnFailed(id) => life(id).is_some(),
             Event::Exited(id, _) => life(id).is_some(),
-            Event::Hung(id) | Event::Recycle(id) => life(id) == Some(Life::Serving),
+            Event::Hung(id) | Event::Recycle(id, _) => life(id) == Some(Life::Serving),
             _ => true,
         }
     }
@@ -324,7 +324,8 @@ impl<M: Machine> World<M> {
             0..30 => self.plan(life, Event::Exited(id, Exit::Clean)),
             30..60 => self.plan(life, Event::Exited(id, Exit::Crash)),
             60..70 => self.plan(life, Event::Hung(id)),
-            70..75 => self.plan(life, Event::Recycle(id)),
+            70..74 => self.plan(life, Event::Recycle(id, Asker::Worker)),
+            74 => self.plan(life, Event::Recycle(id, Asker::Operator)),
             // It crashes soon, perhaps again and again.
             75..80 => {
                 let short = self.chance.millis(1, 3_000);
@@ -448,7 +449,8 @@ fn any_event(chance: &mut Chance) -> Event {
         50..60 => Event::Exited(id, Exit::Clean),
         60..65 => Event::SpawnFailed(id),
         65..68 => Event::Hung(id),
-        68..70 => Event::Recycle(id),
+        68 => Event::Recycle(id, Asker::Worker),
+        69 => Event::Recycle(id, Asker::Operator),
         70..72 => Event::ReloadAsked,
         72..78 => Event::Reload,
         78..82 => Event::Upgrade,

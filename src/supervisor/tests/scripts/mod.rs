@@ -100,7 +100,7 @@ impl World {
     }
 
     fn recycle(&mut self, worker: u64) -> &mut Self {
-        self.event(Event::Recycle(WorkerId(worker)))
+        self.event(Event::Recycle(WorkerId(worker), Asker::Worker))
     }
 
     fn spawn_failed(&mut self, worker: u64) -> &mut Self {

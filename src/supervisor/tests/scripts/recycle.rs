@@ -73,6 +73,23 @@ fn workers_that_ask_soon_after_ready_are_replaced_more_and_more_slowly() {
 }
 
 #[test]
+fn an_operator_waits_for_no_pause_and_causes_none() {
+    let mut world = World::serving(1);
+    for worker in 1..=9 {
+        let asked = Event::Recycle(WorkerId(worker), Asker::Operator);
+        world.event(asked).expect([spawn(worker + 1, 0, 1)]);
+        world.ready(worker + 1).expect([drain(worker)]);
+        world.exited(worker, Exit::Clean);
+    }
+    world.expect_no_change(is_backing_off);
+    // The worker itself has asked twice, so it pauses.
+    world.recycle(10).ready(11).exited(10, Exit::Clean);
+    world.recycle(11).forget();
+    let asked = Event::Recycle(WorkerId(11), Asker::Operator);
+    world.event(asked).expect([spawn(12, 0, 1)]);
+}
+
+#[test]
 fn a_worker_that_pauses_may_crash_leave_hang_or_be_reloaded() {
     let pausing = || {
         let mut world = World::serving(1);

@@ -19,8 +19,11 @@ impl Watch {
             Event::Hung(id) if self.life(id) == Some(Life::Serving) => {
                 self.hung.insert(id);
             }
-            Event::Recycle(id) if self.life(id) == Some(Life::Serving) => {
+            Event::Recycle(id, asker) if self.life(id) == Some(Life::Serving) => {
                 self.recycle.insert(id);
+                if asker == Asker::Operator && self.seen[&id].role == Role::Slot {
+                    self.resting.remove(&self.seen[&id].slot);
+                }
             }
             Event::Leaving(id) if self.life(id) == Some(Life::Serving) => {
                 self.leaving.insert(id);
