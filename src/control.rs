@@ -114,7 +114,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Refused`] with the body if the status is not 200.
     pub fn get(&self, path: &str) -> Result<String, ControlError> {
-        let (status, body) = self.request(Method::Get, path, Duration::ZERO)?;
+        let (status, body) = self.request(Method::Get, path, PATIENCE)?;
         match status {
             200 => Ok(body),
             _ => Err(ControlError::Refused(body.trim_end().to_owned())),
@@ -226,7 +226,7 @@ impl Control {
         // Rounded up, so that the server does not respond before the time is over.
         let seconds = wait.as_millis().div_ceil(1000);
         let path = format!("{path}{joint}wait={seconds}");
-        let (status, body) = self.request(method, &path, wait)?;
+        let (status, body) = self.request(method, &path, wait.saturating_add(PATIENCE))?;
         match (method, status) {
             (_, 200 | 202) => {}
             (Method::Get, 404) => return Err(ControlError::UnknownOperation),
@@ -253,14 +253,14 @@ impl Control {
         &self,
         method: Method,
         path: &str,
-        wait: Duration,
+        patience: Duration,
     ) -> Result<(u16, String), ControlError> {
-        let stream = self.connect(Some(wait.saturating_add(PATIENCE)))?;
+        let stream = self.connect(Some(patience))?;
         let mut stream = self.send(stream, method, path)?.take(LENGTH_MAX);
         let mut response = String::new();
         stream
             .read_to_string(&mut response)
-            .map_err(|error| self.lost(error))?;
+            .map_err(|error| self.lost(explained(error, method, patience)))?;
         let parts = response.split_once("\r\n\r\n").and_then(|(head, body)| {
             let status = head.split(' ').nth(1)?.parse().ok()?;
             Some((status, body.to_owned()))
@@ -363,6 +363,49 @@ impl std::error::Error for ControlError {
     }
 }
 
+/// The error of a read. The one of a timeout says what it means.
+fn explained(error: io::Error, method: Method, patience: Duration) -> io::Error {
+    if error.kind() != ErrorKind::WouldBlock {
+        return error;
+    }
+    let why = format!("no response within {patience:.0?}");
+    io::Error::new(
+        ErrorKind::TimedOut,
+        match method {
+            Method::Get => why,
+            Method::Post => why + ", but the server may have the command",
+        },
+    )
+}
+
 trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_timeout_says_how_long_it_was_and_that_the_server_may_have_the_command() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("admin");
+        let _accepts_nothing = UnixListener::bind(&path).expect("it is free");
+        let server = Control::at(Address::Unix(path));
+        let patience = Duration::from_millis(7);
+        for (method, ends) in [
+            (Method::Get, "no response within 7ms"),
+            (
+                Method::Post,
+                "within 7ms, but the server may have the command",
+            ),
+        ] {
+            let error = server
+                .request(method, "/", patience)
+                .expect_err("a timeout");
+            assert!(error.to_string().ends_with(ends), "{error}");
+        }
+    }
+}
