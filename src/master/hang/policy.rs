@@ -5,6 +5,7 @@
 //! the loop of a worker with much work still turns.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use crate::id::WorkerId;
@@ -45,6 +46,16 @@ pub(crate) enum PendingWork {
     Queued,
     /// Requests that it has begun. If it hangs, they began before that.
     Begun,
+}
+
+impl fmt::Display for PendingWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "nothing waits",
+            Self::Queued => "connections wait to be accepted",
+            Self::Begun => "requests are open",
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,7 +59,7 @@ impl Master {
             if verdict == Verdict::Hung {
                 let stale = now.saturating_sub(sample.heartbeat);
                 let (slot, pid, work) = (process.slot, process.pid, sample.work);
-                tracing::warn!(%slot, %pid, ?work, "a worker has hung for {stale:.1?}");
+                tracing::warn!(%slot, %pid, "a worker has hung for {stale:.1?}, and {work}");
             }
             verdicts.push((worker, verdict));
         }
