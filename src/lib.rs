@@ -62,6 +62,10 @@
 //! the request, and its [id](Http::request_ids) if it has one. Threads that the app starts
 //! (`spawn_blocking`) do not inherit the span; [`this_worker`] knows the worker there too.
 //!
+//! A panic in a task that the app spawns, or that serves an upgraded connection, is in no event and
+//! in no metric. The panic hook (`std::panic::set_hook`) has it, and by default prints it to
+//! standard error.
+//!
 //! # Where to begin
 //!
 //! - [`Prefork`] has every setting with its default. [`Prefork::serve`] serves HTTP/1, and HTTP/2
