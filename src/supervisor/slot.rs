@@ -45,7 +45,8 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// *Crash:* the supervisor notes the time. Beyond the limit the server ends; else the slot respawns
 /// at once or after `Backoff`. The reserved exit code ends the server too, with its own outcome. A
 /// worker that was killed while it held its slot (it hung, it was not ready in time) counts as one
-/// crash, when its process is gone. Until then no other worker starts in its place.
+/// crash, when its process is gone. Until then no other worker starts in its place. `SpawnFailed`
+/// is no crash once a worker of any slot was ready: the slot rests, for the shortage may be over.
 ///
 /// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired,
 /// and a wanted slot has a worker that serves) or from the end of the server. In the first two
@@ -175,6 +176,8 @@ impl Supervisor {
             self.abandon_reload_of(&worker, why);
         } else if exit == Exit::Misconfigured {
             self.end(Outcome::Misconfigured, Urgency::Unasked);
+        } else if why == Abandoned::NotSpawned && self.any_was_ready() {
+            self.rest(slot);
         } else if !(worker.is_serving() && exit == Exit::Clean) {
             self.crashed(slot);
         } else {

@@ -27,6 +27,7 @@ tests! {
     a_panic_ends_the_worker_although_a_thread_is_busy,
     a_panic_in_the_task_that_drives_deadlines_ends_the_worker,
     a_worker_that_exits_as_soon_as_it_accepts_does_not_count_as_a_crash,
+    a_worker_that_cannot_be_started_does_not_count_as_a_crash,
 }
 
 fn queued_connections_survive_the_crash_of_their_worker() {
@@ -227,4 +228,22 @@ pub(crate) fn untiring() -> Result<(), Error> {
         .reset_after(Duration::ZERO);
     let server = apps::server().backoff(backoff);
     server.serve(async |_| Ok(service_fn(apps::hello)))
+}
+
+fn a_worker_that_cannot_be_started_does_not_count_as_a_crash() {
+    let mut server = Server::start(&["--respond", "hi", "--crash-limit", "1/60s"]);
+    let pid = pid_of(&server.wait("worker_ready"));
+    let address = server.address();
+    // Enough to poll those that it has, but none is free.
+    server.limit_descriptors("8:");
+    kill(pid, Signal::SIGKILL).expect("it lives");
+    for _ in 0..3 {
+        server.wait("backing_off");
+    }
+    assert_eq!(get(address, "/").body, "hi");
+    server.limit_descriptors("1024:");
+    server.wait("worker_ready");
+    server.signal(Signal::SIGTERM);
+    let ended = server.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.log);
 }

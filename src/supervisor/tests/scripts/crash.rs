@@ -199,6 +199,27 @@ fn a_starting_or_draining_worker_does_not_hang() {
     world.hung(1).expect([]);
 }
 
+/// Processes, memory or descriptors are short.
+#[test]
+fn workers_that_cannot_be_spawned_do_not_end_the_server_and_are_tried_again() {
+    let mut world = World::serving(2);
+    world
+        .exited(1, Exit::Crash)
+        .expect([adopt(0, 2), spawn(3, 0, 1)]);
+    world.spawn_failed(3).forget();
+    for worker in 4..100 {
+        let pause = world.rest();
+        assert!(pause <= Backoff::default().max, "{pause:?}");
+        let due = world.now + pause;
+        world.at_time(due).expect([spawn(worker, 0, 1)]);
+        world.spawn_failed(worker).expect([]);
+    }
+    assert_eq!(world.phase(), Phase::Serving);
+    let due = world.now + world.rest();
+    world.at_time(due).expect([spawn(100, 0, 1)]);
+    world.ready(100).expect([release(0, 2)]);
+}
+
 #[test]
 fn events_of_unknown_workers_are_ignored() {
     let mut world = World::serving(1);
