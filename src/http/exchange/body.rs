@@ -311,8 +311,8 @@ impl fmt::Debug for Body {
 /// Why a request's body could not be read to its end.
 ///
 /// If the handler then returns an error, any error, the server responds with the status named here.
-/// If the handler responds with 400, as the extractors of frameworks do, the response gets that
-/// status.
+/// If the handler responds with 400 or 500, as the extractors of frameworks do, the response gets
+/// that status.
 ///
 /// ```
 /// use http_body_util::BodyExt;

@@ -210,10 +210,12 @@ impl Exchange {
         }
     }
 
-    /// A framework that responds with 400 knows that the body could not be read, and not why.
+    /// A framework that responds with 400 or 500 knows that the body could not be read, and not
+    /// why. A handler that returns an error says no more, see [`failed`](Self::failed).
     #[cold]
     fn name_failed_body(&self, head: &mut Parts, source: ResponseSource) {
-        if head.status == StatusCode::BAD_REQUEST
+        let statuses = [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR];
+        if statuses.contains(&head.status)
             && source == ResponseSource::Handler
             && let Some(status) = self.status_of_failed_body()
         {

@@ -248,29 +248,32 @@ fn a_response_whose_body_fails_has_no_last_chunk() {
     });
 }
 
-/// A framework responds with 400 to a body that it cannot read, whatever the cause.
+/// A framework responds with 400 or 500 to a body that it cannot read, whatever the cause.
 #[test]
-fn a_400_for_a_body_that_failed_gets_the_status_of_the_failure() {
+fn a_400_or_500_for_a_body_that_failed_gets_the_status_of_the_failure() {
     run(async {
-        let app = async |request: Request| match request.into_body().collect().await {
-            Ok(_) => Ok(text("hello")),
-            Err(_) => {
-                let mut response = text("no body");
-                *response.status_mut() = http::StatusCode::BAD_REQUEST;
-                Ok(response)
-            }
+        let app = async |request: Request| {
+            let status = request.uri().path()[1..].parse().expect("a status");
+            let response = match request.into_body().collect().await {
+                Ok(_) => text("a body"),
+                Err(_) => text("no body"),
+            };
+            Ok(with_status(response, status))
         };
         let http = options().max_body_size(4).body_timeout(SHORT);
         let host = Host::start(http, app).await;
         let chunked = "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
-        for (rest, status) in [
-            (chunked, "413 Payload Too Large"),
-            ("content-length: 4\r\n\r\nhal", "408 Request Timeout"),
-            ("transfer-encoding: chunked\r\n\r\nx\r\n", "400 Bad Request"),
+        for (named, rest, status) in [
+            (400, chunked, "413 Payload Too Large"),
+            (500, chunked, "413 Payload Too Large"),
+            (503, chunked, "503 Service Unavailable"),
+            (400, "content-length: 4\r\n\r\nhal", "408 Request Timeout"),
+            (500, "content-length: 4\r\n\r\nhal", "408 Request Timeout"),
+            (500, "transfer-encoding: chunked\r\n\r\nx\r\n", "400 Bad Request"),
         ] {
             let mut client = host.connect().await;
             client
-                .send(format!("POST / HTTP/1.1\r\nhost: test\r\n{rest}"))
+                .send(format!("POST /{named} HTTP/1.1\r\nhost: test\r\n{rest}"))
                 .await;
             let response = client.rest().await;
             assert!(
@@ -279,5 +282,17 @@ fn a_400_for_a_body_that_failed_gets_the_status_of_the_failure() {
             );
             assert!(response.ends_with("\r\n\r\nno body"), "{response}");
         }
+        let mut client = host.connect().await;
+        let whole = "content-length: 4\r\nconnection: close\r\n\r\nhalf";
+        client
+            .send(format!("POST /500 HTTP/1.1\r\nhost: test\r\n{whole}"))
+            .await;
+        let response = client.rest().await;
+        assert!(response.starts_with("HTTP/1.1 500 "), "{response}");
     });
+}
+
+fn with_status<B>(mut response: Response<B>, status: u16) -> Response<B> {
+    *response.status_mut() = http::StatusCode::from_u16(status).expect("a status");
+    response
 }

@@ -36,6 +36,7 @@ tests! {
     an_event_stream_ends_at_the_drain_and_its_connection_moves,
     the_end_of_the_server_ends_event_streams,
     an_upload_arrives_whole_and_one_beyond_the_limit_gets_413,
+    an_upload_that_stops_coming_gets_408,
     a_layer_around_the_router_may_want_the_body_of_axum,
     connect_info_in_run_is_the_peer,
 }
@@ -263,6 +264,17 @@ fn an_upload_arrives_whole_and_one_beyond_the_limit_gets_413() {
     let head = client.response().head;
     let status = StatusCode::PAYLOAD_TOO_LARGE.as_str();
     assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+}
+
+/// axum's `Multipart` responds with 500 to a body that it cannot read.
+fn an_upload_that_stops_coming_gets_408() {
+    let mut server = start("routes");
+    let mut client = Client::connect(server.address());
+    let upload = upload_of(100);
+    client.send(&upload[..upload.len() - 50]);
+    let head = client.response().head;
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
+    client.expect_hang_up();
 }
 
 fn upload_of(size: usize) -> String {
