@@ -1,11 +1,16 @@
 //! What the library logs: its events, and the span of each worker.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::body::Frame;
 use nix::sys::signal::Signal;
-use prefork_server::{Error, Http, Response, TestServer, handler};
+use prefork_server::{Error, Http, Request, Response, TestServer, handler, service_fn};
 use tracing::Level;
 
 use crate::client::Client;
@@ -13,6 +18,7 @@ use crate::support::Server;
 
 tests! {
     an_event_of_a_failed_handler_names_the_worker_and_the_request,
+    a_wrong_content_length_is_logged_with_its_request,
     a_slow_request_is_logged,
     each_worker_has_a_span_and_the_master_says_that_it_serves,
 }
@@ -90,6 +96,40 @@ fn an_event_of_a_failed_handler_names_the_worker_and_the_request() {
         format!("ERROR {worker} handler panicked panic=\"no milk\" method=DELETE uri=/panics"),
     ];
     assert_eq!(log.lines(), expected);
+}
+
+fn a_wrong_content_length_is_logged_with_its_request() {
+    let log = Log::default();
+    let server = log.of_server(|| {
+        TestServer::start(async |_worker| {
+            Ok(service_fn(async |request: Request| {
+                let pieces = [Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"tea")))];
+                let pieces = StreamBody::new(stream::iter(pieces));
+                let body = match request.uri().path() {
+                    "/pieces" => Either::Left(pieces),
+                    _ => Either::Right(Full::new(Bytes::from_static(b"tea"))),
+                };
+                let response = hyper::Response::builder().header("content-length", 5);
+                response.body(body)
+            }))
+        })
+    });
+    // The first is plain. hyper serves the others.
+    for request in ["GET /whole", "DELETE http://x/whole", "GET /pieces"] {
+        let mut client = Client::connect(server.address());
+        client.send(&format!("{request} HTTP/1.1\r\nhost: x\r\n\r\n"));
+        match client.try_response() {
+            Ok(response) => assert!(response.head.starts_with("HTTP/1.1 500 ")),
+            Err(_broken_off) => assert_eq!(request, "GET /pieces"),
+        }
+    }
+    server.stop().expect("it drains");
+    let begin = "ERROR worker{slot=0 generation=1}: \
+                 the response's Content-Length is not the length of its body \
+                 content_length=5 body_length=3";
+    let expected = ["GET uri=/whole", "DELETE uri=/whole", "GET uri=/pieces"]
+        .map(|request| format!("{begin} method={request}"));
+    assert_eq!(log.lines()[1..], expected);
 }
 
 /// No limit is as short as this one, so each request is slow.

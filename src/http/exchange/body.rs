@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
 use crate::http::exchange::event_stream::EventStream;
+use crate::http::exchange::length::Progress;
 use crate::http::exchange::lifecycle::{Exchange, is_unsized};
 use crate::http::info::ConnectionInfo;
 use crate::http::registry::state::{BodyFailure, ConnState};
@@ -391,6 +392,7 @@ pin_project! {
         #[pin]
         inner: Option<B>,
         events: Option<EventStream>,
+        progress: Progress,
         exchange: Exchange,
     }
 }
@@ -402,8 +404,9 @@ impl<B: http_body::Body> ResponseBody<B> {
         let events = inner.as_ref().is_some_and(is_unsized);
         let events = events.then(|| EventStream::of(headers, exchange.registry()));
         Self {
-            inner,
             events: events.flatten(),
+            progress: Progress::new(headers, inner.as_ref()),
+            inner,
             exchange,
         }
     }
@@ -431,25 +434,36 @@ where
         {
             return Poll::Ready(None);
         }
+        let (progress, exchange) = (this.progress, this.exchange);
         // An error here ends the connection. There is no other way to show the client that
         // the body is not complete.
         Poll::Ready(match ready!(polled) {
-            Ok(item) => item.map(|frame| {
-                frame.map_err(|error| {
-                    let error = error.into();
-                    this.exchange.broke_off(&*error);
-                    error
+            Ok(Some(Ok(frame))) => {
+                progress.count(&frame);
+                // In HTTP/1 hyper sends no more than the head says.
+                Some(match progress.is_long() && exchange.is_of_stream() {
+                    true => Err(exchange.broke_length(progress.wrong())),
+                    false => Ok(frame),
                 })
-            }),
+            }
+            Ok(Some(Err(error))) => {
+                let error = error.into();
+                exchange.broke_off(&*error);
+                Some(Err(error))
+            }
+            Ok(None) => progress
+                .is_short()
+                .then(|| Err(exchange.broke_length(progress.wrong()))),
             Err(payload) => {
-                this.exchange.panicked(&*payload);
+                exchange.panicked(&*payload);
                 Some(Err("the response's body panicked".into()))
             }
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(B::is_end_stream)
+        // hyper does not poll a body that is at its end, and `poll_frame` says that it is too short.
+        !self.progress.is_short() && self.inner.as_ref().is_none_or(B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, SERVER};
 use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 
+use crate::error::BoxError;
+use crate::http::exchange::length::{self, WrongLength};
 use crate::http::exchange::request_line::RequestLine;
 use crate::http::registry::list::Registry;
 use crate::http::registry::request_ids::REQUEST_ID;
@@ -177,6 +179,27 @@ impl Exchange {
         }
     }
 
+    /// Checks the `Content-Length` of a response. If it is wrong, returns the status to send instead.
+    pub(crate) fn check_length<B: Body>(
+        &self,
+        head: &Parts,
+        body: Option<&B>,
+    ) -> Result<(), StatusCode> {
+        let is_empty = body.is_none_or(B::is_end_stream);
+        // In a response to HEAD and with 304 the field names the length of another response. In
+        // HTTP/1 hyper replaces it in all other responses without a body.
+        let may_differ = self.version < Version::HTTP_2
+            || self.line.method == Method::HEAD
+            || head.status == StatusCode::NOT_MODIFIED;
+        if is_empty && may_differ {
+            return Ok(());
+        }
+        length::check(&head.headers, body).map_err(|wrong| {
+            self.log_wrong_length(wrong);
+            StatusCode::INTERNAL_SERVER_ERROR
+        })
+    }
+
     /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&mut self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
@@ -288,6 +311,32 @@ impl Exchange {
             "response broken off: its body failed"
         );
         self.registry.counters.broken_response();
+    }
+
+    /// The response's body is not as long as its head says. So the connection ends, or the stream.
+    #[cold]
+    pub(crate) fn broke_length(&self, wrong: WrongLength) -> BoxError {
+        self.log_wrong_length(wrong);
+        self.registry.counters.broken_response();
+        "the response's body does not have its length".into()
+    }
+
+    fn log_wrong_length(&self, WrongLength { said, body }: WrongLength) {
+        let RequestLine { method, target } = &self.line;
+        let request_id = self.request_id();
+        tracing::error!(
+            content_length = said,
+            body_length = body,
+            %method,
+            uri = %target,
+            request_id,
+            "the response's Content-Length is not the length of its body"
+        );
+    }
+
+    /// Whether the request came on an HTTP/2 stream.
+    pub(crate) fn is_of_stream(&self) -> bool {
+        self.state.is_of_stream()
     }
 
     /// Logs and counts a panic of the handler or of the response's body, and returns the status of

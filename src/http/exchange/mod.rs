@@ -6,6 +6,7 @@ mod connect_info;
 mod event_stream;
 pub(crate) mod handler;
 pub(crate) mod into_service;
+pub(crate) mod length;
 pub(crate) mod lifecycle;
 pub(crate) mod message;
 pub(crate) mod piece;

@@ -364,12 +364,18 @@ where
     ) -> Step<S::Body> {
         self.exchange.complete_head(&mut head, source);
         let length = write::plain_len(&head, body.as_ref());
-        self.exchange.count_response(head.status);
         let start = self.stream.held_len();
         let Some(written) = length.and_then(|length| self.write_head(&head, length)) else {
+            self.name_request();
+            if let Err(status) = self.exchange.check_length(&head, body.as_ref()) {
+                let (head, body, source) = server_response(status);
+                return self.respond(head, body, source);
+            }
+            self.exchange.count_response(head.status);
             let response = Box::new(Response::from_parts(head, body));
             return Some(Outcome::NotPlain(Some(response)));
         };
+        self.exchange.count_response(head.status);
         // From here on a panic does not make a 500 response.
         self.current.set(Current::Body {
             sending: Sending::new(body, written.sent, Start::Held(start)),
@@ -398,7 +404,11 @@ where
     fn end_body(&mut self, outcome: Result<(), Failed>) -> Step<S::Body> {
         let outcome = outcome.map_err(|failed| match failed {
             Failed::Stream(error) => error,
-            Failed::Ended => io::ErrorKind::UnexpectedEof.into(),
+            Failed::Short(wrong) => {
+                self.name_request();
+                self.exchange.broke_length(wrong);
+                io::ErrorKind::UnexpectedEof.into()
+            }
             Failed::Body(error) => {
                 self.name_request();
                 self.exchange.broke_off(&*error);
@@ -438,12 +448,9 @@ where
     /// Converts the connection for hyper: the stream with the bytes that were read, the service
     /// with the response to send first, and what the connections share.
     pub(crate) fn into_hyper(
-        mut self,
+        self,
         response: Option<Box<Response<Option<S::Body>>>>,
     ) -> (Stream<I>, Resumed<S>, Rc<Shared>) {
-        if response.is_some() {
-            self.name_request();
-        }
         let mut stream = self.stream;
         if let Head::Taken(head) = self.head {
             stream.put_back(head);

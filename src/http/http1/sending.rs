@@ -14,6 +14,7 @@ use pin_project_lite::pin_project;
 use crate::error::BoxError;
 use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::Stream;
+use crate::http::exchange::length::WrongLength;
 use crate::http::exchange::piece::{self, Piece};
 use crate::http::http1::turn::Turn;
 use crate::http::http1::write;
@@ -29,6 +30,7 @@ pin_project! {
         body: Option<B>,
         // A long piece, while it is being sent.
         piece: Option<B::Data>,
+        length: u64,
         left: u64,
         start: Start,
     }
@@ -47,20 +49,30 @@ pub(crate) enum Start {
 pub(crate) enum Failed {
     Body(BoxError),
     /// The body is shorter than its length.
-    Ended,
+    Short(WrongLength),
     Stream(io::Error),
+}
+
+impl Failed {
+    fn short(length: u64, left: u64) -> Self {
+        Self::Short(WrongLength {
+            said: Some(length),
+            body: Some(length - left),
+        })
+    }
 }
 
 impl<B> Sending<B>
 where
     B: Body<Error: Into<BoxError>> + 'static,
 {
-    /// Of the body `left` bytes will be sent.
-    pub(crate) fn new(body: Option<B>, left: u64, start: Start) -> Self {
+    /// Of the body `length` bytes will be sent.
+    pub(crate) fn new(body: Option<B>, length: u64, start: Start) -> Self {
         Self {
             body,
             piece: None,
-            left,
+            length,
+            left: length,
             start,
         }
     }
@@ -92,7 +104,7 @@ where
                 return Poll::Ready(Ok(()));
             }
             let Some(body) = this.body.as_mut().as_pin_mut() else {
-                return Poll::Ready(Err(Failed::Ended));
+                return Poll::Ready(Err(Failed::short(*this.length, *this.left)));
             };
             let may_be_files = TypeId::of::<B::Data>() == TypeId::of::<Piece>();
             let polled = match may_be_files && stream.sends_files() {
@@ -113,7 +125,7 @@ where
                     }
                 }
                 Some(Err(error)) => return Poll::Ready(Err(Failed::Body(error.into()))),
-                None => return Poll::Ready(Err(Failed::Ended)),
+                None => return Poll::Ready(Err(Failed::short(*this.length, *this.left))),
             }
         }
     }

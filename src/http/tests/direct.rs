@@ -127,7 +127,7 @@ fn a_plain_response_has_the_same_bytes_as_hypers() {
 #[test]
 fn a_response_whose_body_fails_ends_the_connection() {
     run(async {
-        for (path, broken) in [("shorter", 0), ("fails", 1)] {
+        for path in ["shorter", "fails"] {
             let host = Host::start(options(), anything).await;
             let mut client = host.connect().await;
             let get = |path| format!("GET /{path} HTTP/1.1\r\nhost: test\r\n\r\n");
@@ -137,7 +137,7 @@ fn a_response_whose_body_fails_ends_the_connection() {
             let before = "HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n";
             assert_eq!(client.rest().await, before, "{path}");
             host.emptied().await;
-            assert_eq!(host.server.count(Count::BrokenResponses), broken, "{path}");
+            assert_eq!(host.server.count(Count::BrokenResponses), 1, "{path}");
         }
     });
 }

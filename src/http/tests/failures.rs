@@ -269,7 +269,11 @@ fn a_400_or_500_for_a_body_that_failed_gets_the_status_of_the_failure() {
             (503, chunked, "503 Service Unavailable"),
             (400, "content-length: 4\r\n\r\nhal", "408 Request Timeout"),
             (500, "content-length: 4\r\n\r\nhal", "408 Request Timeout"),
-            (500, "transfer-encoding: chunked\r\n\r\nx\r\n", "400 Bad Request"),
+            (
+                500,
+                "transfer-encoding: chunked\r\n\r\nx\r\n",
+                "400 Bad Request",
+            ),
         ] {
             let mut client = host.connect().await;
             client

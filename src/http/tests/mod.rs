@@ -16,6 +16,7 @@ mod handover;
 #[cfg(feature = "http2")]
 mod http2;
 mod last_responses;
+mod lengths;
 mod limits;
 mod pieces;
 mod pipelines;

@@ -3,7 +3,8 @@
 use std::future::pending;
 
 use super::*;
-use crate::stats::Gauge;
+use crate::http::tests::lengths;
+use crate::stats::{Count, Gauge};
 
 /// Counts its drop.
 struct CountDrop(Rc<RefCell<u32>>);
@@ -266,5 +267,26 @@ fn a_handler_that_wakes_itself_does_not_block_other_connections() {
         other.send(HELLO).await;
         other.expect(HELLO_RESPONSE).await;
         client.hello().await;
+    });
+}
+
+#[test]
+fn a_stream_whose_content_length_is_wrong_ends_alone() {
+    run(async {
+        let host = Host::start(options(), lengths::app).await;
+        let mut client = Http2Client::connect(&host).await;
+        for path in ["/whole/4", "/whole/6", "/empty/20", "/pieces/x"] {
+            let response = whole(client.ask(path).await).await.expect("a response");
+            assert_eq!(response, (500, String::new()), "{path}");
+        }
+        for path in ["/pieces/4", "/pieces/20", "/lies"] {
+            let broken = whole(client.ask(path).await)
+                .await
+                .expect_err("it breaks off");
+            assert_eq!(broken.reason(), Some(h2::Reason::INTERNAL_ERROR), "{path}");
+        }
+        assert_eq!(host.server.count(Count::BrokenResponses), 3);
+        let right = whole(client.ask("/pieces/5").await).await;
+        assert_eq!(right.expect("a response"), (200, "hello".into()));
     });
 }

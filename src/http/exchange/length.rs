@@ -1,0 +1,72 @@
+//! The length of a response's body: what its head says, and what the handler gives.
+
+use bytes::Buf;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame};
+
+/// A `Content-Length` that is not the length of its body.
+#[derive(Clone, Copy)]
+pub(crate) struct WrongLength {
+    /// `None` if the field is not a number.
+    pub(crate) said: Option<u64>,
+    /// `None` if the length of the body is not known.
+    pub(crate) body: Option<u64>,
+}
+
+/// Checks what the handler has set, before a byte is sent. hyper would send the field and the body
+/// as they are, and the client would take a part of one response for another.
+pub(crate) fn check<B: Body>(headers: &HeaderMap, body: Option<&B>) -> Result<(), WrongLength> {
+    let body = body.map_or(Some(0), |body| body.size_hint().exact());
+    for value in headers.get_all(CONTENT_LENGTH) {
+        let said = parse(value);
+        if said.is_none() || body.is_some_and(|body| said != Some(body)) {
+            return Err(WrongLength { said, body });
+        }
+    }
+    Ok(())
+}
+
+fn parse(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// How much of a body has come, of what its head says.
+pub(crate) struct Progress {
+    /// `None` if the head says nothing.
+    said: Option<u64>,
+    come: u64,
+}
+
+impl Progress {
+    pub(crate) fn new<B: Body>(headers: &HeaderMap, body: Option<&B>) -> Self {
+        let body = body.filter(|body| !body.is_end_stream());
+        Self {
+            said: body.and_then(|body| {
+                let length = body.size_hint().exact();
+                length.or_else(|| parse(headers.get(CONTENT_LENGTH)?))
+            }),
+            come: 0,
+        }
+    }
+
+    pub(crate) fn count<D: Buf>(&mut self, frame: &Frame<D>) {
+        self.come += frame.data_ref().map_or(0, Buf::remaining) as u64;
+    }
+
+    /// If the body ended here, it would be too short.
+    pub(crate) fn is_short(&self) -> bool {
+        self.said.is_some_and(|said| self.come < said)
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.said.is_some_and(|said| self.come > said)
+    }
+
+    pub(crate) fn wrong(&self) -> WrongLength {
+        WrongLength {
+            said: self.said,
+            body: Some(self.come),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Responses whose `Content-Length` is not the length of their body. hyper's debug builds panic at
+//! some of them.
+
+use http_body::{Frame, SizeHint};
+use http_body_util::StreamBody;
+
+use super::failures::Iterated;
+use super::*;
+use crate::stats::Count;
+
+/// Responds with `hello` and the `Content-Length` that is the last part of the path.
+///
+/// | path begins with | body |
+/// |---|---|
+/// | `/whole` | of a known length |
+/// | `/pieces` | of an unknown length, in two pieces |
+/// | `/lies` | says that its length is 20 |
+/// | `/empty` | none |
+pub(super) async fn app(request: Request) -> HandlerResult {
+    let mut parts = request.uri().path()[1..].split('/');
+    let (kind, length) = (parts.next(), parts.next());
+    let mut response = match kind {
+        Some("whole") => text("hello"),
+        Some("pieces") => {
+            let pieces = ["hel", "lo"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
+            Response::new(StreamBody::new(Iterated(pieces.into_iter())).boxed_unsync())
+        }
+        Some("lies") => Response::new(Lies(text("hello").into_body()).boxed_unsync()),
+        _ => text(""),
+    };
+    if let Some(length) = length {
+        let length = length.parse().expect("a value");
+        response.headers_mut().insert("content-length", length);
+    }
+    Ok(response)
+}
+
+/// A body that says that it has 20 bytes.
+struct Lies<B>(B);
+
+impl<B: http_body::Body + Unpin> http_body::Body for Lies<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(20)
+    }
+}
+
+/// The first is served directly, the other by hyper.
+fn requests(path: &str) -> [String; 2] {
+    ["GET / HTTP/1.1", "GET http://test/ HTTP/1.1"]
+        .map(|line| line.replace("/ ", &format!("{path} ")) + "\r\nhost: test\r\n\r\n")
+}
+
+#[test]
+fn a_response_whose_content_length_is_wrong_becomes_a_500() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        for path in ["/whole/4", "/whole/6", "/whole/x", "/pieces/x"] {
+            for request in requests(path) {
+                client.send(request).await;
+                client
+                    .expect("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n")
+                    .await;
+            }
+        }
+        client.send(&requests("/whole/5")[0]).await;
+        client.expect(HELLO_RESPONSE).await;
+        drop(client);
+        host.emptied().await;
+        let totals = host.server.registry.counters.stats().totals();
+        assert_eq!(totals.responses, [0, 1, 0, 0, 8]);
+        assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
+
+#[test]
+fn a_response_that_is_shorter_than_its_length_breaks_off() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        for request in requests("/pieces/20").into_iter().chain(requests("/lies")) {
+            let mut client = host.connect().await;
+            client.send(request).await;
+            let response = client.rest().await;
+            assert!(!response.contains("500"), "{response}");
+        }
+        host.emptied().await;
+        assert_eq!(host.server.count(Count::BrokenResponses), 4);
+    });
+}
+
+/// A file that grows while it is sent.
+#[test]
+fn a_response_ends_at_its_length() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        for request in requests("/pieces/4") {
+            client.send(request).await;
+            client
+                .expect("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhell")
+                .await;
+        }
+        assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
+
+#[test]
+fn a_response_to_head_may_name_the_length_of_another() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        for request in requests("/empty/20")
+            .into_iter()
+            .chain(requests("/pieces/20"))
+        {
+            client.send(request.replace("GET", "HEAD")).await;
+            client
+                .expect("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n")
+                .await;
+        }
+        assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
