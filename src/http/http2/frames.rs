@@ -16,8 +16,8 @@ use bytes::Bytes;
 
 use crate::http::http2::client_state::ClientState;
 use crate::http::http2::scan::{
-    CONTINUATION, DATA, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header, PADDED, RST_STREAM,
-    Scan, control_frame,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME_HEADER, GOAWAY, HEADERS, Header,
+    PADDED, PING, RST_STREAM, Scan, control_frame,
 };
 use crate::http::registry::list::Registry;
 use crate::http::registry::wheel::Tick;
@@ -57,6 +57,10 @@ const BYTES_PER_CREDIT: u32 = 512;
 /// open. So many frames a second cost a worker less than one request.
 const PER_SECOND: u32 = 32;
 
+/// The payload of the PING that h2 sends with its first GOAWAY. If hyper serves a connection again
+/// that went away at rest, h2 takes the acknowledgement for that of its own PING.
+const PAYLOAD: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
+
 /// The frames and the credits of one client.
 pub(crate) struct Frames {
     registry: Rc<Registry>,
@@ -72,6 +76,7 @@ pub(crate) struct Frames {
     last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
     balance: Cell<Balance>,
+    goaway: Cell<GoAway>,
     /// How many short DATA frames may wait for their handlers.
     short_data: Cell<u32>,
     /// How many pieces of responses were written in this round.
@@ -87,6 +92,13 @@ enum Balance {
     Exceeded,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GoAway {
+    NotSent,
+    /// With a PING.
+    Sent,
+}
+
 impl Frames {
     pub(crate) fn new(registry: &Rc<Registry>) -> Self {
         Self {
@@ -100,6 +112,7 @@ impl Frames {
             last_refill: Cell::new(registry.now()),
             last_stream: Cell::new(0),
             balance: Cell::new(Balance::NotExceeded),
+            goaway: Cell::new(GoAway::NotSent),
             short_data: Cell::new(0),
             written_data: Cell::new(0),
             last_read: Cell::new(registry.now()),
@@ -167,6 +180,40 @@ impl Frames {
     /// Whether the client has sent more frames than it had credits for.
     pub(crate) fn are_exceeded(&self) -> bool {
         self.balance.get() == Balance::Exceeded
+    }
+
+    /// The server sends GOAWAY and a PING.
+    pub(crate) fn go_away(&self) {
+        self.goaway.set(GoAway::Sent);
+    }
+
+    pub(crate) fn go_away_is_sent(&self) -> bool {
+        self.goaway.get() == GoAway::Sent
+    }
+
+    /// Moves the acknowledgement of the PING behind the frames that have come with it. h2 reads
+    /// these bytes next, and ignores requests that follow the acknowledgement. But a client of the
+    /// h2 crate sends it before requests that it had begun when it read GOAWAY.
+    pub(crate) fn put_off_acknowledgement(&self, input: &mut [u8]) {
+        if !self.read.borrow().is_between_frames() {
+            return;
+        }
+        let acknowledgement = ping(ACK);
+        let (mut at, mut found, mut end) = (0, None, 0);
+        while let Some(header) = input.get(at..at + FRAME_HEADER).map(Header::parse) {
+            if input[at..].starts_with(&acknowledgement) {
+                found = Some(at);
+            }
+            at += FRAME_HEADER + header.len;
+            // No other frame may come before a CONTINUATION.
+            let is_part = matches!(header.kind, HEADERS | CONTINUATION);
+            if at <= input.len() && (!is_part || header.flags & END_HEADERS != 0) {
+                end = at;
+            }
+        }
+        if let Some(found) = found {
+            input[found..end].rotate_left(acknowledgement.len());
+        }
     }
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
@@ -287,4 +334,9 @@ impl Frames {
 pub(crate) fn goaway(last_stream: u32, reason: h2::Reason) -> [u8; FRAME_HEADER + 8] {
     let payload = u64::from(last_stream) << 32 | u64::from(u32::from(reason));
     control_frame(GOAWAY, 0, payload.to_be_bytes())
+}
+
+/// The PING that comes with GOAWAY, or its acknowledgement.
+pub(crate) fn ping(flags: u8) -> [u8; FRAME_HEADER + 8] {
+    control_frame(PING, flags, PAYLOAD)
 }

@@ -219,6 +219,7 @@ where
         if self.shutdown == Shutdown::NotBegun {
             self.shutdown = Shutdown::GoAwaySent;
             self.streams.end(self.registry.now());
+            self.budget.frames.go_away();
             Pin::new(&mut self.connection).graceful_shutdown();
         }
     }

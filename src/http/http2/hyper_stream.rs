@@ -51,11 +51,14 @@ impl<I: Socket> Read for HyperStream<I> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        ready!(
-            stream
-                .borrow_mut()
-                .poll_read_seen(cx, buf, |bytes| frames.read(bytes))
-        )?;
+        let mut stream = stream.borrow_mut();
+        if frames.go_away_is_sent() {
+            if stream.input().is_empty() {
+                ready!(stream.poll_fill(cx))?;
+            }
+            frames.put_off_acknowledgement(stream.input());
+        }
+        ready!(stream.poll_read_seen(cx, buf, |bytes| frames.read(bytes)))?;
         Poll::Ready(match frames.are_exceeded() {
             true => Err(io::Error::other("frames without a request")),
             false => Ok(()),

@@ -7,14 +7,10 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::Write;
 
 use crate::http::conn::socket::Socket;
-use crate::http::http2::frames::goaway;
+use crate::http::http2::frames::{goaway, ping};
 use crate::http::http2::hyper_connection::Parts;
-use crate::http::http2::scan::{ACK, FRAME_HEADER, PING, control_frame};
+use crate::http::http2::scan::ACK;
 use crate::http::registry::state::Stage;
-
-/// The payload of the PING that h2 sends with its first GOAWAY. So if hyper serves the connection
-/// again, h2 takes the acknowledgement for that of its own PING.
-const PAYLOAD: [u8; 8] = [0x0b, 0x7b, 0xa2, 0xf0, 0x8b, 0x9b, 0xfe, 0x54];
 
 /// A connection without an open stream. A drain makes all connections go away at once, and hyper
 /// would need ten times the memory of each.
@@ -32,7 +28,8 @@ pub(crate) enum Rest {
 pub(crate) enum Over {
     /// hyper must read what the client has sent.
     Sent,
-    /// The client has read GOAWAY, and had opened no stream before. After it, it opens none.
+    /// The client has read GOAWAY, and has sent no request with the acknowledgement. After it, the
+    /// client opens no stream.
     Acknowledged,
     /// The client has closed, or does not respond.
     Closed,
@@ -76,14 +73,10 @@ impl Rest {
     fn over(self, bytes: &[u8]) -> Option<Over> {
         let acknowledgement = ping(ACK);
         let goes_away = self == Self::GoingAway;
-        if goes_away && bytes.starts_with(&acknowledgement) {
+        if goes_away && bytes == acknowledgement {
             return Some(Over::Acknowledged);
         }
         let may_acknowledge = goes_away && acknowledgement.starts_with(bytes);
         (!bytes.is_empty() && !may_acknowledge).then_some(Over::Sent)
     }
-}
-
-pub(crate) fn ping(flags: u8) -> [u8; FRAME_HEADER + 8] {
-    control_frame(PING, flags, PAYLOAD)
 }

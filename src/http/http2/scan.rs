@@ -134,7 +134,7 @@ impl Position {
 }
 
 impl Header {
-    fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let &[a, b, c, kind, flags, d, e, f, g] = bytes else {
             unreachable!("a header has nine bytes");
         };

@@ -107,6 +107,35 @@ fn open_streams_are_finished_and_the_connection_ends() {
     });
 }
 
+/// A client of the h2 crate writes the requests that it has begun after its acknowledgement.
+#[test]
+fn a_request_that_comes_with_the_acknowledgement_is_served() {
+    run(async {
+        let host = Host::start(options(), hello).await;
+        let mut client = raw(&host, b"").await;
+        client.send(get(1)).await;
+        assert_eq!(client.next(DATA).await.payload, b"hello");
+        host.server.drain();
+        let ping = client.next(PING).await.payload;
+        // No frame may come between the parts of the second head.
+        let (begin, rest) = GET.split_at(2);
+        let part = frame(HEADERS, END_STREAM, 5, begin);
+        let with = [frame(PING, ACK, 0, &ping), get(3), part].concat();
+        client.send(with).await;
+        for _ in 0..2 {
+            let frame = client.one_of(&[GOAWAY, DATA]).await;
+            match frame.kind {
+                GOAWAY => assert_eq!(frame.payload, [0, 0, 0, 3, 0, 0, 0, 0]),
+                _ => assert_eq!((frame.stream, &*frame.payload), (3, &b"hello"[..])),
+            }
+        }
+        client.send(frame(CONTINUATION, END_HEADERS, 5, rest)).await;
+        while client.frame().await.is_some() {}
+        drop(client);
+        host.emptied().await;
+    });
+}
+
 #[test]
 fn a_connection_that_begins_in_a_drain_is_served_and_gets_a_goaway() {
     run(async {
