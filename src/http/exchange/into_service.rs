@@ -41,6 +41,8 @@ use crate::http::exchange::tower::{TowerService, with_connect_info};
             `tower` a tower service that is `Clone`, such as axum's `Router`",
     note = "it takes a `prefork_server::Request`, and its error converts into \
             `prefork_server::BoxError`, as the error of its response's body does",
+    note = "an axum `Router<S>` still needs its state: `router.with_state(..)` gives it, and \
+            `.into_make_service()` is not called",
     note = "for a tower service, `Ok(prefork_server::tower_service(service))` makes the compiler \
             say what is missing"
 )]
