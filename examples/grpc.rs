@@ -20,12 +20,15 @@ use tonic_health::server::{HealthReporter, health_reporter};
 /// Clients that watch the service get `NOT_SERVING` and then the end of the stream.
 async fn report_drain(worker: Worker, mut reporter: HealthReporter) {
     worker.drain().await;
-    let not_serving = ServingStatus::NotServing;
-    reporter.set_service_status("", not_serving).await;
-    // Ends the streams.
-    reporter.clear_service_status("").await;
-    // For calls that are on their way.
-    reporter.set_service_status("", not_serving).await;
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        let not_serving = ServingStatus::NotServing;
+        reporter.set_service_status("", not_serving).await;
+        // The first is over at once. A call that was on its way may be another stream.
+        second.tick().await;
+        // Ends the streams.
+        reporter.clear_service_status("").await;
+    }
 }
 
 /// The time that the client gives the call: `1S`, `250m` (gRPC over HTTP/2, "Timeout").

@@ -17,9 +17,9 @@ use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_health::ServingStatus;
-use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
 
 use super::{start, with_app};
@@ -34,6 +34,7 @@ tests! {
     an_error_arrives_with_its_code_message_and_metadata,
     a_call_ends_at_its_deadline_on_both_sides,
     health_is_not_serving_at_the_drain,
+    a_watch_that_begins_in_the_drain_ends_too,
     a_stream_of_the_server_ends_at_the_drain,
     a_client_that_retries_sees_no_failed_call_during_reloads_and_upgrades,
     tonics_own_server_works_in_run,
@@ -63,10 +64,13 @@ fn health(worker: &Worker) -> HealthServer<impl Health + use<>> {
     let drain = worker.drain();
     tokio::task::spawn_local(async move {
         drain.await;
-        let not_serving = ServingStatus::NotServing;
-        reporter.set_service_status("", not_serving).await;
-        reporter.clear_service_status("").await;
-        reporter.set_service_status("", not_serving).await;
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            let not_serving = ServingStatus::NotServing;
+            reporter.set_service_status("", not_serving).await;
+            second.tick().await;
+            reporter.clear_service_status("").await;
+        }
     });
     health
 }
@@ -346,13 +350,17 @@ async fn healthy(endpoint: &Endpoint) -> HealthClient<Channel> {
     health
 }
 
+async fn watching(health: &mut HealthClient<Channel>) -> Streaming<HealthCheckResponse> {
+    let watch = health.watch(HealthCheckRequest::default()).await;
+    watch.expect("a reply").into_inner()
+}
+
 fn health_is_not_serving_at_the_drain() {
     let mut server = start("grpc");
     let endpoint = endpoint(server.address());
     block_on(async {
         let mut health = healthy(&endpoint).await;
-        let watch = health.watch(HealthCheckRequest::default()).await;
-        let mut watch = watch.expect("a reply").into_inner();
+        let mut watch = watching(&mut health).await;
         let status = watch.message().await.expect("no error").expect("a status");
         assert_eq!(status.status, ServingStatus::Serving as i32);
         server.signal(Signal::SIGTERM);
@@ -362,6 +370,22 @@ fn health_is_not_serving_at_the_drain() {
     });
     let ended = server.end();
     assert_eq!(ended.code, Some(0), "{}", ended.log);
+}
+
+/// A connection gets GOAWAY after its first call, so this call may begin in the drain.
+fn a_watch_that_begins_in_the_drain_ends_too() {
+    let mut server = start("grpc");
+    let endpoint = endpoint(server.address());
+    block_on(async {
+        let mut early = healthy(&endpoint).await;
+        let mut late = HealthClient::new(endpoint.connect().await.expect("it serves"));
+        let mut watch = watching(&mut early).await;
+        server.signal(Signal::SIGTERM);
+        while watch.message().await.expect("no error").is_some() {}
+        let mut watch = watching(&mut late).await;
+        while watch.message().await.expect("no error").is_some() {}
+    });
+    assert_eq!(server.end().code, Some(0));
 }
 
 fn a_stream_of_the_server_ends_at_the_drain() {
@@ -469,9 +493,7 @@ async fn call_until_over(address: SocketAddr, counts: &Counts) {
 fn tonics_own_server_works_in_run() {
     let mut server = start("grpc_in_run");
     let endpoint = endpoint(server.address());
-    block_on(async {
-        healthy(&endpoint).await;
-    });
+    block_on(healthy(&endpoint));
     server.signal(Signal::SIGTERM);
     assert_eq!(server.end().code, Some(0));
 }
