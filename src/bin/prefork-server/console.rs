@@ -337,4 +337,36 @@ mod tests {
             assert!(!allows_color(Some(OsStr::new(value))), "{value}");
         }
     }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn an_address_that_redirects_is_shown_as_what_it_is() {
+        let addresses = |texts: &[&str]| -> Vec<Address> {
+            let addresses = texts.iter().map(|text| text.parse().expect("an address"));
+            addresses.collect()
+        };
+        for (redirects, bound, shown) in [
+            (
+                &["127.0.0.1:0"][..],
+                &["127.0.0.1:1", "127.0.0.1:2"][..],
+                "https://127.0.0.1:1/  http://127.0.0.1:2/ (redirects to https)",
+            ),
+            (
+                &["0.0.0.0:80", "unix:/s"],
+                &["[::]:80", "[::]:443"],
+                "http://[::]:80/ (redirects to https)  https://[::]:443/",
+            ),
+            (
+                &["unix:/s"],
+                &["127.0.0.1:1", "unix:/s"],
+                "https://127.0.0.1:1/  unix:/s (redirects to https)",
+            ),
+        ] {
+            let urls = Urls {
+                scheme: Scheme::Https,
+                redirects: addresses(redirects),
+            };
+            assert_eq!(urls.list(&addresses(bound)), shown);
+        }
+    }
 }
