@@ -328,38 +328,43 @@ where
         handle,
         commands,
     } = setup;
-    let left = match marker.take() {
-        Ok(left) => left,
+    let inherited = match marker.take() {
+        Ok(inherited) => inherited,
         Err(error) => {
             tracing::error!(%error, "cannot take the inherited descriptors");
             return EXIT_NOT_READY;
         }
     };
-    let stats = page::join(left.stats, &config);
+    let stats = page::join(inherited.stats, &config);
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
     let worker = Worker {
-        slot: left.marker.slot,
-        generation: left.marker.generation,
-        workers: left.marker.workers,
+        slot: inherited.marker.slot,
+        generation: inherited.marker.generation,
+        workers: inherited.marker.workers,
         drain,
         handle,
-        channel: Some(left.channel.clone()),
-        outbound: Some(left.outbound),
+        channel: Some(inherited.channel.clone()),
+        outbound: Some(inherited.outbound),
         shares: Shares::default(),
         drain_timeout: config.drain_timeout,
         stats: stats.clone(),
-        tls: tls::Inherited::new(left.ticket_keys, left.tls_files),
-        redirect: Redirect::new(&left.listeners),
+        tls: tls::Inherited::new(inherited.ticket_keys, inherited.tls_files),
+        redirect: Redirect::new(&inherited.listeners),
         at_exit: AtExit::default(),
         sandbox: Entrance::of(&config),
     };
-    let channel = left.channel;
+    let channel = inherited.channel;
     let pending = commands.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
-            let queue = queue(left.listeners, Some(left.inbox), &config, stats.clone())?;
+            let queue = queue(
+                inherited.listeners,
+                Some(inherited.inbox),
+                &config,
+                stats.clone(),
+            )?;
             let control::Started { ready, tasks } = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),

@@ -23,6 +23,7 @@ use crate::http::tls::config::{ClientAuth, Tls};
 use crate::http::tls::crypto::{digest, provider, provider_with};
 use crate::http::tls::ocsp;
 use crate::http::tls::pem::{Kind, Pem, Source};
+use crate::http::tls::validity;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -152,6 +153,7 @@ fn certified_key(from: &Certificate, warnings: &mut Vec<String>) -> Result<Certi
     if let Some(source) = &from.ocsp {
         let response = Pem::read(Kind::Ocsp, source)?;
         ocsp::check(response.bytes()).map_err(|why| format!("{response} {why}"))?;
+        warnings.extend(stale_warning(&response));
         certified.ocsp = Some(response.bytes().to_vec());
     }
     warnings.extend(time_warning(&certified, &certificate));
@@ -242,6 +244,16 @@ fn time_warning(certified: &CertifiedKey, certificate: &Pem) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// A warning if there is a newer OCSP response than this one. Clients ignore or refuse it.
+fn stale_warning(response: &Pem) -> Option<String> {
+    let next_update = validity::next_update(response.bytes())?;
+    let since = UnixTime::now().as_secs().checked_sub(next_update)?;
+    let days = since / DAY.as_secs();
+    Some(format!(
+        "{response} was to be replaced {days} days ago; fetch a new one, then reload"
+    ))
 }
 
 /// The verifier that accepts client certificates signed by one of these CAs, and its policy.

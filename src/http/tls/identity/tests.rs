@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::http::tls::certificates::with_asked_name;
+use crate::http::tls::validity::tests::ocsp_response;
 
 /// A valid certificate and key, and a directory for files.
 struct Files {
@@ -408,6 +409,26 @@ fn an_ocsp_response_is_checked_and_read_with_the_other_files() {
     let mut using = tls;
     using.use_files(&read);
     Identity::read(&using).expect("the contents as read");
+}
+
+#[test]
+fn a_stale_ocsp_response_is_only_a_warning() {
+    let files = Files::new();
+    for (next_update, expected) in [
+        (None, 0),
+        (Some("20200102000000Z"), 1),
+        (Some("99991231235959Z"), 0),
+    ] {
+        let response = files.file("good.ocsp", ocsp_response(&[], next_update));
+        let identity = Identity::read(&files.good().ocsp_file(response)).expect("it is good");
+        assert_eq!(identity.warnings().len(), expected, "{next_update:?}");
+        if let [warning] = identity.warnings() {
+            assert!(
+                warning.contains("good.ocsp was to be replaced"),
+                "{warning}"
+            );
+        }
+    }
 }
 
 #[test]
