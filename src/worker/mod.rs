@@ -328,43 +328,38 @@ where
         handle,
         commands,
     } = setup;
-    let inherited = match marker.take() {
-        Ok(inherited) => inherited,
+    let left = match marker.take() {
+        Ok(left) => left,
         Err(error) => {
             tracing::error!(%error, "cannot take the inherited descriptors");
             return EXIT_NOT_READY;
         }
     };
-    let stats = page::join(inherited.stats, &config);
+    let stats = page::join(left.stats, &config);
     let (switch, drain) = DrainSwitch::new();
     // In a worker the handle never learns the addresses of the server.
     handle.set_ended();
     let worker = Worker {
-        slot: inherited.marker.slot,
-        generation: inherited.marker.generation,
-        workers: inherited.marker.workers,
+        slot: left.marker.slot,
+        generation: left.marker.generation,
+        workers: left.marker.workers,
         drain,
         handle,
-        channel: Some(inherited.channel.clone()),
-        outbound: Some(inherited.outbound),
+        channel: Some(left.channel.clone()),
+        outbound: Some(left.outbound),
         shares: Shares::default(),
         drain_timeout: config.drain_timeout,
         stats: stats.clone(),
-        tls: tls::Inherited::new(inherited.ticket_keys, inherited.tls_files),
-        redirect: Redirect::new(&inherited.listeners),
+        tls: tls::Inherited::new(left.ticket_keys, left.tls_files),
+        redirect: Redirect::new(&left.listeners),
         at_exit: AtExit::default(),
         sandbox: Entrance::of(&config),
     };
-    let channel = inherited.channel;
+    let channel = left.channel;
     let pending = commands.try_clone();
     let result = runtime().and_then(|runtime| {
         block_on(runtime, async {
-            let queue = queue(
-                inherited.listeners,
-                Some(inherited.inbox),
-                &config,
-                stats.clone(),
-            )?;
+            let queue = queue(left.listeners, Some(left.inbox), &config, stats.clone())?;
             let control::Started { ready, tasks } = control::start(control::Controls {
                 channel: channel.clone(),
                 queue: Arc::clone(&queue),

@@ -462,7 +462,7 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        // hyper does not poll a body that is at its end, and `poll_frame` says that it is too short.
+        // hyper does not poll a body that is at its end. `poll_frame` says that it is too short.
         !self.progress.is_short() && self.inner.as_ref().is_none_or(B::is_end_stream)
     }
 

@@ -179,7 +179,7 @@ impl Exchange {
         }
     }
 
-    /// Checks the `Content-Length` of a response. If it is wrong, returns the status to send instead.
+    /// Checks the `Content-Length` of a response. Fails with the status to send if it is wrong.
     pub(crate) fn check_length<B: Body>(
         &self,
         head: &Parts,

@@ -1,5 +1,5 @@
 //! Listeners and inboxes that no process reaches. The master opens listeners again, and replaces
-//! inboxes. A worker has shut one down (shutdown(2)), which any process that has a socket can do for
+//! inboxes. A worker has shut one down (shutdown(2)), which a process that has a socket does for
 //! all; the master sees that at once. Or the file of a Unix listener was removed; the master looks
 //! for that at a reload.
 
@@ -13,8 +13,8 @@ use crate::master::listeners::bound::{Reopened, Socket};
 use crate::supervisor::Event;
 use crate::sys::{clock, listener};
 
-/// The pause after a socket was found shut down. A worker that does it again and again keeps clients
-/// out, but does not keep the master from other work.
+/// The pause after a socket was found shut down. A worker that does it again and again keeps
+/// clients out, but does not keep the master from other work.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// When the master looks for listeners that were shut down.

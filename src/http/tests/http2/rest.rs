@@ -197,7 +197,7 @@ fn a_connection_before_its_first_request_rests() {
 #[test]
 fn a_drain_sends_goaway_with_the_last_stream_to_a_connection_at_rest() {
     run(async {
-        // This request was on its way. A client of the h2 crate writes it after its acknowledgement.
+        // This request was on its way. A client of the h2 crate writes it after it acknowledges.
         for is_first in [true, false] {
             let host = Host::start(options(), hello).await;
             let mut client = at_rest(&host, b"", 5).await;
