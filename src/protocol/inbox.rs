@@ -182,7 +182,7 @@ impl Receiver {
                     (Ok(note), mut fds) if fds.len() == 1 => {
                         return Ok(fds.pop().map(|connection| (connection, note)));
                     }
-                    (_, _) if len == 0 && is_shut_down(inbox) => {
+                    (_, fds) if len == 0 && fds.is_empty() && is_shut_down(inbox) => {
                         tracing::warn!("an inbox was shut down; nothing comes from it any more");
                         self.watch = None;
                     }
@@ -383,10 +383,11 @@ mod tests {
     fn an_inbox_that_was_shut_down_is_emptied_and_then_nothing_comes_from_it() {
         with_inbox(|sender, mut receiver| {
             let (ours, _theirs) = UnixStream::pair().expect("a pair");
-            fds::send(&sender.0, b"", &[ours.as_raw_fd()]).expect("room");
+            fds::send(&sender.0, b"", &[]).expect("room");
             sender.send(&ours, &note(b"x")).expect("room");
             let (_, received) = receiver.take().expect("no error").expect("one");
             assert_eq!(received, note(b"x"), "an empty message is not the end");
+            fds::send(&sender.0, b"", &[ours.as_raw_fd()]).expect("room");
             sender.send(&ours, &note(b"")).expect("room");
             let pair = socket2::SockRef::from(&sender.0);
             pair.shutdown(std::net::Shutdown::Both).expect("a socket");

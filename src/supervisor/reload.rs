@@ -64,7 +64,9 @@ impl Supervisor {
         self.end_pauses();
     }
 
-    /// Starts successors for serving workers that are older than the target.
+    /// Starts successors for serving workers that are older than the target, for the oldest first:
+    /// a worker that raises the target again and again, by reloads of its own or by a socket that
+    /// it shuts down, is replaced too.
     pub(super) fn replace_stale(&mut self) {
         let Phase::Reloading { target } = self.phase else {
             return;
@@ -74,16 +76,16 @@ impl Supervisor {
             .filter(|&slot| matches!(self.entry(slot).holder, Holder::Replacing { .. }))
             .count();
         let free = usize::from(self.policy.reload_batch.get()).saturating_sub(under_way);
-        let stale: Vec<Slot> = self
-            .wanted_slots()
-            .filter(|&slot| match &self.entry(slot).holder {
-                Holder::Held(worker) => worker.is_serving() && worker.generation < target,
-                _ => false,
-            })
-            .filter(|&slot| self.entry(slot).may_replace())
-            .take(free)
+        let age = |slot| match &self.entry(slot).holder {
+            Holder::Held(worker) if worker.is_serving() => Some((worker.generation, slot)),
+            _ => None,
+        };
+        let stale = self.wanted_slots().filter_map(age);
+        let mut stale: Vec<_> = stale
+            .filter(|&(generation, slot)| generation < target && self.entry(slot).may_replace())
             .collect();
-        for slot in stale {
+        stale.sort_unstable();
+        for (_, slot) in stale.into_iter().take(free) {
             self.start_successor(slot);
         }
     }

@@ -46,7 +46,8 @@ use crate::supervisor::{Abandoned, Action, Change, Exit, Outcome, Phase, Supervi
 /// at once or after `Backoff`. The reserved exit code ends the server too, with its own outcome. A
 /// worker that was killed while it held its slot (it hung, it was not ready in time) counts as one
 /// crash, when its process is gone. Until then no other worker starts in its place. `SpawnFailed`
-/// is no crash once a worker of any slot was ready: the slot rests, for the shortage may be over.
+/// is no crash if all workers were ready once and another one serves: the slot rests, and the
+/// shortage may be over then.
 ///
 /// *Drain asked* comes from a reload (the successor is ready), from a resize (the slot is retired,
 /// and a wanted slot has a worker that serves) or from the end of the server. In the first two
@@ -176,13 +177,19 @@ impl Supervisor {
             self.abandon_reload_of(&worker, why);
         } else if exit == Exit::Misconfigured {
             self.end(Outcome::Misconfigured, Urgency::Unasked);
-        } else if why == Abandoned::NotSpawned && self.any_was_ready() {
+        } else if why == Abandoned::NotSpawned && self.goes_on_without(slot) {
             self.rest(slot);
         } else if !(worker.is_serving() && exit == Exit::Clean) {
             self.crashed(slot);
         } else {
             self.rest_if_hasty(slot, worker.served(self.now));
         }
+    }
+
+    /// Whether the start has ended and a worker of another slot serves.
+    fn goes_on_without(&self, slot: Slot) -> bool {
+        let mut others = self.wanted_slots().filter(|&other| other != slot);
+        self.phase != Phase::Starting && others.any(|other| self.serves(other).is_some())
     }
 
     /// The slot gets another worker now: a drain may take long, and this worker accepts no more.

@@ -235,7 +235,7 @@ fn a_worker_that_cannot_be_started_does_not_count_as_a_crash() {
     let pid = pid_of(&server.wait("worker_ready"));
     let address = server.address();
     // Enough to poll those that it has, but none is free.
-    server.limit_descriptors("8:");
+    server.limit_descriptors("12:");
     kill(pid, Signal::SIGKILL).expect("it lives");
     for _ in 0..3 {
         server.wait("backing_off");

@@ -220,6 +220,22 @@ fn workers_that_cannot_be_spawned_do_not_end_the_server_and_are_tried_again() {
     world.ready(100).expect([release(0, 2)]);
 }
 
+/// The server is of no use then, and whoever supervises it hears of its end.
+#[test]
+fn workers_that_cannot_be_spawned_end_the_server_if_no_worker_is_left() {
+    let mut world = World::serving(1);
+    world.exited(1, Exit::Crash).forget();
+    for worker in 2..100 {
+        world.spawn_failed(worker).forget();
+        if world.phase() == Phase::Finished {
+            return;
+        }
+        let due = world.now + world.rest();
+        world.at_time(due).forget();
+    }
+    panic!("it has no worker and goes on");
+}
+
 #[test]
 fn events_of_unknown_workers_are_ignored() {
     let mut world = World::serving(1);

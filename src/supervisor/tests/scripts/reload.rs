@@ -142,7 +142,7 @@ fn a_new_worker_that_ends_leaves_the_old_one_serving_and_is_no_crash() {
             .expect([])
             .expect_changes([Change::ReloadAbandoned { generation, why }]);
         assert_eq!(world.phase(), Phase::Serving);
-        world.event(Event::Reload).expect([spawn(5, 0, 3)]);
+        world.event(Event::Reload).expect([spawn(5, 1, 3)]);
     }
 }
 
@@ -176,14 +176,24 @@ fn a_reload_during_a_reload_raises_its_target() {
         .event(Event::Reload)
         .event(Event::Reload)
         .expect([spawn(3, 0, 2)]);
-    world.ready(3).expect([drain(1), spawn(4, 0, 3)]);
+    world.ready(3).expect([drain(1), spawn(4, 1, 3)]);
     world
         .ready(4)
         .ready(5)
-        .expect([drain(3), spawn(5, 1, 3), drain(2)]);
+        .expect([drain(2), spawn(5, 0, 3), drain(3)]);
     world.expect_changes([Change::ReloadFinished {
         generation: Generation(3),
     }]);
+}
+
+#[test]
+fn reloads_without_end_replace_every_worker() {
+    let mut world = World::serving(3);
+    world.event(Event::Reload).expect([spawn(4, 0, 2)]);
+    for ((new, generation), (old, next)) in (4..).zip(3..).zip([(1, 1), (2, 2), (3, 0), (4, 1)]) {
+        world.event(Event::Reload).ready(new);
+        world.expect([drain(old), spawn(new + 1, next, generation)]);
+    }
 }
 
 #[test]

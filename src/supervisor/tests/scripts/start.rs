@@ -110,6 +110,23 @@ fn commands_during_the_start_wait_for_its_end() {
     }]);
 }
 
+/// It waits for every slot.
+#[test]
+fn a_start_ends_although_the_workers_of_one_slot_cannot_be_spawned() {
+    let mut world = World::new(2);
+    // The second slot tries again at once, and later after pauses.
+    world.ready(1).spawn_failed(2).forget();
+    for worker in 3..100 {
+        world.spawn_failed(worker).forget();
+        if world.phase() != Phase::Starting {
+            return;
+        }
+        let due = world.now + world.rest();
+        world.at_time(due).forget();
+    }
+    panic!("it still starts");
+}
+
 #[test]
 fn the_policy_has_the_numbers_that_are_documented() {
     let policy = Policy::default();
