@@ -167,14 +167,19 @@ impl Pem {
         self.bytes().windows(text.len()).any(|part| part == text)
     }
 
-    /// The error does not show the line that it is about: that may be a whole key.
+    /// The error does not show the line that it is about: that may be a whole key. If the line
+    /// breaks are lost, that is also the marker.
     fn malformed(&self, error: &pem::Error) -> String {
         let why = match error {
-            pem::Error::MissingSectionEnd { end_marker } => {
+            pem::Error::MissingSectionEnd { end_marker } if is_label(end_marker) => {
                 format!(
                     "a section has no end `-----END {}-----`",
                     end_marker.escape_ascii()
                 )
+            }
+            pem::Error::MissingSectionEnd { .. } => {
+                "a line begins with `-----BEGIN` and has more than a label; line breaks are lost"
+                    .into()
             }
             pem::Error::IllegalSectionStart { .. } => {
                 "a line begins with `-----BEGIN` and does not end with `-----`".into()
@@ -194,6 +199,12 @@ impl Pem {
         }
         format!("{self} holds no {what}; it must have a section `{head}`")
     }
+}
+
+/// The longest label in use is `ENCRYPTED PRIVATE KEY`, and a text of keys has small letters too.
+fn is_label(marker: &[u8]) -> bool {
+    let is_of_label = |byte: &u8| byte.is_ascii_uppercase() || b" 0123456789".contains(byte);
+    marker.len() <= 40 && marker.iter().all(is_of_label)
 }
 
 impl fmt::Display for Pem {

@@ -125,6 +125,7 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
     let broken = files.certificate.replace("MII", "M!!");
     let (cut, _) = files.certificate.split_once("-----END").expect("an end");
     let escaped = files.certificate.replace('\n', "\\n");
+    let joined = files.certificate.replace('\n', "");
     for (name, bytes, text) in [
         ("empty", "", "holds no certificate; it must have a section"),
         (
@@ -135,6 +136,7 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
         ("broken", &broken, "is not well-formed PEM"),
         ("cut", cut, "has no end `-----END CERTIFICATE-----`"),
         ("escaped", &escaped, "PEM: a line begins with `-----BEGIN`"),
+        ("joined", &joined, "line breaks are lost"),
         (
             "hollow",
             "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
@@ -148,6 +150,7 @@ fn the_error_for_a_bad_certificate_names_the_file_and_a_remedy() {
             "{why}"
         );
         assert!(why.contains(text) && !why.contains('\n'), "{name}: {why}");
+        assert!(!why.contains("MII"), "{name} is shown: {why}");
     }
     let why = refused(&files.good().certificate_file(files.file("der", der)));
     assert!(
