@@ -179,25 +179,41 @@ impl Exchange {
         }
     }
 
-    /// Checks the `Content-Length` of a response. Fails with the status to send if it is wrong.
-    pub(crate) fn check_length<B: Body>(
+    /// Makes the `Content-Length` and the body of a response fit, and returns the body to send.
+    /// Fails with the status to send if the field is wrong.
+    ///
+    /// A response to HEAD, or with 304, has no content, and its field names the length of another
+    /// response (RFC 9110 8.6). hyper sends such a body in HTTP/2.
+    pub(crate) fn fit<B: Body>(
         &self,
-        head: &Parts,
-        body: Option<&B>,
-    ) -> Result<(), StatusCode> {
-        let is_empty = body.is_none_or(B::is_end_stream);
-        // In a response to HEAD and with 304 the field names the length of another response. In
-        // HTTP/1 hyper replaces it in all other responses without a body.
-        let may_differ = self.version < Version::HTTP_2
-            || self.line.method == Method::HEAD
-            || head.status == StatusCode::NOT_MODIFIED;
-        if is_empty && may_differ {
-            return Ok(());
+        head: &mut Parts,
+        body: Option<B>,
+    ) -> Result<Option<B>, StatusCode> {
+        let is_head = self.line.method == Method::HEAD;
+        let has_content = !is_head && head.status != StatusCode::NOT_MODIFIED;
+        let length = body
+            .as_ref()
+            .map_or(Some(0), |body| body.size_hint().exact());
+        // In HTTP/1 hyper replaces the field if there is no body.
+        let is_replaced = self.version < Version::HTTP_2
+            && has_content
+            && body.as_ref().is_none_or(B::is_end_stream);
+        if !is_replaced {
+            let checked = length::check(&head.headers, length.filter(|_| has_content));
+            checked.map_err(|wrong| {
+                self.log_wrong_length(wrong);
+                StatusCode::INTERNAL_SERVER_ERROR
+            })?;
         }
-        length::check(&head.headers, body).map_err(|wrong| {
-            self.log_wrong_length(wrong);
-            StatusCode::INTERNAL_SERVER_ERROR
-        })
+        if has_content || (length.is_none() && self.version < Version::HTTP_2) {
+            return Ok(body);
+        }
+        // An empty body may stand for one that was left out.
+        if let (true, Some(length @ 1..)) = (is_head, length) {
+            let length = || HeaderValue::from(length);
+            head.headers.entry(CONTENT_LENGTH).or_insert_with(length);
+        }
+        Ok(None)
     }
 
     /// Adds the server's own fields to the head of a response.

@@ -367,10 +367,13 @@ where
         let start = self.stream.held_len();
         let Some(written) = length.and_then(|length| self.write_head(&head, length)) else {
             self.name_request();
-            if let Err(status) = self.exchange.check_length(&head, body.as_ref()) {
-                let (head, body, source) = server_response(status);
-                return self.respond(head, body, source);
-            }
+            let body = match self.exchange.fit(&mut head, body) {
+                Ok(body) => body,
+                Err(status) => {
+                    let (head, body, source) = server_response(status);
+                    return self.respond(head, body, source);
+                }
+            };
             self.exchange.count_response(head.status);
             let response = Box::new(Response::from_parts(head, body));
             return Some(Outcome::NotPlain(Some(response)));

@@ -14,6 +14,7 @@ use crate::stats::Count;
 /// |---|---|
 /// | `/whole` | of a known length |
 /// | `/pieces` | of an unknown length, in two pieces |
+/// | `/unchanged` | as `/pieces`, and the status is 304 |
 /// | `/lies` | says that its length is 20 |
 /// | `/empty` | none |
 pub(super) async fn app(request: Request) -> HandlerResult {
@@ -21,13 +22,16 @@ pub(super) async fn app(request: Request) -> HandlerResult {
     let (kind, length) = (parts.next(), parts.next());
     let mut response = match kind {
         Some("whole") => text("hello"),
-        Some("pieces") => {
+        Some("pieces" | "unchanged") => {
             let pieces = ["hel", "lo"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
             Response::new(StreamBody::new(Iterated(pieces.into_iter())).boxed_unsync())
         }
         Some("lies") => Response::new(Lies(text("hello").into_body()).boxed_unsync()),
         _ => text(""),
     };
+    if kind == Some("unchanged") {
+        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+    }
     if let Some(length) = length {
         let length = length.parse().expect("a value");
         response.headers_mut().insert("content-length", length);
@@ -65,7 +69,13 @@ fn a_response_whose_content_length_is_wrong_becomes_a_500() {
     run_each_kind(async || {
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
-        for path in ["/whole/4", "/whole/6", "/whole/x", "/pieces/x"] {
+        for path in [
+            "/whole/4",
+            "/whole/+5",
+            "/whole/x",
+            "/pieces/x",
+            "/pieces/+5",
+        ] {
             for request in requests(path) {
                 client.send(request).await;
                 client
@@ -78,7 +88,7 @@ fn a_response_whose_content_length_is_wrong_becomes_a_500() {
         drop(client);
         host.emptied().await;
         let totals = host.server.registry.counters.stats().totals();
-        assert_eq!(totals.responses, [0, 1, 0, 0, 8]);
+        assert_eq!(totals.responses, [0, 1, 0, 0, 10]);
         assert_eq!(host.server.count(Count::BrokenResponses), 0);
     });
 }
@@ -119,10 +129,8 @@ fn a_response_to_head_may_name_the_length_of_another() {
     run_each_kind(async || {
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
-        for request in requests("/empty/20")
-            .into_iter()
-            .chain(requests("/pieces/20"))
-        {
+        let paths = ["/empty/20", "/whole/20", "/pieces/20"];
+        for request in paths.into_iter().flat_map(requests) {
             client.send(request.replace("GET", "HEAD")).await;
             client
                 .expect("HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\n")

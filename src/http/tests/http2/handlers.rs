@@ -290,3 +290,29 @@ fn a_stream_whose_content_length_is_wrong_ends_alone() {
         assert_eq!(right.expect("a response"), (200, "hello".into()));
     });
 }
+
+/// hyper would send them, and clients reset the stream.
+#[test]
+fn bodies_that_http_does_not_allow_are_not_sent() {
+    run(async {
+        let host = Host::start(options(), lengths::app).await;
+        let mut client = Http2Client::connect(&host).await;
+        for (method, path, length) in [
+            ("HEAD", "/whole", Some("5")),
+            ("HEAD", "/whole/20", Some("20")),
+            ("HEAD", "/pieces", None),
+            ("HEAD", "/pieces/20", Some("20")),
+            ("GET", "/unchanged/20", Some("20")),
+        ] {
+            let request = http::Request::builder().method(method);
+            let request = request.uri(format!("http://test{path}")).body(());
+            let request = request.expect("a request");
+            let sent = client.requests.send_request(request, true);
+            let response = sent.expect("it is open").0.await.expect("a response");
+            let said = response.headers().get("content-length");
+            assert_eq!(said.map(|it| it.to_str().expect("text")), length, "{path}");
+            assert!(response.body().is_end_stream(), "{method} {path}");
+        }
+        assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
