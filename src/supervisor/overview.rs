@@ -40,6 +40,12 @@ impl Supervisor {
         (slot.0 < self.workers.get()).then_some(worker.id)
     }
 
+    /// Whether the start has ended and a worker of another slot serves.
+    pub(super) fn goes_on_without(&self, slot: Slot) -> bool {
+        let mut others = self.wanted_slots().filter(|&other| other != slot);
+        self.phase != Phase::Starting && others.any(|other| self.serves(other).is_some())
+    }
+
     /// The wanted slots, and retired ones that still have workers.
     pub(crate) fn overview(&self) -> Vec<SlotOverview> {
         let slots = (0..).map(Slot).zip(&self.entries);

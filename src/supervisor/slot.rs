@@ -186,12 +186,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether the start has ended and a worker of another slot serves.
-    fn goes_on_without(&self, slot: Slot) -> bool {
-        let mut others = self.wanted_slots().filter(|&other| other != slot);
-        self.phase != Phase::Starting && others.any(|other| self.serves(other).is_some())
-    }
-
     /// The slot gets another worker now: a drain may take long, and this worker accepts no more.
     pub(super) fn leaving(&mut self, id: WorkerId) {
         let Some((slot, SlotRole::Holder)) = self.locate(id) else {

@@ -220,7 +220,7 @@ fn workers_that_cannot_be_spawned_do_not_end_the_server_and_are_tried_again() {
     world.ready(100).expect([release(0, 2)]);
 }
 
-/// The server is of no use then, and whoever supervises it hears of its end.
+/// The server is of no use then, and its own supervisor hears of the end.
 #[test]
 fn workers_that_cannot_be_spawned_end_the_server_if_no_worker_is_left() {
     let mut world = World::serving(1);
