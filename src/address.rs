@@ -87,9 +87,7 @@ impl Address {
             Self::Unix(_) => None,
         }
     }
-}
 
-impl Address {
     /// Whether a listener of the service manager on `bound` is what a user means by this address.
     /// 80 is `0.0.0.0:80`, and systemd binds `[::]:80` for `ListenStream=80`, which accepts IPv4
     /// too. So of two addresses that stand for all of a machine only the ports count.

@@ -450,8 +450,8 @@ impl Prefork {
     /// maps the ports.
     ///
     /// If a service manager passes listeners, those redirect that have this address; `0.0.0.0:80`
-    /// and `[::]:80` count as the same. The log warns if there is none. An address that redirects
-    /// goes on doing so after an upgrade without this setting.
+    /// and `[::]:80` count as the same. The log warns if no passed listener has this address. An
+    /// address that redirects goes on doing so after an upgrade without this setting.
     ///
     /// Default: no such address.
     #[cfg(feature = "tls")]

@@ -20,7 +20,7 @@ use crate::address::Address;
 use crate::codec::{Malformed, Reader, Record, Writer, record};
 use crate::proxy::Forwarded;
 use crate::sys::fds;
-use crate::sys::listener::is_shut_down;
+use crate::sys::socket::has_ended;
 
 /// The first byte of a message says what comes, and in which version. The sender may be of another
 /// image; a receiver closes connections that come in another version.
@@ -145,7 +145,7 @@ impl Receiver {
     /// Whether a connection waits. `false` for an inbox that was shut down.
     pub(crate) fn is_waited_in(&self) -> bool {
         let inbox = self.watch.as_ref().map(AsyncFd::get_ref);
-        inbox.is_some_and(|inbox| fds::is_readable(inbox) && !is_shut_down(inbox))
+        inbox.is_some_and(|inbox| fds::is_readable(inbox) && !has_ended(inbox))
     }
 
     /// Ready when `look` finds something, or fails.
@@ -182,7 +182,7 @@ impl Receiver {
                     (Ok(note), mut fds) if fds.len() == 1 => {
                         return Ok(fds.pop().map(|connection| (connection, note)));
                     }
-                    (_, fds) if len == 0 && fds.is_empty() && is_shut_down(inbox) => {
+                    (_, fds) if len == 0 && fds.is_empty() && has_ended(inbox) => {
                         tracing::warn!("an inbox was shut down; nothing comes from it any more");
                         self.watch = None;
                     }

@@ -323,6 +323,9 @@ mod tests {
             let (_client, connection) = fixture.connection().await;
             let last = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
             assert!(last.await.is_err());
+            let outgoing = &fixture.outgoing;
+            let begun = outgoing.begun.get().expect("it was tried");
+            assert!(begun.elapsed() >= outgoing.wait_max, "it has waited");
             let (_client, connection) = fixture.connection().await;
             let another = Rc::clone(&fixture.outgoing).hand_over(connection, Bytes::new());
             assert!(another.await.is_err(), "it does not wait");

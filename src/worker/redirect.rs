@@ -26,7 +26,7 @@ const HTTPS: u16 = 443;
 #[derive(Debug)]
 pub(crate) struct Redirect {
     addresses: Vec<Address>,
-    /// That of the first TCP listener with TLS; 443 if there is none.
+    /// The port of the first TCP listener with TLS; 443 if no listener has one.
     port: u16,
 }
 

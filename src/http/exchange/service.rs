@@ -245,13 +245,11 @@ where
     type Output = Result<Response<ResponseBody<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (mut head, body, mut source) = ready!(self.as_mut().poll_handler(cx));
+        let (mut head, body, source) = ready!(self.as_mut().poll_handler(cx));
         let mut exchange = self.project().exchange.take().expect(POLLED_AFTER_END);
-        let body = exchange.fit(&mut head, body).unwrap_or_else(|status| {
-            let body;
-            (head, body, source) = server_response(status);
-            body
-        });
+        let fitted = exchange.fit(&mut head, body);
+        let fitted = fitted.map(|body| (head, body, source));
+        let (mut head, body, source) = fitted.unwrap_or_else(server_response);
         exchange.end_after_unsized(&mut head, body.as_ref());
         exchange.complete_head(&mut head, source);
         exchange.count_response(head.status);

@@ -76,8 +76,7 @@ impl Master {
         if self.observers.admin.is_none() {
             return;
         }
-        let view = self.view().to_memory();
-        let view = match view {
+        let view = match self.view().to_memory() {
             Ok(view) => view,
             Err(error) => return self.tell_later(&error),
         };

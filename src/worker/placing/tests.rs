@@ -215,7 +215,7 @@ async fn what_a_sibling_that_drains_was_given_is_left_to_its_slot() {
 #[tokio::test]
 async fn what_is_to_be_taken_back_waits_as_in_a_queue() {
     let mut fixture = Fixture::new();
-    assert!(fixture.places());
+    assert!(fixture.places() && fixture.places());
     assert!(!fixture.placing.has_taken_back());
     poll_fn(|cx| {
         fixture.placing.look(cx);
@@ -225,6 +225,8 @@ async fn what_is_to_be_taken_back_waits_as_in_a_queue() {
         }
     })
     .await;
+    assert!(fixture.take_back().is_ready());
+    assert!(fixture.placing.has_taken_back(), "the other one waits");
     assert!(fixture.take().is_some(), "the sibling is late");
     assert!(!fixture.placing.has_taken_back(), "it has taken it");
     assert!(fixture.take_back().is_pending());
