@@ -139,27 +139,42 @@ fn a_slow_request_is_logged() {
     let server = log.of_server(|| {
         TestServer::start_with(move |server| {
             server.http(http).serve(async |_worker| {
-                Ok(handler(async |_request| Ok(Response::new("tea".into()))))
+                Ok(handler(async |request| {
+                    let length = &request.uri().path()[1..];
+                    let response = hyper::Response::builder().header("content-length", length);
+                    Ok(response.body("tea".into())?)
+                }))
             })
         })
     });
     let mut client = Client::connect(server.address());
-    for method in ["GET", "DELETE"] {
+    // With a wrong length a response becomes a 500. DELETE with a URI is for hyper.
+    let requests = [
+        ("GET", "/3", 200),
+        ("DELETE", "/3", 200),
+        ("GET", "/5", 500),
+        ("DELETE", "http://x/5", 500),
+    ];
+    for (method, uri, status) in requests {
         client.send(&format!(
-            "{method} /a HTTP/1.1\r\nhost: x\r\nx-request-id: {method}-1\r\n\r\n"
+            "{method} {uri} HTTP/1.1\r\nhost: x\r\nx-request-id: {method}-1\r\n\r\n"
         ));
-        assert_eq!(client.response().body, "tea");
+        let response = client.response();
+        let begin = format!("HTTP/1.1 {status} ");
+        assert!(response.head.starts_with(&begin), "{}", response.head);
     }
     server.stop().expect("it drains");
-    let lines = log.lines();
-    for (line, method) in lines[1..].iter().zip(["GET", "DELETE"]) {
+    let mut lines = log.lines();
+    lines.retain(|line| line.contains(": slow request "));
+    for (line, (method, uri, status)) in lines.iter().zip(requests) {
         let (begin, took) = line.split_once("took=").expect("a duration");
         assert_eq!(begin, " WARN worker{slot=0 generation=1}: slow request ");
         let (_, rest) = took.split_once(' ').expect("more fields");
-        let id = format!("request_id=\"{method}-1\"");
-        assert_eq!(rest, format!("status=200 method={method} uri=/a {id}"));
+        let path = uri.trim_start_matches("http://x");
+        let request = format!("method={method} uri={path} request_id=\"{method}-1\"");
+        assert_eq!(rest, format!("status={status} {request}"));
     }
-    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert_eq!(lines.len(), requests.len(), "{lines:?}");
 }
 
 fn each_worker_has_a_span_and_the_master_says_that_it_serves() {

@@ -130,10 +130,9 @@ impl Exchange {
         self.line = RequestLine::of(request);
     }
 
-    /// There is a response, with this head.
+    /// Adds the id of the request to the head of its response.
     #[cold]
-    fn complete_noted(&mut self, head: &mut Parts) {
-        self.log_if_slow(Some(head.status));
+    fn add_request_id(&self, head: &mut Parts) {
         if let Some(id) = self.request_id_value()
             && !head.headers.contains_key(REQUEST_ID)
         {
@@ -220,7 +219,7 @@ impl Exchange {
     pub(crate) fn complete_head(&mut self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
         if self.noted.is_some() {
-            self.complete_noted(head);
+            self.add_request_id(head);
         }
         if head.status != StatusCode::OK {
             self.name_failed_body(head, source);
@@ -262,9 +261,12 @@ impl Exchange {
         }
     }
 
-    /// Counts a response with this status. Called once for each request.
+    /// A response with this status will be sent. Called once for each request.
     #[inline]
-    pub(crate) fn count_response(&self, status: StatusCode) {
+    pub(crate) fn count_response(&mut self, status: StatusCode) {
+        if self.noted.is_some() {
+            self.log_if_slow(Some(status));
+        }
         self.registry.counters.count_response(status);
     }
 
