@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memchr::memmem;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, poll};
 use rustls::pki_types::pem::{self, PemObject};
@@ -21,8 +22,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// a megabyte.
 const SIZE_MAX: u64 = 16 << 20;
 
-/// U+FEFF in UTF-8.
+/// U+FEFF in UTF-8. Some editors put it before a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// How the first line of a section begins.
+const BEGIN: &[u8] = b"-----BEGIN ";
 
 /// For the writer of a pipe, in milliseconds.
 const WRITER_TIMEOUT: u16 = 1_000;
@@ -108,7 +112,7 @@ impl Pem {
 
     /// All certificates. An error if there is none.
     pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
-        let certificates = CertificateDer::pem_slice_iter(self.bytes())
+        let certificates = CertificateDer::pem_slice_iter(&self.text())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| self.malformed(&error))?;
         if !certificates.is_empty() {
@@ -130,7 +134,7 @@ impl Pem {
                  `openssl pkey -in FILE -out PLAIN` decrypts it"
             ));
         }
-        match PrivateKeyDer::pem_slice_iter(self.bytes()).next() {
+        match PrivateKeyDer::pem_slice_iter(&self.text()).next() {
             Some(Ok(key)) => Ok(key),
             Some(Err(error)) => Err(self.malformed(&error)),
             None if self.has_text("BEGIN CERTIFICATE") => Err(format!(
@@ -148,17 +152,33 @@ impl Pem {
         std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & OTHERS != 0)
     }
 
-    /// Without a byte order mark, which some editors put before a text. No DER begins with one.
     pub(crate) fn bytes(&self) -> &[u8] {
-        let bytes: &[u8] = match &self.source {
+        match &self.source {
             Source::Read(_, bytes) | Source::Memory(bytes) => bytes,
             Source::File(_) => &[],
-        };
-        bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)
+        }
+    }
+
+    /// The bytes with a line break before each section that follows a byte order mark or the end of
+    /// another section, as in files that were joined. Without it the parser does not see the
+    /// section.
+    fn text(&self) -> Vec<u8> {
+        let (mut text, mut rest) = (Vec::new(), self.bytes());
+        while let Some(at) = memmem::find(rest, BEGIN) {
+            let before = &rest[..at];
+            text.extend_from_slice(before);
+            if before.ends_with(BYTE_ORDER_MARK) || before.ends_with(b"-----") {
+                text.push(b'\n');
+            }
+            text.extend_from_slice(BEGIN);
+            rest = &rest[at + BEGIN.len()..];
+        }
+        text.extend_from_slice(rest);
+        text
     }
 
     fn has_key(&self) -> bool {
-        PrivateKeyDer::from_pem_slice(self.bytes()).is_ok()
+        PrivateKeyDer::from_pem_slice(&self.text()).is_ok()
             || self.has_text("BEGIN ENCRYPTED PRIVATE KEY")
     }
 

@@ -70,6 +70,12 @@ fn valid_files_are_accepted_without_a_warning() {
     let marked = ["\u{feff}", &in_one].concat();
     let marked = Tls::new().certificate_pem(&marked).key_pem(&marked);
     Identity::read(&marked).expect("a byte order mark is no part of the text");
+    for between in ["", "\u{feff}", "\n\u{feff}"] {
+        let joined = [files.certificate.trim_end(), between].concat().repeat(2);
+        let joined = Pem::read(Kind::Certificate, &Source::memory(joined.as_bytes()));
+        let certificates = joined.and_then(|it| it.certificates()).expect("two");
+        assert_eq!(certificates.len(), 2, "{between:?}");
+    }
     assert!(!format!("{memory:?}").contains("PRIVATE"), "{memory:?}");
 }
 
