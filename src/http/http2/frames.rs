@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::http::http2::client_state::ClientState;
 use crate::http::http2::scan::{
@@ -75,6 +75,8 @@ pub(crate) struct Frames {
     /// When the client got [`PER_SECOND`] last.
     last_refill: Cell<Tick>,
     last_stream: Cell<u32>,
+    /// Whether the last frame of the client was a part of a head, and not the last one.
+    is_in_head: Cell<bool>,
     balance: Cell<Balance>,
     goaway: Cell<GoAway>,
     /// How many short DATA frames may wait for their handlers.
@@ -97,6 +99,9 @@ enum GoAway {
     NotSent,
     /// With a PING.
     Sent,
+    /// The client has acknowledged the PING, and h2 has not read that.
+    Acknowledged,
+    Over,
 }
 
 impl Frames {
@@ -111,6 +116,7 @@ impl Frames {
             unrewarded: Cell::new(0),
             last_refill: Cell::new(registry.now()),
             last_stream: Cell::new(0),
+            is_in_head: Cell::new(false),
             balance: Cell::new(Balance::NotExceeded),
             goaway: Cell::new(GoAway::NotSent),
             short_data: Cell::new(0),
@@ -187,33 +193,42 @@ impl Frames {
         self.goaway.set(GoAway::Sent);
     }
 
-    pub(crate) fn go_away_is_sent(&self) -> bool {
-        self.goaway.get() == GoAway::Sent
+    /// Whether the acknowledgement of the PING may come, or is held.
+    pub(crate) fn goes_away(&self) -> bool {
+        matches!(self.goaway.get(), GoAway::Sent | GoAway::Acknowledged)
     }
 
-    /// Moves the acknowledgement of the PING behind the frames that have come with it. h2 reads
-    /// these bytes next, and ignores requests that follow the acknowledgement. But a client of the
-    /// h2 crate sends it before requests that it had begun when it read GOAWAY.
-    pub(crate) fn put_off_acknowledgement(&self, input: &mut [u8]) {
-        if !self.read.borrow().is_between_frames() {
+    /// Takes the acknowledgement of the PING out of the bytes that h2 reads next. h2 ignores
+    /// requests that follow it. But a client of the h2 crate sends it before requests that it had
+    /// begun when it read GOAWAY.
+    pub(crate) fn hold_acknowledgement(&self, input: &mut BytesMut) {
+        if self.goaway.get() != GoAway::Sent {
             return;
         }
+        let Some(mut at) = self.read.borrow().rest_of_frame(input) else {
+            return;
+        };
         let acknowledgement = ping(ACK);
-        let (mut at, mut found, mut end) = (0, None, 0);
         while let Some(header) = input.get(at..at + FRAME_HEADER).map(Header::parse) {
+            let end = at + FRAME_HEADER + header.len;
             if input[at..].starts_with(&acknowledgement) {
-                found = Some(at);
+                self.goaway.set(GoAway::Acknowledged);
+                input.copy_within(end.., at);
+                return input.truncate(input.len() - acknowledgement.len());
             }
-            at += FRAME_HEADER + header.len;
-            // No other frame may come before a CONTINUATION.
-            let is_part = matches!(header.kind, HEADERS | CONTINUATION);
-            if at <= input.len() && (!is_part || header.flags & END_HEADERS != 0) {
-                end = at;
-            }
+            at = end;
         }
-        if let Some(found) = found {
-            input[found..end].rotate_left(acknowledgement.len());
-        }
+    }
+
+    /// The acknowledgement that was held, if no more bytes have come and h2 can read it now.
+    pub(crate) fn held_acknowledgement(&self) -> Option<[u8; FRAME_HEADER + 8]> {
+        let can_be_read = self.goaway.get() == GoAway::Acknowledged
+            && self.read.borrow().is_between_frames()
+            && !self.is_in_head.get();
+        can_be_read.then(|| {
+            self.goaway.set(GoAway::Over);
+            ping(ACK)
+        })
     }
 
     /// GOAWAY with the number of the last stream that has come (RFC 9113 6.8).
@@ -261,6 +276,9 @@ impl Frames {
     }
 
     fn count(&self, frame: &Header) {
+        let is_of_head = matches!(frame.kind, HEADERS | CONTINUATION);
+        self.is_in_head
+            .set(is_of_head && frame.flags & END_HEADERS == 0);
         match *frame {
             Header {
                 kind: HEADERS,

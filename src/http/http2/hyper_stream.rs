@@ -32,6 +32,28 @@ impl<I> HyperStream<I> {
     }
 }
 
+/// Reads input for a connection that goes away. What has come is in it before the acknowledgement.
+fn poll_input<I: Socket>(
+    stream: &mut Stream<I>,
+    frames: &Frames,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        frames.hold_acknowledgement(stream.input());
+        if !stream.input().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        match stream.poll_fill(cx)? {
+            Poll::Ready(0) => return Poll::Ready(Ok(())),
+            Poll::Ready(_) => {}
+            Poll::Pending => match frames.held_acknowledgement() {
+                Some(frame) => stream.input().extend_from_slice(&frame),
+                None => return Poll::Pending,
+            },
+        }
+    }
+}
+
 impl<I: Socket> Read for HyperStream<I> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -52,11 +74,8 @@ impl<I: Socket> Read for HyperStream<I> {
             return Poll::Pending;
         }
         let mut stream = stream.borrow_mut();
-        if frames.go_away_is_sent() {
-            if stream.input().is_empty() {
-                ready!(stream.poll_fill(cx))?;
-            }
-            frames.put_off_acknowledgement(stream.input());
+        if frames.goes_away() {
+            ready!(poll_input(&mut stream, frames, cx))?;
         }
         ready!(stream.poll_read_seen(cx, buf, |bytes| frames.read(bytes)))?;
         Poll::Ready(match frames.are_exceeded() {

@@ -70,6 +70,21 @@ impl Scan {
         self.position == Position::Header && self.gathered.is_empty()
     }
 
+    /// How many of the next bytes belong to a frame that has begun. `None` if more will follow.
+    pub(crate) fn rest_of_frame(&self, next: &[u8]) -> Option<usize> {
+        let rest = match self.position {
+            Position::Skipped(left) => left,
+            Position::Payload(header) => header.len - self.gathered.len(),
+            Position::Header if self.gathered.is_empty() => 0,
+            Position::Header => {
+                let missing = next.get(..FRAME_HEADER - self.gathered.len())?;
+                let header = [&self.gathered, missing].concat();
+                missing.len() + Header::parse(&header).len
+            }
+        };
+        (rest <= next.len()).then_some(rest)
+    }
+
     /// Passes each frame to `each`, with its payload if `wants` wants it, else with nothing.
     pub(crate) fn read(
         &mut self,
@@ -179,15 +194,20 @@ mod tests {
             (0, HEADERS),
         ];
         let mut bytes = PREFACE.to_vec();
+        let mut ends = vec![bytes.len()];
         for (len, kind) in frames {
             write_frame(&mut bytes, kind, 0, 7, &vec![kind; len]);
+            ends.push(bytes.len());
         }
         for piece in 1..=bytes.len() {
             let mut scan = Scan::of_client();
             let mut found = Vec::new();
-            for piece in bytes.chunks(piece) {
+            for (at, next) in (0..).step_by(piece).zip(bytes.chunks(piece)) {
+                let mut left = ends.iter().filter_map(|end| end.checked_sub(at));
+                let rest = left.next().filter(|rest| *rest <= next.len());
+                assert_eq!(scan.rest_of_frame(next), rest, "{at} in pieces of {piece}");
                 scan.read(
-                    piece,
+                    next,
                     |frame| frame.kind != DATA,
                     |frame, payload| {
                         let wanted = if frame.kind == DATA { 0 } else { frame.len };

@@ -109,30 +109,46 @@ fn open_streams_are_finished_and_the_connection_ends() {
 
 /// A client of the h2 crate writes the requests that it has begun after its acknowledgement.
 #[test]
-fn a_request_that_comes_with_the_acknowledgement_is_served() {
+fn a_request_that_comes_with_the_acknowledgement_is_served_if_a_read_ends_in_another_frame() {
     run(async {
-        let host = Host::start(options(), hello).await;
-        let mut client = raw(&host, b"").await;
-        client.send(get(1)).await;
-        assert_eq!(client.next(DATA).await.payload, b"hello");
-        host.server.drain();
-        let ping = client.next(PING).await.payload;
-        // No frame may come between the parts of the second head.
+        let before = frame(PRIORITY, 0, 1, &[0; 5]);
+        // No frame may come between the parts of a head.
         let (begin, rest) = GET.split_at(2);
-        let part = frame(HEADERS, END_STREAM, 5, begin);
-        let with = [frame(PING, ACK, 0, &ping), get(3), part].concat();
-        client.send(with).await;
-        for _ in 0..2 {
-            let frame = client.one_of(&[GOAWAY, DATA]).await;
-            match frame.kind {
-                GOAWAY => assert_eq!(frame.payload, [0, 0, 0, 3, 0, 0, 0, 0]),
-                _ => assert_eq!((frame.stream, &*frame.payload), (3, &b"hello"[..])),
+        let request = [
+            frame(HEADERS, END_STREAM, 3, begin),
+            frame(CONTINUATION, END_HEADERS, 3, rest),
+        ]
+        .concat();
+        let in_request = (1..request.len()).map(|at| before.len() + PING_LEN + at);
+        for cut in (0..=before.len()).chain(in_request) {
+            let host = Host::start(options(), hello).await;
+            let mut client = raw(&host, b"").await;
+            client.send(get(1)).await;
+            assert_eq!(client.next(DATA).await.payload, b"hello");
+            host.server.drain();
+            let ping = client.next(PING).await.payload;
+            let sent = [&before[..], &frame(PING, ACK, 0, &ping), &request].concat();
+            let read = host.server.count(Count::BytesIn) + cut as u64;
+            client.send(&sent[..cut]).await;
+            while host.server.count(Count::BytesIn) < read {
+                tokio::task::yield_now().await;
             }
+            client.send(&sent[cut..]).await;
+            for _ in 0..2 {
+                let Frame {
+                    kind,
+                    stream,
+                    payload,
+                    ..
+                } = client.one_of(&[GOAWAY, DATA]).await;
+                match kind {
+                    GOAWAY => assert_eq!(payload, [0, 0, 0, 3, 0, 0, 0, 0], "{cut}"),
+                    _ => assert_eq!((stream, &*payload), (3, &b"hello"[..]), "{cut}"),
+                }
+            }
+            drop(client);
+            host.emptied().await;
         }
-        client.send(frame(CONTINUATION, END_HEADERS, 5, rest)).await;
-        while client.frame().await.is_some() {}
-        drop(client);
-        host.emptied().await;
     });
 }
 
