@@ -19,9 +19,9 @@ use crate::http::registry::request_ids::REQUEST_ID;
 use crate::http::registry::state::{BodyFailure, ConnState, Stage};
 use crate::stats::Timing;
 
-/// Why a response with 101 is not sent.
-pub(crate) const NOT_OFFERED: &str =
-    "the response switches protocols (101), and the client has not offered that";
+/// Why a response with 1xx is not sent.
+pub(crate) const NOT_FINAL: &str =
+    "no response is final with 1xx, but with 101 if the client has offered to switch protocols";
 
 /// Which side made a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -287,10 +287,13 @@ impl Exchange {
     }
 
     /// Whether the handler may respond with this status. If not, the handler has failed, with the
-    /// error [`NOT_OFFERED`].
+    /// error [`NOT_FINAL`].
     #[inline]
     pub(crate) fn permits(&self, status: StatusCode) -> bool {
-        status != StatusCode::SWITCHING_PROTOCOLS || self.asks == Asks::Upgrade
+        match status {
+            StatusCode::SWITCHING_PROTOCOLS => self.asks == Asks::Upgrade,
+            status => !status.is_informational(),
+        }
     }
 
     /// The status of the response to a request whose handler returned an error.

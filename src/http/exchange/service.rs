@@ -21,7 +21,7 @@ use pin_project_lite::pin_project;
 use crate::error::BoxError;
 use crate::http::exchange::body::{Body, Expected, ResponseBody, catch_panic};
 use crate::http::exchange::lifecycle::{
-    Asks, Exchange, NOT_OFFERED, ResponseSource, server_response,
+    Asks, Exchange, NOT_FINAL, ResponseSource, server_response,
 };
 use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
@@ -210,7 +210,7 @@ where
                 let response = match outcome {
                     Ok(Ok(response)) if exchange.permits(response.status()) => response,
                     Ok(failed) => {
-                        let error = failed.map_or_else(Into::into, |_| NOT_OFFERED.into());
+                        let error = failed.map_or_else(Into::into, |_| NOT_FINAL.into());
                         return Poll::Ready(server_response(exchange.failed(&*error)));
                     }
                     Err(payload) => {

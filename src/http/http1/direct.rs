@@ -21,7 +21,7 @@ use crate::http::conn::socket::Socket;
 use crate::http::conn::stream::{READ_AT_ONCE, Stream};
 use crate::http::exchange::body::ResponseBody;
 use crate::http::exchange::lifecycle::{
-    Asks, Exchange, NOT_OFFERED, ResponseSource, server_response,
+    Asks, Exchange, NOT_FINAL, ResponseSource, server_response,
 };
 use crate::http::exchange::message::Request;
 use crate::http::exchange::request_line::RequestLine;
@@ -176,7 +176,7 @@ where
                         self.respond(head, Some(body), ResponseSource::Handler)
                     }
                     failed => {
-                        let error = failed.map_or_else(Into::into, |_| NOT_OFFERED.into());
+                        let error = failed.map_or_else(Into::into, |_| NOT_FINAL.into());
                         self.name_request();
                         let (head, body, source) = server_response(self.exchange.failed(&*error));
                         self.respond(head, body, source)

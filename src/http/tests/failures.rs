@@ -40,24 +40,32 @@ fn a_request_whose_handler_fails_or_panics_gets_a_500() {
 
 /// hyper serves the connection from the second request on.
 #[test]
-fn a_101_that_the_client_has_not_offered_is_a_500() {
+fn a_101_that_the_client_has_not_offered_and_any_other_1xx_is_a_500() {
     run_each_kind(async || {
         let app = async |request: Request| match request.uri().path() {
             "/101" => switching(),
+            "/103" => Ok(with_status(text(""), 103)),
             _ => hello(request).await,
         };
         let host = Host::start(options(), app).await;
         let mut client = host.connect().await;
         let request = "GET /101 HTTP/1.1\r\nhost: test\r\n\r\n";
-        client.send(request).await;
-        client.expect(FAILED).await;
+        let hints = "GET /103 HTTP/1.1\r\nhost: test\r\n\r\n";
+        for request in [request, hints] {
+            client.send(request).await;
+            client.expect(FAILED).await;
+        }
         // What the client offers with one request is not offered with the next.
         client.send(UPGRADE).await;
         client.expect(HELLO_RESPONSE).await;
-        client.send(request).await;
-        client.expect(FAILED).await;
+        for request in [request, hints] {
+            client.send(request).await;
+            client.expect(FAILED).await;
+        }
         drop(client);
         host.emptied().await;
+        let totals = host.server.registry.counters.stats().totals();
+        assert_eq!(totals.responses, [0, 1, 0, 0, 4]);
     });
 }
 
