@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, SERVER};
+use http::header::{CONNECTION, CONTENT_LENGTH, SERVER, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
@@ -182,12 +182,22 @@ impl Exchange {
     /// Fails with the status to send if the field is wrong.
     ///
     /// A response to HEAD, or with 304, has no content, and its field names the length of another
-    /// response (RFC 9110 8.6). hyper sends such a body in HTTP/2.
+    /// response (RFC 9110 8.6). hyper sends such a body in HTTP/2. A response with 204, or after
+    /// which another protocol begins, has no content and no field for its length (RFC 9110 8.6). A
+    /// response with a transfer coding has none either (RFC 9112 6.2): hyper would send nothing.
     pub(crate) fn fit<B: Body>(
         &self,
         head: &mut Parts,
         body: Option<B>,
     ) -> Result<Option<B>, StatusCode> {
+        if head.status == StatusCode::NO_CONTENT || self.switches(head.status) {
+            head.headers.remove(CONTENT_LENGTH);
+            head.headers.remove(TRANSFER_ENCODING);
+            return Ok(None);
+        }
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            head.headers.remove(CONTENT_LENGTH);
+        }
         let is_head = self.line.method == Method::HEAD;
         let has_content = !is_head && head.status != StatusCode::NOT_MODIFIED;
         let length = body
@@ -229,12 +239,7 @@ impl Exchange {
         {
             head.headers.insert(SERVER, server.clone());
         }
-        let is_upgrade = match self.asks {
-            Asks::Nothing => false,
-            Asks::Upgrade => head.status == StatusCode::SWITCHING_PROTOCOLS,
-            Asks::Tunnel => head.status.is_success(),
-        };
-        if is_upgrade {
+        if self.switches(head.status) {
             // The handler decides when the next bytes follow, so the head must not wait for them.
             self.state.hold_nothing();
         } else if self.is_last(source) {
@@ -284,6 +289,15 @@ impl Exchange {
     /// follows it.
     pub(crate) fn leaves_body(&self) -> bool {
         self.state.is_body_unread() && !self.state.is_of_stream()
+    }
+
+    /// Whether another protocol begins after a response with this status.
+    fn switches(&self, status: StatusCode) -> bool {
+        match self.asks {
+            Asks::Nothing => false,
+            Asks::Upgrade => status == StatusCode::SWITCHING_PROTOCOLS,
+            Asks::Tunnel => status.is_success(),
+        }
     }
 
     /// Whether the handler may respond with this status. If not, the handler has failed, with the

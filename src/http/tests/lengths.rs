@@ -15,13 +15,15 @@ use crate::stats::Count;
 /// | `/whole` | of a known length |
 /// | `/pieces` | of an unknown length, in two pieces |
 /// | `/unchanged` | as `/pieces`, and the status is 304 |
+/// | `/nothing` | as `/whole`, and the status is 204 |
+/// | `/coded` | as `/whole`, and the head names a transfer coding |
 /// | `/lies` | says that its length is 20 |
 /// | `/empty` | none |
 pub(super) async fn app(request: Request) -> HandlerResult {
     let mut parts = request.uri().path()[1..].split('/');
     let (kind, length) = (parts.next(), parts.next());
     let mut response = match kind {
-        Some("whole") => text("hello"),
+        Some("whole" | "nothing" | "coded") => text("hello"),
         Some("pieces" | "unchanged") => {
             let pieces = ["hel", "lo"].map(|piece| Ok(Frame::data(Bytes::from(piece))));
             Response::new(StreamBody::new(Iterated(pieces.into_iter())).boxed_unsync())
@@ -29,8 +31,14 @@ pub(super) async fn app(request: Request) -> HandlerResult {
         Some("lies") => Response::new(Lies(text("hello").into_body()).boxed_unsync()),
         _ => text(""),
     };
-    if kind == Some("unchanged") {
-        *response.status_mut() = http::StatusCode::NOT_MODIFIED;
+    match kind {
+        Some("unchanged") => *response.status_mut() = http::StatusCode::NOT_MODIFIED,
+        Some("nothing") => *response.status_mut() = http::StatusCode::NO_CONTENT,
+        Some("coded") => {
+            let coding = "chunked".parse().expect("a value");
+            response.headers_mut().insert("transfer-encoding", coding);
+        }
+        _ => {}
     }
     if let Some(length) = length {
         let length = length.parse().expect("a value");
@@ -138,5 +146,33 @@ fn a_response_to_head_may_name_the_length_of_another() {
                 .await;
         }
         assert_eq!(host.server.count(Count::BrokenResponses), 0);
+    });
+}
+
+#[test]
+fn a_response_without_a_length_has_none() {
+    run_each_kind(async || {
+        let host = Host::start(options(), app).await;
+        let mut client = host.connect().await;
+        let coded = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+        let nothing = "HTTP/1.1 204 No Content\r\n\r\n";
+        for (path, response) in [("/coded/5", coded), ("/nothing/5", nothing)] {
+            for request in requests(path) {
+                client.send(request).await;
+                client.expect(response).await;
+            }
+        }
+        let tunnel = async |_request: Request| {
+            let mut response = text("");
+            let length = "0".parse().expect("a value");
+            response.headers_mut().insert("content-length", length);
+            Ok(response)
+        };
+        let host = Host::start(options(), tunnel).await;
+        let mut client = host.connect().await;
+        client
+            .send("CONNECT a:1 HTTP/1.1\r\nhost: a:1\r\n\r\n")
+            .await;
+        client.expect("HTTP/1.1 200 OK\r\n\r\n").await;
     });
 }

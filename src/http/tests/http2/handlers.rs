@@ -303,6 +303,7 @@ fn bodies_that_http_does_not_allow_are_not_sent() {
             ("HEAD", "/pieces", None),
             ("HEAD", "/pieces/20", Some("20")),
             ("GET", "/unchanged/20", Some("20")),
+            ("GET", "/nothing/5", None),
         ] {
             let request = http::Request::builder().method(method);
             let request = request.uri(format!("http://test{path}")).body(());
