@@ -228,6 +228,10 @@ impl Exchange {
     /// Adds the server's own fields to the head of a response.
     pub(crate) fn complete_head(&mut self, head: &mut Parts, source: ResponseSource) {
         self.state.enter(Stage::Responding);
+        if head.version != Version::HTTP_10 {
+            // It may be that of another server's response. hyper panics if it is 0.9 or 3.
+            head.version = Version::HTTP_11;
+        }
         if self.noted.is_some() {
             self.add_request_id(head);
         }

@@ -56,6 +56,11 @@ async fn anything(request: Request) -> HandlerResult {
             *response.version_mut() = http::Version::HTTP_10;
             response
         }
+        "new" => {
+            let mut response = text("body");
+            *response.version_mut() = http::Version::HTTP_3;
+            response
+        }
         "panic" => panic!("on request"),
         "error" => return Err("on request".into()),
         "large" => text("x".repeat(LONG)),
@@ -80,9 +85,9 @@ const LONG_PIECE: &str = match str::from_utf8(&[b'x'; LONG]) {
 
 const PATHS: &[&str] = &[
     "length", "date", "close", "Close", "keep", "coding", "trailer", "upgrade", "twice", "reason",
-    "panic", "error", "large", "streamed", "pieces", "longer", "fails", "nothing", "old", "200",
-    "long", "long-cut", "untold", "201", "204", "205", "304", "404", "500", "599", "600", "999",
-    "101",
+    "panic", "error", "large", "streamed", "pieces", "longer", "fails", "nothing", "old", "new",
+    "200", "long", "long-cut", "untold", "201", "204", "205", "304", "404", "500", "599", "600",
+    "999", "101",
 ];
 
 /// Has hyper serve the rest of the connection too, also plain requests.
