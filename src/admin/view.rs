@@ -122,9 +122,17 @@ impl View {
                 self.next.insert(Counts::new()).add_ended(&ended);
             }
             Fact::Worker(worker) => {
-                let counts = PageView::open(&fd()?)?;
-                let page = Page { worker, counts };
-                self.newest().pages.insert(worker.pid, page);
+                // A hostile worker can spoil its page, and no other.
+                match PageView::open(&fd()?) {
+                    Ok(counts) => {
+                        let page = Page { worker, counts };
+                        self.newest().pages.insert(worker.pid, page);
+                    }
+                    Err(error) => {
+                        let WorkerInfo { slot, pid, .. } = worker;
+                        tracing::warn!(%slot, pid, %error, "a worker's counts are not shown");
+                    }
+                }
             }
             Fact::Gone(pid) => {
                 let newest = self.newest();

@@ -10,8 +10,9 @@ use crate::id::Generation;
 use crate::policy::WorkerState;
 use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, ServerView};
 use crate::protocol::scoreboard::{Page, Scoreboard, join};
-use crate::stats::WorkerStats;
+use crate::stats::{WORDS, WorkerStats};
 use crate::status::{SlotStatus, WorkerStatus};
+use crate::sys::memory;
 
 /// A server with two slots, one of them without a worker, and the counts of the worker.
 pub(in crate::admin) fn view() -> (View, WorkerStats) {
@@ -124,6 +125,19 @@ fn counts_do_not_fall_and_are_not_added_twice() {
     let server = told(ServerState::Serving, worker);
     view.apply(Fact::View, Some(server)).expect("a view");
     assert_eq!(requests(&view), 4);
+}
+
+#[test]
+fn a_worker_that_spoils_its_page_hides_its_own_counts_only() {
+    let (mut view, stats) = view();
+    stats.add(Count::Requests, 3);
+    let spoiled = memory::create(c"spoiled", WORDS).and_then(|page| memory::read_only(&page));
+    let hostile = WorkerInfo::new(Slot(0), Generation(7), 1);
+    view.apply(Fact::Worker(hostile), Some(spoiled.expect("memory")))
+        .expect("the others are shown");
+    view.apply(Fact::Gone(hostile.pid), None)
+        .expect("it is not known");
+    assert_eq!(view.sum().of(&[Count::Requests]), 3);
 }
 
 #[test]
