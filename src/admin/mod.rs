@@ -78,7 +78,7 @@ pub(crate) fn run_and_exit(marker: AdminMarker) -> ! {
     let code = match run(marker) {
         Ok(()) => 0,
         Err(error) => {
-            tracing::error!(%error, "the admin process ends");
+            tracing::error!(?error, "the admin process ends");
             1
         }
     };
