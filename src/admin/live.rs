@@ -143,7 +143,8 @@ impl Meter {
         let slots = status.slots.iter().map(|slot| {
             let workers = slot.workers.iter().map(|worker| {
                 let pid = worker.worker.pid;
-                let requests = requests_of(view, pid);
+                let page = view.page(pid);
+                let requests = page.map_or(0, |page| page.counts.requests_so_far());
                 self.requests.insert(pid, requests);
                 let last = before.get(&pid).copied().unwrap_or_default();
                 let rate = seconds.map(|seconds| rate(requests, last, seconds));
@@ -239,14 +240,6 @@ fn of_worker(view: &View, worker: &WorkerStatus, rate: Option<f64>) -> Value {
         // In steps of 0.1 MiB, so that it seldom changes.
         "memory_mib": process.map(|process| tenths(process.resident_bytes / f64::from(1 << 20))),
     })
-}
-
-fn requests_of(view: &View, pid: u32) -> u64 {
-    let mut sum = Sum::new();
-    if let Some(page) = view.page(pid) {
-        page.counts.add_to(&mut sum);
-    }
-    sum.of(&[Count::Requests])
 }
 
 /// A hostile worker may write a smaller number than before.

@@ -11,7 +11,7 @@ use http::header::{
     REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Method, StatusCode, Uri};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::admin::events::Page;
@@ -175,7 +175,18 @@ fn status(view: &View) -> Reply {
     object["ready"] = json!(view.readiness() == Readiness::Ready);
     object["why"] = view.readiness().why().into();
     object["history"] = history.to_json();
+    for worker in workers(&mut object) {
+        let pid = worker["pid"].as_u64().and_then(|pid| pid.try_into().ok());
+        let page = pid.and_then(|pid| view.page(pid));
+        worker["requests_so_far"] = page.map(|page| page.counts.requests_so_far()).into();
+    }
     typed(StatusCode::OK, JSON, object.to_string() + "\n")
+}
+
+/// The workers of all slots.
+fn workers(status: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let slots = status["slots"].as_array_mut().into_iter().flatten();
+    slots.flat_map(|slot| slot["workers"].as_array_mut().into_iter().flatten())
 }
 
 fn told_nothing() -> Reply {

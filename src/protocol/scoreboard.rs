@@ -328,6 +328,11 @@ impl PageView {
         self.gauge(Gauge::Requests)
     }
 
+    /// How many requests the page's worker has begun so far.
+    pub(crate) fn requests_so_far(&self) -> u64 {
+        self.stats().count(Count::Requests)
+    }
+
     pub(crate) fn gauge(&self, gauge: Gauge) -> u32 {
         u32::try_from(self.stats().gauge(gauge)).unwrap_or(u32::MAX)
     }

@@ -146,7 +146,12 @@ fn it_tells_the_state_and_the_counts_of_the_server() {
     );
     assert_eq!(status["pid"], watched.server.pid.as_raw());
     assert_eq!(status["totals"]["requests"], 5);
-    assert_eq!(status["slots"].as_array().map(Vec::len), Some(2));
+    let slots = status["slots"].as_array().expect("a list");
+    assert_eq!(slots.len(), 2);
+    let of_workers = slots
+        .iter()
+        .map(|slot| slot["workers"][0]["requests_so_far"].as_u64());
+    assert_eq!(of_workers.sum::<Option<u64>>(), Some(5));
     assert_eq!(status["history"]["worker_starts"], 2);
     let page = watched.get("/metrics");
     let media_type = page.header("content-type");

@@ -56,7 +56,7 @@ impl Look {
             at: Instant::now(),
             requests: count(&status["totals"]["requests"]),
             of_workers: workers(status)
-                .map(|worker| (count(&worker["pid"]), count(&worker["requests"])))
+                .map(|worker| (count(&worker["pid"]), count(&worker["requests_so_far"])))
                 .collect(),
         }
     }
@@ -93,7 +93,10 @@ mod tests {
     #[test]
     fn rates_are_of_the_time_between_two_looks() {
         let status = |requests: u64| {
-            let worker = json!({ "slot": 3, "pid": 7, "requests": requests });
+            // None is under way.
+            let worker = json!({
+                "slot": 3, "pid": 7, "requests": 0, "requests_so_far": requests
+            });
             json!({ "totals": { "requests": requests }, "slots": [{ "workers": [worker] }] })
         };
         let mut before = Look::of(&status(10));
