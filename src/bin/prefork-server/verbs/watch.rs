@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
-use super::{Failure, Server, print, summary, text, workers};
+use super::{Failure, Server, print, slots, summary, text, workers};
 
 /// Moves the cursor to the top left, and clears what is below it (ECMA-48).
 const HOME: &str = "\x1b[H\x1b[J";
@@ -55,7 +55,8 @@ impl Look {
         Self {
             at: Instant::now(),
             requests: count(&status["totals"]["requests"]),
-            of_workers: workers(status)
+            of_workers: slots(status)
+                .flat_map(workers)
                 .map(|worker| (count(&worker["pid"]), count(&worker["requests_so_far"])))
                 .collect(),
         }
@@ -66,7 +67,7 @@ impl Look {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(0.001);
         let rate = |now: u64, then: u64| (now.saturating_sub(then) as f64 / seconds).round();
         let mut lines = format!("\n  {} requests/s\n", rate(self.requests, before.requests));
-        let rates = workers(status).map(|worker| {
+        let rates = slots(status).flat_map(workers).map(|worker| {
             let pid = worker["pid"].as_u64().unwrap_or_default();
             let now = self.of_workers.get(&pid).copied().unwrap_or_default();
             let then = before.of_workers.get(&pid).copied().unwrap_or_default();
