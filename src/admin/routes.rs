@@ -166,21 +166,26 @@ fn ready(readiness: Readiness) -> Reply {
 }
 
 fn status(view: &View) -> Reply {
-    let (Some(status), Some(history)) = (view.status(), view.history()) else {
-        return told_nothing();
-    };
-    let mut object = status.to_json();
+    match state(view) {
+        Some(state) => typed(StatusCode::OK, JSON, state.to_string() + "\n"),
+        None => told_nothing(),
+    }
+}
+
+/// The state of the server; `None` until the master has told it.
+fn state(view: &View) -> Option<Value> {
+    let mut object = view.status()?.to_json();
     object["version"] = STATUS_VERSION.into();
     object["pid"] = view.master.as_raw().into();
     object["ready"] = json!(view.readiness() == Readiness::Ready);
     object["why"] = view.readiness().why().into();
-    object["history"] = history.to_json();
+    object["history"] = view.history()?.to_json();
     for worker in workers(&mut object) {
         let pid = worker["pid"].as_u64().and_then(|pid| pid.try_into().ok());
         let page = pid.and_then(|pid| view.page(pid));
         worker["requests_so_far"] = page.map(|page| page.counts.requests_so_far()).into();
     }
-    typed(StatusCode::OK, JSON, object.to_string() + "\n")
+    Some(object)
 }
 
 /// The workers of all slots.
@@ -353,4 +358,39 @@ fn head(response: &mut Reply, media_type: &'static str) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::admin::metrics::tests::view;
+
+    #[test]
+    fn the_guide_names_each_field_of_the_status() {
+        let (view, _stats) = view();
+        let mut found = BTreeSet::new();
+        names(&state(&view).expect("it is told"), &mut found);
+        let guide = include_str!("../guide/metrics.md");
+        let section = guide.split("\n# ").find(|it| it.starts_with("Status\n"));
+        let section = section.expect("there is one");
+        let is_missing = |name: &&String| !section.contains(&format!("`{name}`"));
+        let missing: Vec<_> = found.iter().filter(is_missing).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    /// The names of all fields.
+    fn names(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    found.insert(name.clone());
+                    names(value, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| names(item, found)),
+            _ => {}
+        }
+    }
 }

@@ -90,6 +90,7 @@ impl History {
             "reloads": operations(self.reloads),
             "upgrades": operations(self.upgrades),
             "resizes": self.resizes,
+            "listeners_reopened": self.reopened,
             "last_operation": self.operation.as_ref().map(Operation::to_json),
             "last_exits": exits.collect::<Vec<_>>(),
         })

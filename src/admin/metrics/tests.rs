@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 
 use super::*;
 use crate::handle::Command;
-use crate::hooks::WorkerInfo;
+use crate::hooks::{Notice, WorkerExit, WorkerInfo};
 use crate::id::Generation;
 use crate::policy::WorkerState;
 use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, ServerView};
@@ -40,6 +40,7 @@ fn view_in(state: ServerState) -> (View, WorkerStats) {
 
 /// What the master tells of a server in this state.
 fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
+    let history = history(worker);
     let slot = |slot, workers| SlotStatus {
         slot: Slot(slot),
         workers,
@@ -62,7 +63,7 @@ fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
     };
     let server = ServerView {
         status,
-        history: History::default(),
+        history,
         operations: crate::status::Operations::default(),
         queues: vec![AcceptQueue {
             address: "unix:/a\"b".parse().expect("an address"),
@@ -73,6 +74,20 @@ fn told(state: ServerState, worker: WorkerInfo) -> OwnedFd {
         certificates: vec![("example.org".to_owned(), 1_798_761_600)],
     };
     server.to_memory().expect("memory")
+}
+
+/// A worker has ended, and a reload runs.
+fn history(worker: WorkerInfo) -> History {
+    let (mut history, generation) = (History::default(), worker.generation);
+    let status = WorkerExit::Code(0);
+    let exited = Notice::WorkerExited {
+        worker,
+        status,
+        cut: 0,
+    };
+    history.note(&exited, 1);
+    history.note(&Notice::ReloadStarted { generation }, 2);
+    history
 }
 
 fn sum_of_nothing() -> crate::stats::Totals {
@@ -149,7 +164,11 @@ fn the_guide_names_each_metric() {
         .map(|it| it.split(' ').next().expect("a name"))
         .collect();
     let guide = include_str!("../../guide/metrics.md");
-    let table = guide.lines().filter(|line| line.starts_with("| `"));
+    let section = guide.split("\n# ").find(|it| it.starts_with("Metrics\n"));
+    let table = section
+        .expect("there is one")
+        .lines()
+        .filter(|line| line.starts_with("| `"));
     let told: BTreeSet<&str> = table
         .filter_map(|line| line.split('|').nth(1))
         .flat_map(|cell| cell.split('`').skip(1).step_by(2))
