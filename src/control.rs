@@ -26,6 +26,10 @@ const LENGTH_MAX: u64 = 16 << 20;
 /// and the next one is asked then.
 const HELD_MAX: Duration = Duration::from_secs(5);
 
+/// After so many connections in a row that were closed without a response, none is expected any
+/// more. An admin process that ends closes one, and the next connection waits for the next process.
+const CLOSED_MAX: u32 = 5;
+
 /// The admin address of a server that runs; see [`Prefork::admin`](crate::Prefork::admin).
 ///
 /// ```no_run
@@ -188,12 +192,13 @@ impl Control {
     /// of the last 200 notices.
     ///
     /// # Errors
-    /// The address does not respond at first, too many clients listen, or `each` returns an error.
+    /// The address does not respond at first, or closes each connection. Too many clients listen.
+    /// Or `each` returns an error.
     pub fn follow<E: From<ControlError>>(
         &self,
         mut each: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut last: u64 = 0;
+        let (mut last, mut closed): (u64, u32) = (0, 0);
         let mut stream = self.connect(None)?;
         loop {
             let path = format!("/events?after={last}");
@@ -202,8 +207,16 @@ impl Control {
             let lines = sent.flat_map(|stream| BufReader::new(stream).lines());
             let mut lines = lines.map_while(Result::ok);
             let status = lines.next().unwrap_or_default();
-            if !status.is_empty() && status.split(' ').nth(1) != Some("200") {
-                return Err(ControlError::Refused(status).into());
+            match status.split(' ').nth(1) {
+                Some("200") => closed = 0,
+                None if status.is_empty() => closed += 1,
+                _ => {
+                    let why = lines.last().unwrap_or(status);
+                    return Err(ControlError::Refused(why).into());
+                }
+            }
+            if closed == CLOSED_MAX {
+                return Err(self.lost(ErrorKind::UnexpectedEof.into()).into());
             }
             for line in lines {
                 if let Some(id) = line.strip_prefix("id: ") {
@@ -385,8 +398,37 @@ impl<T: Read + Write> Stream for T {}
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::thread;
 
     use super::*;
+
+    /// The error of a client that follows a server, which writes this to each connection, and
+    /// closes it.
+    fn refused_by(response: &'static [u8]) -> ControlError {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("admin");
+        let listener = UnixListener::bind(&path).expect("it is free");
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 1024]);
+                let _ = stream.write_all(response);
+            }
+        });
+        let followed = Control::at(Address::Unix(path)).follow(|_| Ok(()));
+        followed.expect_err("there are no notices")
+    }
+
+    #[test]
+    fn a_client_that_gets_no_notices_is_told_why() {
+        let full = b"HTTP/1.0 503 Service Unavailable\r\n\r\ntoo many clients listen\n";
+        let refused = refused_by(full);
+        assert!(
+            matches!(&refused, ControlError::Refused(why) if why == "too many clients listen"),
+            "{refused:?}"
+        );
+        let closed = refused_by(b"");
+        assert!(closed.is_broken_off(), "{closed:?}");
+    }
 
     #[test]
     fn a_timeout_says_how_long_it_was_and_that_the_server_may_have_the_command() {
