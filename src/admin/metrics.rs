@@ -49,27 +49,23 @@ pub(super) fn page(view: &View, format: Format) -> String {
         slots(&mut text, &status, &newest);
         listeners::listeners(&mut text, view);
     }
+    let pids = view.pages().map(|page| page.worker.pid);
+    let cpu_seconds = cpu_of_server(view.master, pids);
     text.counter(
         "prefork_process_cpu_seconds",
         "CPU time of the master and all workers",
-        [(
-            "",
-            view.cpu_seconds(|| {
-                cpu_of_server(view.master, view.pages().map(|page| page.worker.pid))
-            }),
-        )],
+        [("", view.cpu_seconds.or(cpu_seconds))],
     );
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     text.gauge("prefork_build_info", "Always 1", [(version, 1.0)]);
+    let own = own::sum(view, &newest);
+    let refused = of(&sum, Count::OwnMetricsRefused) + own.dropped() as f64;
     text.counter(
         "prefork_own_metrics_refused",
         "Updates of the app's own metrics that went nowhere, and series without room in the sums",
-        [(
-            "",
-            of(&sum, Count::OwnMetricsRefused) + view.own_of_ended().dropped() as f64,
-        )],
+        [("", view.own_refused.or(refused))],
     );
-    own::write(&mut text, &own::sum(view, &newest));
+    own::write(&mut text, &own);
     text.finish()
 }
 

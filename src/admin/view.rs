@@ -49,7 +49,20 @@ pub(super) struct View {
     channel: AdminChannel,
     /// Whether only the user of the master and root can connect.
     pub(super) takes_commands: bool,
-    cpu_seconds: Cell<f64>,
+    pub(super) cpu_seconds: Highest,
+    pub(super) own_refused: Highest,
+}
+
+/// A figure that may be measured too low, and must not fall.
+#[derive(Default)]
+pub(super) struct Highest(Cell<f64>);
+
+impl Highest {
+    /// What was measured now, or the largest figure before.
+    pub(super) fn or(&self, now: f64) -> f64 {
+        self.0.set(self.0.get().max(now));
+        self.0.get()
+    }
 }
 
 /// The page of a worker whose process runs.
@@ -109,7 +122,8 @@ impl View {
             last: u64::from(std::process::id()) << 20,
             given: BTreeMap::new(),
             changed: Arc::default(),
-            cpu_seconds: Cell::new(0.0),
+            cpu_seconds: Highest::default(),
+            own_refused: Highest::default(),
         }
     }
 
@@ -310,12 +324,6 @@ impl View {
     /// The page of the worker with this pid.
     pub(super) fn page(&self, pid: u32) -> Option<&Page> {
         self.counts.pages.get(&pid)
-    }
-
-    /// The CPU time of the server: what was measured now, or the largest figure before.
-    pub(super) fn cpu_seconds(&self, measure: impl FnOnce() -> f64) -> f64 {
-        self.cpu_seconds.set(self.cpu_seconds.get().max(measure()));
-        self.cpu_seconds.get()
     }
 
     pub(super) fn readiness(&self) -> Readiness {

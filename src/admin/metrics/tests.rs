@@ -9,7 +9,8 @@ use crate::hooks::{Notice, WorkerExit, WorkerInfo};
 use crate::id::Generation;
 use crate::policy::WorkerState;
 use crate::protocol::admin::{AcceptQueue, AdminChannel, Fact, ServerView};
-use crate::protocol::scoreboard::{Page, Scoreboard, join};
+use crate::protocol::own_metrics::{Key, Kind, Series};
+use crate::protocol::scoreboard::{Page, Scoreboard, join, join_own};
 use crate::stats::{WORDS, WorkerStats};
 use crate::status::{SlotStatus, WorkerStatus};
 use crate::sys::memory;
@@ -153,6 +154,45 @@ fn a_worker_that_spoils_its_page_hides_its_own_counts_only() {
     view.apply(Fact::Gone(hostile.pid), None)
         .expect("it is not known");
     assert_eq!(view.sum().of(&[Count::Requests]), 3);
+}
+
+/// The sums have room for four full pages.
+#[test]
+fn series_without_room_are_counted_while_their_workers_run() {
+    let (mut view, _stats) = view();
+    let refused = |view: &View| {
+        let page = page(view, Format::Prometheus);
+        let line = page
+            .lines()
+            .find(|it| it.starts_with("prefork_own_metrics_refused_total "));
+        let (_, count) = line
+            .and_then(|line| line.split_once(' '))
+            .expect("it is there");
+        count.parse::<u64>().expect("a number")
+    };
+    for worker in 1..=5 {
+        assert_eq!(refused(&view), 0);
+        let page = Page::new().expect("memory");
+        let part = join_own(page.share()).expect("the same layout");
+        let series = |at| Series {
+            name: format!("worker_{worker}_counts_{at}"),
+            kind: Kind::Counter,
+            labels: Vec::new(),
+            limits: Vec::new(),
+        };
+        let counts = (0..).map_while(|at| part.append(&Key::Series(series(at))));
+        assert!(counts.count() > 3000);
+        let info = WorkerInfo::new(Slot(worker), Generation(7), worker.into());
+        let readable = page.read_only().expect("/proc is there");
+        view.apply(Fact::Worker(info), Some(readable))
+            .expect("a page");
+    }
+    let all = refused(&view);
+    assert!(all > 3000, "{all}");
+    for worker in 1..=5 {
+        view.apply(Fact::Gone(worker), None).expect("it is known");
+        assert!(refused(&view) >= all);
+    }
 }
 
 #[test]
