@@ -291,6 +291,10 @@ fn the_timeline_goes_on_after_an_upgrade() {
         has("upgrade_started") && has("reload_started"),
         "{notices:?}"
     );
+    // A new client gets the same.
+    let mut all = Vec::new();
+    follow(&watched.socket, "/live", &mut all, "reload_finished");
+    assert_eq!(all, notices);
 }
 
 fn the_number_of_streams_is_limited() {
