@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
@@ -16,6 +17,10 @@ const WAITING_MAX: usize = 512;
 
 /// How many clients may listen to a stream at once.
 const LISTENERS_MAX: usize = 16;
+
+/// How often a client gets a comment. A proxy may end a stream that is quiet for a minute, and a
+/// client that has gone without a word is noticed only when something is sent.
+pub(super) const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The clients that listen to a stream.
 #[derive(Debug, Default)]
@@ -56,6 +61,10 @@ impl Listeners {
     pub(super) fn is_empty(&mut self) -> bool {
         self.0.retain(|listener| !listener.is_closed());
         self.0.is_empty()
+    }
+
+    pub(super) fn comment(&mut self) {
+        self.tell(&Bytes::from_static(b":\n\n"));
     }
 
     pub(super) fn tell(&mut self, event: &Bytes) {
@@ -104,6 +113,17 @@ mod tests {
         let event = event(7, 1_500, r#"{"notice":"draining"}"#);
         let expected = "id: 7\ndata: {\"at\":1.500,\"notice\":\"draining\"}\n\n";
         assert_eq!(event, expected.as_bytes());
+    }
+
+    #[test]
+    fn a_client_gets_comments_too() {
+        let mut listeners = Listeners::default();
+        let Some(Page::Events(mut events)) = listeners.join(std::iter::empty()) else {
+            panic!("there is room")
+        };
+        listeners.comment();
+        let got: Vec<_> = std::iter::from_fn(|| events.try_recv().ok()).collect();
+        assert_eq!(got, [": notices\n\n", ":\n\n"]);
     }
 
     #[test]

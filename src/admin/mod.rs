@@ -33,6 +33,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use tokio::io::unix::AsyncFd;
 use tokio::task::spawn_local;
+use tokio::time::sleep;
 
 use crate::config::{Config, ListenerUse};
 use crate::error::{BoxError, Error};
@@ -48,6 +49,7 @@ use crate::worker;
 use crate::worker::alone::Purpose;
 use crate::worker::serve::Serving;
 
+use self::events::COMMENT_INTERVAL;
 use self::view::View;
 
 /// How many connections the process has open, so that it needs little memory.
@@ -138,6 +140,7 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
                     }
                 }
             });
+            spawn_local(comment(Rc::clone(&view)));
             let app = async move |_worker| {
                 Ok(service_fn(move |request| {
                     routes::respond(Rc::clone(&view), request)
@@ -146,6 +149,14 @@ fn run(marker: AdminMarker) -> Result<(), Error> {
             serving.serve(app, worker, incoming).await
         },
     )
+}
+
+/// Sends comments to the clients of the event stream.
+async fn comment(view: Rc<RefCell<View>>) {
+    loop {
+        sleep(COMMENT_INTERVAL).await;
+        view.borrow_mut().listeners.comment();
+    }
 }
 
 /// Hears facts until one of them completes what the process knows.

@@ -38,7 +38,7 @@ pub(super) struct View {
     next: Option<Counts>,
     /// The latest notices as events, by their numbers.
     notices: VecDeque<(u64, Bytes)>,
-    listeners: Listeners,
+    pub(super) listeners: Listeners,
     pub(super) live: Live,
     /// The number of the last command that this process has given.
     last: u64,
