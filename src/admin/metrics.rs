@@ -80,7 +80,7 @@ fn requests(text: &mut Text, sum: &Sum) {
          request in sixteen is timed and counted sixteen times",
         buckets,
         sum.latencies.all(),
-        sum.latencies.seconds(),
+        of(sum, Count::LatencyMicros) / 1e6,
     );
     text.counter(
         "prefork_http_requests",

@@ -74,14 +74,6 @@ impl Latencies {
         self.0.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// How long all requests took together, if each took as long as the middle of its bucket.
-    pub(crate) fn seconds(&self) -> f64 {
-        let buckets = self.0.iter().enumerate();
-        buckets
-            .map(|(bucket, &hits)| middle(bucket).as_secs_f64() * hits as f64)
-            .sum()
-    }
-
     /// The time that `percent` of all requests did not exceed; zero if there were no requests.
     pub(crate) fn quantile(&self, percent: u8) -> Duration {
         let all: u128 = self.0.iter().copied().map(u128::from).sum();

@@ -29,7 +29,7 @@ pub(crate) type Words = [AtomicU64; WORDS];
 /// word 7, which is in a line of the cache that is seldom written: siblings read it.
 pub(crate) const GAUGES: usize = 4;
 
-/// Where the counts begin and end. There is room for as many again.
+/// Where the counts begin and end. There is room for more.
 const COUNTS: usize = 16;
 const COUNTS_END: usize = COUNTS + Count::ALL.len();
 
@@ -107,6 +107,8 @@ pub(crate) enum Count {
     /// New connections that a sibling has accepted, and given to this worker before it read a byte.
     /// Only this worker counts them as accepted.
     Placed,
+    /// How long the requests took together that are in the buckets of latencies.
+    LatencyMicros,
 }
 
 /// A number that rises and falls.
@@ -223,6 +225,10 @@ impl WorkerStats {
     /// Counts the time that so many requests took.
     pub(crate) fn note_latency(&self, took: Duration, requests: u64) {
         add(&self.words()[LATENCIES + latency::bucket(took)], requests);
+        // Rounded, so that many short requests are not too short together.
+        let micros = took.saturating_add(Duration::from_nanos(500)).as_micros();
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+        self.add(Count::LatencyMicros, micros.wrapping_mul(requests));
     }
 
     /// The totals of this page alone.
@@ -249,7 +255,7 @@ impl WorkerStats {
 }
 
 impl Count {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Connections,
         Self::Requests,
         Self::Informational,
@@ -278,6 +284,7 @@ impl Count {
         Self::OwnMetricsRefused,
         Self::Balanced,
         Self::Placed,
+        Self::LatencyMicros,
     ];
 }
 

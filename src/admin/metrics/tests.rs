@@ -103,6 +103,9 @@ fn samples_are_those_of_the_pages() {
     stats.set(Gauge::Connections, 5);
     let took = std::time::Duration::from_micros(200);
     stats.note_latency(took, 16);
+    // An event stream, for example.
+    let hour = std::time::Duration::from_secs(3600);
+    stats.note_latency(hour, 1);
     let text = page(&view, Format::Prometheus);
     let has = |line: &str| assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
     has("# TYPE prefork_http_requests_total counter");
@@ -113,7 +116,9 @@ fn samples_are_those_of_the_pages() {
     has("prefork_worker_up{slot=\"1\"} 1");
     has("http_server_request_duration_seconds_bucket{le=\"0.000128\"} 0");
     has("http_server_request_duration_seconds_bucket{le=\"0.000256\"} 16");
-    has("http_server_request_duration_seconds_bucket{le=\"+Inf\"} 16");
+    has("http_server_request_duration_seconds_bucket{le=\"67.108864\"} 16");
+    has("http_server_request_duration_seconds_bucket{le=\"+Inf\"} 17");
+    has("http_server_request_duration_seconds_sum 3600.0032");
     let open = page(&view, Format::OpenMetrics);
     assert!(open.contains("# TYPE prefork_http_requests counter\n"));
     assert!(open.ends_with("# EOF\n"));
