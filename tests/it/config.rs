@@ -1,8 +1,10 @@
 //! The file of `--config`, and the options that check and print.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -23,6 +25,7 @@ tests! {
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
     a_check_does_not_disturb_a_server_that_runs,
+    a_directory_whose_name_is_no_text_may_be_the_first_argument,
     what_is_printed_reads_the_same_through_a_pipe,
     what_is_printed_as_variables_reads_the_same,
 }
@@ -135,6 +138,18 @@ fn a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade() {
     server.signal(Signal::SIGHUP);
     server.wait("reload_finished");
     assert_eq!(get(address, "/").body, "green");
+}
+
+fn a_directory_whose_name_is_no_text_may_be_the_first_argument() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let public = dir.path().join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&public).expect("a new name");
+    let mut command = binary();
+    command
+        .arg(&public)
+        .args(["--listen", "127.0.0.1:0", "--check"]);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn check(arguments: &[&str]) -> Output {

@@ -31,8 +31,9 @@ use self::console::Console;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let first = std::env::args().nth(1);
-    if role() == Role::Master && first.is_some_and(|first| verbs::is_verb(&first)) {
+    let first = std::env::args_os().nth(1);
+    let first = first.as_ref().and_then(|first| first.to_str());
+    if role() == Role::Master && first.is_some_and(verbs::is_verb) {
         return verbs::run();
     }
     let mut options = match Options::from_process() {
