@@ -17,6 +17,7 @@ use crate::upgrade::Installed;
 tests! {
     only_the_listener_of_the_redirect_redirects,
     a_redirect_needs_tls,
+    root_may_not_redirect_on_a_public_address_without_a_user_for_the_workers,
     a_passed_listener_redirects_and_one_that_is_not_passed_is_named,
     an_address_still_redirects_after_an_upgrade_that_does_not_name_it,
     a_redirect_is_in_the_access_log,
@@ -66,6 +67,24 @@ fn a_redirect_needs_tls() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("--tls-cert"), "{said}");
+}
+
+fn root_may_not_redirect_on_a_public_address_without_a_user_for_the_workers() {
+    if !geteuid().is_root() {
+        println!("not root: workers cannot run as root");
+        return;
+    }
+    let mut command = binary();
+    command.env_remove("PREFORK_USER");
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "--redirect-to-https",
+        "0.0.0.0:0",
+    ]);
+    let output = command.args(["--tls-cert", "a", "--tls-key", "b"]).output();
+    let said = String::from_utf8(output.expect("it ends").stderr).expect("text");
+    assert!(said.contains("Workers would run as root"), "{said}");
 }
 
 /// The service manager's listener is for IPv4 too, and the option means IPv4.

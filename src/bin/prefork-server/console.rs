@@ -308,7 +308,8 @@ fn is_bound_for(asked: &Address, address: &Address, is_last: bool) -> bool {
     is_port && (is_all || asked.ip() == address.ip())
 }
 
-fn redirects(options: &Options) -> &[Address] {
+/// The addresses of `--redirect-to-https`.
+pub(crate) fn redirects(options: &Options) -> &[Address] {
     #[cfg(feature = "tls")]
     let redirects = &options.tls.redirect_to_https;
     #[cfg(not(feature = "tls"))]

@@ -103,7 +103,9 @@ fn check_user(options: &Options) -> Result<(), BoxError> {
     };
     let pid = std::process::id().to_string();
     let handed_in = std::env::var("LISTEN_PID").is_ok_and(|named| named == pid);
-    let reachable = handed_in || !options.serving.listen.iter().all(is_local);
+    let redirects = console::redirects(options);
+    let mut addresses = options.serving.listen.iter().chain(redirects);
+    let reachable = handed_in || !addresses.all(is_local);
     if unasked && reachable {
         let advice = "Workers would run as root. Pass --user NAME to drop privileges, or \
                        --user root (PREFORK_USER=root) to confirm.";
