@@ -476,7 +476,7 @@ impl Serving {
 /// Who sets PORT is a platform that sends traffic from outside, so then every interface; else
 /// nobody has asked to be reachable from elsewhere.
 fn default_address(port: Option<OsString>) -> Result<Address, String> {
-    let Some(port) = port else {
+    let Some(port) = port.filter(|port| !port.is_empty()) else {
         return Ok(Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))));
     };
     let number = port

@@ -177,6 +177,9 @@ fn port_opens_every_interface_unless_an_address_is_given() {
         listen(&["--listen", "127.0.0.1:1"]),
         [address("127.0.0.1:1")]
     );
+    // It counts as not set, as the other variables do.
+    let nothing = parse_with_port(&[], Some("")).unwrap();
+    assert_eq!(nothing.serving.listen, [address("127.0.0.1:8080")]);
     let error = parse_with_port(&[], Some("http")).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("PORT is \"http\""), "{error}");
