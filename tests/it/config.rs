@@ -28,6 +28,7 @@ tests! {
     a_directory_whose_name_is_no_text_may_be_the_first_argument,
     what_is_printed_reads_the_same_through_a_pipe,
     what_is_printed_as_variables_reads_the_same,
+    a_flag_that_a_variable_sets_is_printed_as_a_flag,
 }
 
 fn file(content: &str) -> (TempDir, PathBuf) {
@@ -283,4 +284,18 @@ fn what_is_printed_as_variables_reads_the_same() {
         assert!(first.lines().any(|printed| printed == line), "{first}");
     }
     assert_eq!(first, second);
+}
+
+fn a_flag_that_a_variable_sets_is_printed_as_a_flag() {
+    for (value, is_on) in [("1", true), ("yes", true), ("off", false)] {
+        let printed = |format: &str| {
+            let output = binary().env("PREFORK_ECHO", value).arg(format).output();
+            String::from_utf8(output.expect("it runs").stdout).expect("text")
+        };
+        let toml = printed("--print-config=toml");
+        let line = format!("echo = {is_on}");
+        assert!(toml.lines().any(|it| it == line), "{value}: {toml}");
+        let arguments = printed("--print-config=args");
+        assert_eq!(arguments.contains("--echo"), is_on, "{value}");
+    }
 }

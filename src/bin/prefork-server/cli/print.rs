@@ -61,7 +61,11 @@ impl<'a> Entry<'a> {
             let text = raw.to_str().map(str::to_owned);
             text.ok_or_else(|| format!("{option}: {} is not UTF-8", raw.display()))
         };
-        let mut values = raw.map(text).collect::<Result<Vec<_>, _>>()?;
+        let mut values = match is_flag(option) {
+            // The variable of a flag may be 1, yes or on, which a file cannot have.
+            true => vec![known.matches.get_flag(id).to_string()],
+            false => raw.map(text).collect::<Result<_, _>>()?,
+        };
         if values.is_empty() && id == "listen" {
             values.push(known.listen.to_owned());
         }
