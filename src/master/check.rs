@@ -1,15 +1,12 @@
 //! Checks what a start needs, and changes nothing: a server that runs with the same settings does
 //! not notice it.
 
-use std::path::Path;
-
-use nix::unistd::{AccessFlags, access};
-
 use crate::address::Address;
 use crate::config::{Config, ListenerUse};
 use crate::error::Error;
 use crate::master::listeners::bind_error;
 use crate::master::start;
+use crate::sys::credentials::may_make;
 use crate::sys::listener;
 
 pub(crate) fn check(mut config: Config) -> Result<(), Error> {
@@ -26,11 +23,7 @@ pub(crate) fn check(mut config: Config) -> Result<(), Error> {
     let Some(path) = &config.pid_file else {
         return Ok(());
     };
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    access(parent, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
+    may_make(path).map_err(|error| {
         let path = path.display();
         Error::Config(format!(
             "cannot write the pid file {path}: {}",

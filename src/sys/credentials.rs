@@ -4,9 +4,12 @@
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use nix::libc;
-use nix::unistd::{Gid, Group, Uid, User, getegid, geteuid, setgid, setgroups, setuid};
+use nix::unistd::{
+    AccessFlags, Gid, Group, Uid, User, access, getegid, geteuid, setgid, setgroups, setuid,
+};
 
 use crate::codec::{Malformed, Reader, Record, Writer};
 
@@ -20,6 +23,13 @@ pub(crate) struct Credentials {
 /// Whether this process is root.
 pub(crate) fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// Fails unless this process may make a file at the path, or replace the one that is there.
+pub(crate) fn may_make(path: &Path) -> nix::Result<()> {
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    access(directory, AccessFlags::W_OK | AccessFlags::X_OK)
 }
 
 impl Credentials {

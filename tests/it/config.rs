@@ -25,6 +25,7 @@ tests! {
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
     a_check_does_not_disturb_a_server_that_runs,
+    a_check_accepts_a_socket_file_in_the_directory_that_it_runs_in,
     a_directory_whose_name_is_no_text_may_be_the_first_argument,
     what_is_printed_reads_the_same_through_a_pipe,
     what_is_printed_as_variables_reads_the_same,
@@ -156,6 +157,15 @@ fn a_directory_whose_name_is_no_text_may_be_the_first_argument() {
 fn check(arguments: &[&str]) -> Output {
     let output = binary().arg("--check").args(arguments).output();
     output.expect("it runs")
+}
+
+fn a_check_accepts_a_socket_file_in_the_directory_that_it_runs_in() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut command = binary();
+    command.current_dir(dir.path()).arg("--check");
+    let output = command.args(["--listen", "unix:app.sock"]).output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{output:?}");
 }
 
 fn an_address_that_is_given_twice_is_refused_by_its_settings() {

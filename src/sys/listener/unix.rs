@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::libc;
 use nix::sys::stat::fstat;
-use nix::unistd::{AccessFlags, access};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::codec::record;
+use crate::sys::credentials::may_make;
 
 /// How often to try the lock of a path, if another server removes the lock file meanwhile. That
 /// server has just finished its start, so a second attempt is rare.
@@ -68,8 +68,7 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    Ok(access(directory, AccessFlags::W_OK | AccessFlags::X_OK)?)
+    Ok(may_make(path)?)
 }
 
 fn not_a_socket() -> io::Error {
