@@ -6,6 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{
     AccessFlags, Gid, Group, Uid, User, access, getegid, geteuid, setgid, setgroups, setuid,
@@ -27,6 +28,9 @@ pub(crate) fn is_root() -> bool {
 
 /// Fails unless this process may make a file at the path, or replace the one that is there.
 pub(crate) fn may_make(path: &Path) -> nix::Result<()> {
+    if path.symlink_metadata().is_ok_and(|it| it.is_dir()) {
+        return Err(Errno::EISDIR);
+    }
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     access(directory, AccessFlags::W_OK | AccessFlags::X_OK)

@@ -132,6 +132,7 @@ pub(crate) fn check(options: &Options, server: Prefork) -> ExitCode {
 /// Whether this process may append to the file, or make it.
 fn is_writable(path: &Path) -> nix::Result<()> {
     match access(path, AccessFlags::W_OK) {
+        Ok(()) if path.is_dir() => Err(Errno::EISDIR),
         Err(Errno::ENOENT) => {
             let folder = place_of_new(path).ok_or(Errno::ENOENT)?;
             access(&folder, AccessFlags::W_OK | AccessFlags::X_OK)
