@@ -11,11 +11,12 @@ const UNIX_PATH_MAX: usize = 107;
 
 /// Where a server listens: a TCP address or the path of a Unix socket.
 ///
-/// It is parsed from `127.0.0.1:8080`, `[::]:80`, `localhost:8080` or `unix:/run/app.sock`. A host
-/// name stands for its first IPv4 address, or for its first address if it has no IPv4 address.
-/// `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of the machine. With port 0
-/// the kernel chooses a port, which the notice [`Serving`](crate::Notice::Serving) names. An IPv6
-/// listener accepts IPv6 only (`IPV6_V6ONLY`, ipv6(7)): bind `0.0.0.0` too for both.
+/// It is parsed from `127.0.0.1:8080`, `[::]:80`, `[fe80::1%eth0]:80`, `localhost:8080` or
+/// `unix:/run/app.sock`. A host name stands for its first IPv4 address, or for its first address if
+/// it has no IPv4 address. `8080`, `:8080` and `*:8080` are `0.0.0.0:8080`: all IPv4 addresses of
+/// the machine. With port 0 the kernel chooses a port, which the notice
+/// [`Serving`](crate::Notice::Serving) names. An IPv6 listener accepts IPv6 only (`IPV6_V6ONLY`,
+/// ipv6(7)): bind `0.0.0.0` too for both.
 ///
 /// ```
 /// use prefork_server::Address;
@@ -225,7 +226,10 @@ fn parse(text: &str) -> Result<Address, String> {
     if let Ok(port) = port.unwrap_or(text).parse::<u16>() {
         return Ok(Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()));
     }
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let (host, port) = match text.ends_with(']') {
+        true => (text, ""),
+        false => text.rsplit_once(':').unwrap_or((text, "")),
+    };
     let is_number = host.bytes().all(|byte| byte.is_ascii_digit());
     if is_number || host == "*" {
         let written = "a port from 0 to 65535 is needed: 8080, or 127.0.0.1:8080 for this machine \
@@ -238,15 +242,18 @@ fn parse(text: &str) -> Result<Address, String> {
     if text.starts_with('/') {
         return Err(format!("a path needs its prefix: unix:{text}"));
     }
-    if host.contains(':') && !host.starts_with('[') {
+    let in_brackets = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let in_brackets = in_brackets.filter(|address| address.contains(':'));
+    if host.contains(':') && in_brackets.is_none() {
         return Err("put an IPv6 address in brackets: [::1]:8080".into());
     }
-    if port.parse::<u16>().is_err() {
+    let Ok(port) = port.parse() else {
         return Err(format!(
             "a port from 0 to 65535 must follow the host: {host}:8080"
         ));
-    }
-    look_up(text)
+    };
+    // The zone of an address may be the name of an interface, which the library looks up.
+    look_up(in_brackets.unwrap_or(host), port)
 }
 
 fn unix(path: &str) -> Result<Address, String> {
@@ -268,8 +275,8 @@ fn unix(path: &str) -> Result<Address, String> {
     Ok(Address::Unix(path.into()))
 }
 
-fn look_up(text: &str) -> Result<Address, String> {
-    let found: Vec<SocketAddr> = text
+fn look_up(host: &str, port: u16) -> Result<Address, String> {
+    let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
         .map_err(|error| format!("cannot look up the host: {error}"))?
         .collect();
@@ -328,6 +335,13 @@ mod tests {
     }
 
     #[test]
+    fn the_zone_of_an_ipv6_address_may_be_the_name_of_an_interface() {
+        // The loopback interface is the first one.
+        let address = parse("[fe80::1%lo]:80").unwrap();
+        assert_eq!(address.to_string(), "[fe80::1%1]:80");
+    }
+
+    #[test]
     fn addresses_exclude_each_other_if_one_has_all_that_the_other_has() {
         for (one, other, excludes) in [
             ("127.0.0.1:80", "127.0.0.1:80", true),
@@ -355,6 +369,10 @@ mod tests {
             ("*:http", "from 0 to 65535"),
             ("65536", "from 0 to 65535"),
             ("::1:8080", "[::1]:8080"),
+            ("[::1:8080", "[::1]:8080"),
+            ("[::1", "[::1]:8080"),
+            ("[::1]", "host: [::1]:8080"),
+            ("[::1]:http", "host: [::1]:8080"),
             ("http://localhost:80", "127.0.0.1:8080"),
             ("localhost", "localhost:8080"),
             ("localhost:http", "localhost:8080"),
