@@ -93,11 +93,12 @@ pub(crate) fn refuse_in_worker(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// The line of the error that says what is wrong.
+/// What is wrong, on one line. An empty line follows it in the error, and then advice.
 fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.trim_start_matches("error: ").to_owned()
+    let text = text.trim_start_matches("error: ");
+    let what = text.lines().take_while(|line| !line.is_empty());
+    what.map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Prints to standard output. A reader that has closed it wants no more.
@@ -329,6 +330,9 @@ fn url(address: &Address, scheme: Scheme) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "tls")]
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -337,6 +341,20 @@ mod tests {
         assert!(allows_color(Some(OsStr::new(""))));
         for value in ["1", "0", "false"] {
             assert!(!allows_color(Some(OsStr::new(value))), "{value}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_reason_is_one_line_and_names_what_is_missing_or_possible() {
+        for (arguments, told) in [
+            (["--tls-cert", "a"], "were not provided: --tls-key <FILE>"),
+            (["--balance", "odd"], "[possible values: even, off]"),
+        ] {
+            let arguments = [&["prefork-server"], &arguments[..]].concat();
+            let parsed = Options::command().try_get_matches_from(arguments);
+            let why = reason(&parsed.expect_err("it is wrong"));
+            assert!(why.ends_with(told) && !why.contains('\n'), "{why}");
         }
     }
 

@@ -133,7 +133,12 @@ impl ConfigFile {
                 values,
                 source,
             }),
-            Err(error) => Err(told(&path, error)),
+            Err(error) => {
+                // The other lines show the place in the file.
+                let place = error.to_string();
+                let place = place.lines().next().unwrap_or_default();
+                Err(told(&path, format_args!("{place}: {}", error.message())))
+            }
         }
     }
 

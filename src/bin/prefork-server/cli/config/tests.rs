@@ -210,7 +210,10 @@ fn an_error_names_the_key_and_the_file() {
             "config = \"b\"",
             "config in PATH: it is for the command line only",
         ),
-        ("workers = 1\nworkers = 2", "duplicate key"),
+        (
+            "workers = 1\nworkers = 2",
+            "PATH: TOML parse error at line 2, column 1: duplicate key",
+        ),
         ("[http]\nworkers = 1", "http in PATH: no such option"),
     ] {
         fs::write(&file, content).unwrap();
