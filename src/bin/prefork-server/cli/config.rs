@@ -251,7 +251,7 @@ fn texts(option: &Arg, value: &Value) -> Result<Vec<String>, String> {
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
-        other => Err(format!("{other} is no text and no number")),
+        other => Err(format!("{other} is no text and no whole number")),
     };
     match value {
         Value::Boolean(true) if is_flag => Ok(vec![String::new()]),

@@ -204,6 +204,10 @@ fn an_error_names_the_key_and_the_file() {
             "'workers in PATH': it must be a number",
         ),
         ("workers = true", "workers in PATH: true is no text"),
+        (
+            "delay = 0.5",
+            "delay in PATH: 0.5 is no text and no whole number",
+        ),
         ("workers = [1, 2]", "workers in PATH: [1, 2] is no text"),
         ("echo = 1", "echo in PATH: it is true or false"),
         (
