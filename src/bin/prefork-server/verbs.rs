@@ -201,7 +201,7 @@ impl std::str::FromStr for Scale {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| "a number such as 4, +1 or -1".to_owned();
+        let wrong = |_| format!("a number from 1 to {MAX_WORKERS}, or one such as +1 or -1");
         match text.starts_with(['+', '-']) {
             true => text.parse().map(Self::By).map_err(wrong),
             false => text.parse().map(Self::To).map_err(wrong),
@@ -470,6 +470,15 @@ mod tests {
         let why = "none; slot 1023 accepts; waits after crashes";
         assert!(rows[2].ends_with(why), "{summary}");
         assert!(summary.lines().all(|line| line.len() <= 80), "{summary}");
+    }
+
+    #[test]
+    fn a_number_of_slots_that_cannot_be_is_refused_with_the_limits() {
+        assert_eq!("-1".parse(), Ok(Scale::By(-1)));
+        for text in ["0", "65536", "many", "", "+99999999999"] {
+            let why = text.parse::<Scale>().expect_err(text);
+            assert!(why.contains("from 1 to 1024"), "{why}");
+        }
     }
 
     #[test]

@@ -132,8 +132,9 @@ pub(crate) struct Limits {
         long,
         value_name = "N",
         env = "PREFORK_MAX_WARM",
-        default_value_t = 1024
+        default_value = "1024"
     )]
+    #[arg(value_parser = value::warm)]
     pub(crate) max_warm: usize,
 
     /// Replace a worker after N to 1.25 N requests [default: never]

@@ -4,7 +4,7 @@
 mod fuzz;
 
 use std::{
-    num::NonZeroU16,
+    num::{IntErrorKind, NonZeroU16, ParseIntError},
     ops::RangeInclusive,
     path::{Path, PathBuf},
     str::FromStr,
@@ -193,9 +193,21 @@ pub(super) fn cache_size(text: &str) -> Result<usize, String> {
     usize::try_from(size(text)?).map_err(|error| error.to_string())
 }
 
-pub(super) fn count<N: FromStr>(text: &str) -> Result<N, String> {
+pub(super) fn count<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    number(text, "it must be a number from 1 up, such as 10000")
+}
+
+/// Zero is allowed: then every connection gives up its buffers.
+pub(super) fn warm(text: &str) -> Result<usize, String> {
+    number(text, "it must be a number from 0 up, such as 1024")
+}
+
+fn number<N: FromStr<Err = ParseIntError>>(text: &str, written: &str) -> Result<N, String> {
     text.parse()
-        .map_err(|_| "it must be a number from 1 up, such as 10000".into())
+        .map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow => "it is too large".to_owned(),
+            _ => written.to_owned(),
+        })
 }
 
 pub(super) fn log_target(text: &str) -> Result<LogTarget, String> {
