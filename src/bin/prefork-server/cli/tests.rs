@@ -90,6 +90,7 @@ fn https_wants_a_certificate_and_its_key() {
         ("--tls-cert c.pem", "--tls-key"),
         ("--tls-key k.pem", "--tls-cert"),
         ("--tls-client-ca ca.pem", "--tls-cert"),
+        ("--tls-min-version 1.3", "--tls-cert"),
         ("--tls-ciphers TLS13_AES_128_GCM_SHA256", "--tls-cert"),
         (
             "--tls-cert c.pem --tls-key k.pem --tls-cert d.pem",

@@ -51,7 +51,8 @@ pub(crate) struct Secure {
         long,
         value_name = "VERSION",
         env = "PREFORK_TLS_MIN_VERSION",
-        default_value = "1.2"
+        default_value = "1.2",
+        requires = "tls_cert"
     )]
     #[arg(value_parser = value::named::<TlsVersion>(TlsVersion::NAMES))]
     tls_min_version: TlsVersion,
