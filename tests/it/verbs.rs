@@ -22,6 +22,7 @@ tests! {
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
     a_stop_is_done_also_when_another_server_has_the_address,
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
+    a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address,
     a_port_is_read_only,
     events_follow_the_server_to_its_end,
 }
@@ -272,6 +273,25 @@ fn servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file() 
     assert_eq!(second.end().code, Some(0));
     first.signal(Signal::SIGTERM);
     assert_eq!(first.end().code, Some(0));
+}
+
+fn a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("server.pid");
+    let this = std::process::id();
+    for (pid, why) in [
+        // No process has this number (proc_sys_kernel(5), `pid_max`).
+        (999_999_999, "process 999999999 has ended".to_owned()),
+        (this, format!("process {this} has no socket in ")),
+    ] {
+        std::fs::write(&file, pid.to_string()).expect("writable");
+        let mut command = binary();
+        command.env("RUNTIME_DIRECTORY", dir.path());
+        command.args(["status", "--pid-file"]).arg(&file);
+        let (code, _, said) = told(&command.output().expect("it runs"));
+        assert_eq!(code, Some(5), "{said}");
+        assert!(said.contains(&why), "{said}");
+    }
 }
 
 fn a_port_is_read_only() {

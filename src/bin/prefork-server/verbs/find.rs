@@ -17,7 +17,17 @@ pub(super) fn by_pid_file(file: &Path) -> Result<Control, Failure> {
     let none = |why: &str| Failure::NoServer(format!("{}: {why}", file.display()));
     let pid = fs::read_to_string(file).map_err(|error| none(&error.to_string()))?;
     let pid: u32 = pid.trim().parse().map_err(|_| none("no process id"))?;
-    let path = directory()?.join(format!("{pid}.sock"));
+    let directory = directory()?;
+    let path = directory.join(format!("{pid}.sock"));
+    if !is_running(&path) {
+        return Err(none(&format!("process {pid} has ended")));
+    }
+    if let Ok(false) = path.try_exists() {
+        let directory = directory.display();
+        return Err(none(&format!(
+            "process {pid} has no socket in {directory}; --admin names another address"
+        )));
+    }
     Ok(Control::at(Address::Unix(path)))
 }
 
