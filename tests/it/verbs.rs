@@ -23,6 +23,7 @@ tests! {
     a_stop_is_done_also_when_another_server_has_the_address,
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
     a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address,
+    a_page_that_cannot_be_written_is_named,
     a_port_is_read_only,
     events_follow_the_server_to_its_end,
 }
@@ -292,6 +293,17 @@ fn a_pid_file_of_no_server_is_told_from_one_of_a_server_with_another_address() {
         assert_eq!(code, Some(5), "{said}");
         assert!(said.contains(&why), "{said}");
     }
+}
+
+fn a_page_that_cannot_be_written_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("a new name");
+    let mut command = binary();
+    let output = command.args(["generate", "man"]).arg(&file).output();
+    let (code, _, said) = told(&output.expect("it runs"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(&file.display().to_string()), "{said}");
 }
 
 fn a_port_is_read_only() {

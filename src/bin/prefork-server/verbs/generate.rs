@@ -31,7 +31,7 @@ pub(super) fn completions(shell: Shell) -> String {
 
 /// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
 pub(super) fn man(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
+    fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
     let mut whole = whole();
     whole.build();
     write(directory, &[NAME], whole)
@@ -49,7 +49,12 @@ fn write(directory: &Path, name: &[&str], command: Command) -> io::Result<()> {
     let mut text = Vec::new();
     Man::new(command).source(source).render(&mut text)?;
     let text = String::from_utf8(text).expect("a page is text");
-    fs::write(directory.join(format!("{page}.1")), with_columns(&text))
+    let path = directory.join(format!("{page}.1"));
+    fs::write(&path, with_columns(&text)).map_err(|error| named(&path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Keeps the lines of a page that begin with spaces as they are: roff(7) would fill them with what
