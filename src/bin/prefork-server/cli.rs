@@ -1,20 +1,13 @@
 //! The command line, parsed once: whatever comes out of here is meant and makes sense.
 
-use std::{
-    ffi::OsString,
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    path::PathBuf,
-    time::Duration,
-};
+use std::{ffi::OsString, num::NonZeroU16, path::PathBuf, time::Duration};
 
-use bytes::Bytes;
 use clap::{
     Args, Command, CommandFactory, FromArgMatches, Parser, ValueEnum,
     builder::{BoolishValueParser, NonEmptyStringValueParser},
     error::ErrorKind,
 };
-use prefork_server::{Address, Balance, CrashLimit, Listeners};
+use prefork_server::{Balance, CrashLimit, Listeners};
 use tracing::level_filters::LevelFilter;
 
 mod admin;
@@ -22,6 +15,7 @@ pub(crate) mod config;
 mod files;
 mod limits;
 mod print;
+mod serving;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod value;
@@ -30,6 +24,8 @@ mod variables;
 pub(crate) use self::admin::{Admin, admin, is_running, runtime_directory, sockets};
 pub(crate) use self::config::ConfigFile;
 pub(crate) use self::files::FileOptions;
+use self::serving::default_address;
+pub(crate) use self::serving::{Serve, Serving};
 use self::value::HangTimeout;
 pub(crate) use self::value::{LogTarget, SandboxMode, Workers};
 pub(crate) use self::variables::Unknown as UnknownVariable;
@@ -85,60 +81,6 @@ pub(crate) struct Options {
     /// What `--print-config` prints.
     #[arg(skip)]
     pub(crate) printed: Option<String>,
-}
-
-/// What is served, and where.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Serving")]
-pub(crate) struct Serving {
-    /// Serve the files under this directory [default: a page that says that the server works]
-    #[arg(value_name = "DIR", env = "PREFORK_DIR", help_heading = None)]
-    dir: Option<PathBuf>,
-
-    /// Respond to every request with status 200 and this text
-    #[arg(
-        long,
-        value_name = "TEXT",
-        env = "PREFORK_RESPOND",
-        allow_hyphen_values = true
-    )]
-    respond: Option<String>,
-
-    /// Respond to every request with status 200 and the request's own body
-    #[arg(long, env = "PREFORK_ECHO", value_parser = BoolishValueParser::new())]
-    echo: bool,
-
-    /// Wait this long before each response; the wait takes no CPU time
-    #[arg(
-        long,
-        value_name = "DURATION",
-        env = "PREFORK_DELAY",
-        default_value = "0s"
-    )]
-    #[arg(value_parser = value::duration)]
-    pub(crate) delay: Duration,
-
-    /// Address to listen on: HOST:PORT, [::]:PORT or unix:/PATH; may be given several times. PORT
-    /// and :PORT mean 0.0.0.0:PORT, all IPv4 addresses. Port 0 takes a free port [default:
-    /// 127.0.0.1:8080, or 0.0.0.0:$PORT if PORT is set]
-    #[arg(
-        long,
-        value_name = "ADDR",
-        env = "PREFORK_LISTEN",
-        value_delimiter = ','
-    )]
-    #[arg(value_parser = value::address)]
-    pub(crate) listen: Vec<Address>,
-
-    /// Path that load balancers ask for: the response is 200, and 503 as soon as the server is
-    /// asked to end. Such requests are not in the access log
-    #[arg(long, value_name = "PATH", env = "PREFORK_HEALTH_PATH")]
-    #[arg(value_parser = value::path)]
-    pub(crate) health_path: Option<String>,
-
-    /// Add the header x-prefork-worker to each response; it names the worker that responded
-    #[arg(long, env = "PREFORK_WORKER_HEADER", value_parser = BoolishValueParser::new())]
-    pub(crate) worker_header: bool,
 }
 
 /// How many processes, and when they are given up.
@@ -321,19 +263,6 @@ pub(crate) struct Logs {
     pub(crate) announce_fd: Option<i32>,
 }
 
-/// The one thing that is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Serve {
-    /// Nothing was asked for.
-    Welcome,
-    /// `--respond TEXT`.
-    Respond(Bytes),
-    /// `--echo`.
-    Echo,
-    /// `DIR`.
-    Files(PathBuf),
-}
-
 /// How the URLs of the server begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
@@ -447,50 +376,6 @@ fn with_short_help(command: Command) -> Command {
     command
         .after_long_help(EXAMPLES)
         .after_help("--help says more, and names the verbs for a server that runs.")
-}
-
-impl Serving {
-    /// Follows the links in `DIR` now, so that the files and the sandbox have the same directory,
-    /// also if a link is changed meanwhile. A directory that is missing stays as it was given.
-    pub(crate) fn resolve_links(&mut self) {
-        self.dir = self.dir.take().map(|it| it.canonicalize().unwrap_or(it));
-    }
-
-    /// The one thing that is served.
-    pub(crate) fn serve(&self) -> Serve {
-        match (&self.dir, &self.respond) {
-            (Some(dir), _) => Serve::Files(dir.clone()),
-            (None, Some(text)) => Serve::Respond(text.clone().into()),
-            (None, None) if self.echo => Serve::Echo,
-            (None, None) => Serve::Welcome,
-        }
-    }
-
-    fn sources(&self) -> usize {
-        usize::from(self.dir.is_some())
-            + usize::from(self.respond.is_some())
-            + usize::from(self.echo)
-    }
-}
-
-/// Who sets PORT is a platform that sends traffic from outside, so then every interface; else
-/// nobody has asked to be reachable from elsewhere.
-fn default_address(port: Option<OsString>) -> Result<Address, String> {
-    let Some(port) = port.filter(|port| !port.is_empty()) else {
-        return Ok(Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))));
-    };
-    let number = port
-        .to_str()
-        .and_then(|port| port.parse::<u16>().ok())
-        .ok_or_else(|| {
-            format!(
-                "the environment's PORT is {port:?}, not a port such as 8080; --listen overrides it"
-            )
-        })?;
-    Ok(Address::Tcp(SocketAddr::from((
-        Ipv4Addr::UNSPECIFIED,
-        number,
-    ))))
 }
 
 #[cfg(all(test, feature = "http2", feature = "tls"))]

@@ -1,4 +1,5 @@
-use prefork_server::{Prefork, usable_cpus};
+use bytes::Bytes;
+use prefork_server::{Address, Prefork, usable_cpus};
 
 use super::*;
 
