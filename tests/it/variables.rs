@@ -6,6 +6,7 @@ use crate::support::{Server, binary};
 
 tests! {
     the_error_for_a_bad_value_names_its_source,
+    an_error_about_two_options_names_the_variables,
     an_empty_variable_counts_as_unset,
     an_unknown_variable_is_logged_with_the_nearest_known_name,
 }
@@ -38,6 +39,26 @@ fn the_error_for_a_bad_value_names_its_source() {
             of_option.contains("'later' for '--drain-timeout"),
             "{of_option}"
         );
+    }
+}
+
+fn an_error_about_two_options_names_the_variables() {
+    for (variables, told) in [
+        (
+            &["PREFORK_RESPOND", "PREFORK_ECHO"][..],
+            "PREFORK_RESPOND and PREFORK_ECHO exclude each other",
+        ),
+        (
+            &["PREFORK_ECHO", "PREFORK_LISTING"],
+            "PREFORK_LISTING is about the files of DIR",
+        ),
+    ] {
+        let mut command = on_a_free_port();
+        command.envs(variables.iter().map(|name| (name, "1")));
+        let output = command.output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(told), "{said}");
     }
 }
 

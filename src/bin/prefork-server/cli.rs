@@ -14,6 +14,7 @@ mod admin;
 pub(crate) mod config;
 mod files;
 mod limits;
+mod origin;
 mod print;
 mod serving;
 #[cfg(feature = "tls")]
@@ -24,6 +25,7 @@ mod variables;
 pub(crate) use self::admin::{Admin, admin, is_running, runtime_directory, sockets};
 pub(crate) use self::config::ConfigFile;
 pub(crate) use self::files::FileOptions;
+use self::origin::Known;
 use self::serving::default_address;
 pub(crate) use self::serving::{Serve, Serving};
 use self::value::HangTimeout;
@@ -291,7 +293,7 @@ impl Options {
     ) -> Result<Self, clap::Error> {
         // The variable of each flag is told once, below the examples; at each it would be noise.
         let command = with_short_help(Self::command()).mut_args(|arg| arg.hide_env(true));
-        let mut command = variables::without_empty(command);
+        let command = variables::without_empty(command);
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
         let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
         let given = variables::given(&command, &args);
@@ -317,14 +319,15 @@ impl Options {
             variables::name_source(error, &command, &args)
         })?;
         let mut options = Self::from_arg_matches(&matches)?;
-        if options.serving.sources() > 1 {
-            let reason = "DIR, --respond and --echo exclude each other: give one of them";
-            return Err(command.error(ErrorKind::ArgumentConflict, reason));
-        }
-        if !matches!(options.serving.serve(), Serve::Files(_))
-            && let Some(reason) = files::without_files(&command, &matches)
-        {
-            return Err(refuse(reason));
+        let known = Known {
+            command: &command,
+            matches: &matches,
+            of_file: &of_file,
+            file: &shown,
+        };
+        known.check_sources().map_err(refuse)?;
+        if !matches!(options.serving.serve(), Serve::Files(_)) {
+            files::check_without_files(&known).map_err(refuse)?;
         }
         #[cfg(feature = "tls")]
         if let Err(reason) = options.tls.check_pairs() {
@@ -335,14 +338,8 @@ impl Options {
             options.serving.listen.push(address);
         }
         if let Some(format) = options.config.print_config {
-            let known = print::Known {
-                command: &command,
-                matches: &matches,
-                of_file: &of_file,
-                file: &shown,
-                listen: &options.serving.listen[0].to_string(),
-            };
-            options.printed = Some(print::page(&known, format).map_err(refuse)?);
+            let listen = options.serving.listen[0].to_string();
+            options.printed = Some(print::page(&known, &listen, format).map_err(refuse)?);
         }
         options.file = file;
         Ok(options)

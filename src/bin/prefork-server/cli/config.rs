@@ -29,7 +29,7 @@ const BYTES_MAX: u64 = 64 << 10;
 pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "help", "version"];
 
 /// One of these is enough, so the file has no say if the command line or the environment has one.
-const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
+pub(super) const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
 
 /// What only a new master can change. The others are read by each worker.
 const OF_MASTER: [&str; 26] = [

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command};
+use clap::{Arg, Args};
 use prefork_server::files::{Files, HeaderRule, Origin, Symlinks};
 
+use super::origin::Known;
 use super::value;
 
 pub(super) const HEADING: &str = "Files";
@@ -117,14 +117,16 @@ impl FileOptions {
     }
 }
 
-/// Why the options are refused if no files are served and one of these options is given.
-pub(super) fn without_files(command: &Command, matches: &ArgMatches) -> Option<String> {
-    let mut options = command.get_arguments();
-    let given = options.find(|option| {
-        let source = matches.value_source(option.get_id().as_str());
-        option.get_help_heading() == Some(HEADING)
-            && source.is_some_and(|source| source != ValueSource::DefaultValue)
-    })?;
-    let name = given.get_long()?;
-    Some(format!("--{name} is about the files of DIR: give DIR too"))
+/// Fails if one of these options is given.
+pub(super) fn check_without_files(known: &Known<'_>) -> Result<(), String> {
+    let mut options = known.command.get_arguments();
+    let is_given =
+        |option: &&Arg| option.get_help_heading() == Some(HEADING) && known.is_given(option);
+    match options.find(is_given) {
+        Some(option) => Err(format!(
+            "{} is about the files of DIR: give DIR too",
+            known.name(option)
+        )),
+        None => Ok(()),
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::OsStr;
 
-use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
+use clap::Arg;
 use toml::Value;
 
 use super::config::{NOT_IN_FILE, PrintFormat, is_flag, is_repeatable, key};
+use super::origin::{Known, Origin};
 
 /// An option with its value.
 struct Entry<'a> {
@@ -16,31 +16,13 @@ struct Entry<'a> {
     origin: Origin<'a>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin<'a> {
-    Default,
-    CommandLine,
-    Variable,
-    File(&'a str),
-}
-
-/// What is known of the options of this process.
-pub(super) struct Known<'a> {
-    pub(super) command: &'a Command,
-    pub(super) matches: &'a ArgMatches,
-    /// The ids of the options that the file has given.
-    pub(super) of_file: &'a [String],
-    pub(super) file: &'a str,
-    /// The value of `--listen` if nothing gives one.
-    pub(super) listen: &'a str,
-}
-
-pub(super) fn page(known: &Known<'_>, format: PrintFormat) -> Result<String, String> {
+/// `listen` is the value of `--listen` if nothing gives one.
+pub(super) fn page(known: &Known<'_>, listen: &str, format: PrintFormat) -> Result<String, String> {
     let options = known.command.get_arguments();
     let printed = |option: &&Arg| !NOT_IN_FILE.contains(&option.get_id().as_str());
     let entries = options
         .filter(printed)
-        .map(|option| Entry::new(option, known));
+        .map(|option| Entry::new(option, known, listen));
     let entries = entries.collect::<Result<Vec<_>, _>>()?;
     Ok(match format {
         PrintFormat::Table => table(&entries),
@@ -54,7 +36,7 @@ pub(super) fn page(known: &Known<'_>, format: PrintFormat) -> Result<String, Str
 }
 
 impl<'a> Entry<'a> {
-    fn new(option: &'a Arg, known: &Known<'a>) -> Result<Self, String> {
+    fn new(option: &'a Arg, known: &Known<'a>, listen: &str) -> Result<Self, String> {
         let id = option.get_id().as_str();
         let raw = known.matches.get_raw(id).into_iter().flatten();
         let text = |raw: &OsStr| {
@@ -67,18 +49,12 @@ impl<'a> Entry<'a> {
             false => raw.map(text).collect::<Result<_, _>>()?,
         };
         if values.is_empty() && id == "listen" {
-            values.push(known.listen.to_owned());
+            values.push(listen.to_owned());
         }
-        let origin = match known.matches.value_source(id) {
-            _ if known.of_file.iter().any(|it| it == id) => Origin::File(known.file),
-            Some(ValueSource::CommandLine) => Origin::CommandLine,
-            Some(ValueSource::EnvVariable) => Origin::Variable,
-            _ => Origin::Default,
-        };
         Ok(Self {
             option,
             values,
-            origin,
+            origin: known.origin(option),
         })
     }
 

@@ -95,12 +95,6 @@ impl Serving {
             (None, None) => Serve::Welcome,
         }
     }
-
-    pub(super) fn sources(&self) -> usize {
-        usize::from(self.dir.is_some())
-            + usize::from(self.respond.is_some())
-            + usize::from(self.echo)
-    }
 }
 
 /// Who sets PORT is a platform that sends traffic from outside, so then every interface; else

@@ -225,6 +225,10 @@ fn an_error_names_the_key_and_the_file() {
         let told = told.replace("PATH", path);
         assert!(error.contains(&told), "{content}: {error}");
     }
+    fs::write(&file, "listing = true").unwrap();
+    let error = parse(&["--config", path, "--echo"]).unwrap_err();
+    let told = format!("listing in {path} is about the files of DIR");
+    assert!(error.to_string().contains(&told), "{error}");
     fs::write(&file, "#".repeat(70_000)).unwrap();
     let error = parse(&["--config", path]).unwrap_err().to_string();
     assert!(error.contains("longer than 64 KiB"), "{error}");
