@@ -2,11 +2,14 @@
 
 use std::process::Command;
 
+use crate::client::get;
 use crate::support::{Server, binary};
 
 tests! {
     the_error_for_a_bad_value_names_its_source,
     an_error_about_two_options_names_the_variables,
+    the_command_line_wins_over_the_variables_of_what_is_served,
+    a_variable_that_turns_the_echo_off_leaves_what_the_file_serves,
     an_empty_variable_counts_as_unset,
     an_unknown_variable_is_logged_with_the_nearest_known_name,
 }
@@ -60,6 +63,25 @@ fn an_error_about_two_options_names_the_variables() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(told), "{said}");
     }
+}
+
+fn the_command_line_wins_over_the_variables_of_what_is_served() {
+    let mut command = on_a_free_port();
+    command
+        .env("PREFORK_DIR", "/no-such-directory")
+        .env("PREFORK_ECHO", "true");
+    let mut server = Server::spawn(command.args(["--respond", "hi"]));
+    assert_eq!(get(server.address(), "/").body, "hi");
+}
+
+fn a_variable_that_turns_the_echo_off_leaves_what_the_file_serves() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("server.toml");
+    std::fs::write(&file, "respond = \"hi\"").expect("a new name");
+    let mut command = on_a_free_port();
+    command.env("PREFORK_ECHO", "false");
+    let mut server = Server::spawn(command.arg("--config").arg(&file));
+    assert_eq!(get(server.address(), "/").body, "hi");
 }
 
 fn an_empty_variable_counts_as_unset() {

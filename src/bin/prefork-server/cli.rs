@@ -295,8 +295,9 @@ impl Options {
         let command = with_short_help(Self::command()).mut_args(|arg| arg.hide_env(true));
         let command = variables::without_empty(command);
         let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
-        let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
         let given = variables::given(&command, &args);
+        let command = variables::without_other_sources(command, given.as_ref());
+        let refuse = |reason: String| command.clone().error(ErrorKind::ValueValidation, reason);
         let path = given
             .as_ref()
             .and_then(|given| given.get_raw("config")?.next());

@@ -28,7 +28,8 @@ const BYTES_MAX: u64 = 64 << 10;
 /// These cannot be in the file.
 pub(super) const NOT_IN_FILE: [&str; 5] = ["config", "check", "print_config", "help", "version"];
 
-/// One of these is enough, so the file has no say if the command line or the environment has one.
+/// One of these is enough, so the environment has no say if the command line has one, and the file
+/// has no say if one of the two has one.
 pub(super) const SOURCES: [&str; 3] = ["dir", "respond", "echo"];
 
 /// What only a new master can change. The others are read by each worker.
@@ -185,7 +186,8 @@ impl ConfigFile {
                 Some(ValueSource::CommandLine | ValueSource::EnvVariable)
             )
         };
-        let has_source = SOURCES.iter().any(|id| is_given(id));
+        // A variable may be PREFORK_ECHO=false, which is no source.
+        let has_source = is_given("dir") || is_given("respond") || given.get_flag("echo");
         let mut arguments = Vec::new();
         for (key, value) in &self.values {
             let told = |why: String| format!("{key} in {}: {why}", self.path.display());

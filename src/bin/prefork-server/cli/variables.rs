@@ -4,7 +4,10 @@ use std::ffi::{OsStr, OsString};
 
 use clap::builder::{Resettable, ValueParser};
 use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Error};
+
+use super::config::SOURCES;
 
 /// The prefix of the variables of options.
 const PREFIX: &str = "PREFORK_";
@@ -25,6 +28,22 @@ pub(super) fn without_empty(command: Command) -> Command {
     command.mut_args(|arg| match arg.get_env().and_then(std::env::var_os) {
         Some(value) if value.is_empty() => without_variable(arg),
         _ => arg,
+    })
+}
+
+/// Ignores the variables of what is to be served if the command line says it: one is enough.
+pub(super) fn without_other_sources(command: Command, given: Option<&ArgMatches>) -> Command {
+    let of_command_line = Some(ValueSource::CommandLine);
+    let is_said = |given: &ArgMatches| {
+        let mut sources = SOURCES.iter();
+        sources.any(|id| given.value_source(id) == of_command_line)
+    };
+    if !given.is_some_and(is_said) {
+        return command;
+    }
+    command.mut_args(|arg| match SOURCES.contains(&arg.get_id().as_str()) {
+        true => without_variable(arg),
+        false => arg,
     })
 }
 
