@@ -1,5 +1,7 @@
 //! Options that the environment sets.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use crate::client::get;
@@ -7,6 +9,7 @@ use crate::support::{Server, binary};
 
 tests! {
     the_error_for_a_bad_value_names_its_source,
+    the_error_for_a_value_that_is_no_text_names_its_source,
     an_error_about_two_options_names_the_variables,
     the_command_line_wins_over_the_variables_of_what_is_served,
     a_variable_that_turns_the_echo_off_leaves_what_the_file_serves,
@@ -42,6 +45,23 @@ fn the_error_for_a_bad_value_names_its_source() {
             of_option.contains("'later' for '--drain-timeout"),
             "{of_option}"
         );
+    }
+}
+
+fn the_error_for_a_value_that_is_no_text_names_its_source() {
+    let value = OsStr::from_bytes(b"caf\xe9");
+    let mut of_variable = on_a_free_port();
+    of_variable.env("PREFORK_USER", value);
+    let mut of_option = on_a_free_port();
+    of_option.arg("--user").arg(value);
+    for (mut command, source) in [
+        (of_variable, "'PREFORK_USER'"),
+        (of_option, "'--user <USER>'"),
+    ] {
+        let output = command.output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(source), "{said}");
     }
 }
 

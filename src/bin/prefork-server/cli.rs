@@ -311,7 +311,7 @@ impl Options {
             }
         }
         all.extend(args.iter().skip(1).cloned());
-        let matches = command.clone().try_get_matches_from(&all);
+        let matches = variables::parse(&command, &all);
         let shown = file
             .as_ref()
             .map_or_else(String::new, |it| it.path.display().to_string());

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use clap::builder::{Resettable, ValueParser};
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Error};
 
@@ -47,6 +47,36 @@ pub(super) fn without_other_sources(command: Command, given: Option<&ArgMatches>
     })
 }
 
+/// The values of the options. An error about a value that is no UTF-8 text names the option, which
+/// that of clap does not.
+pub(super) fn parse(command: &Command, args: &[OsString]) -> Result<ArgMatches, Error> {
+    let parse = |command: Command| command.try_get_matches_from(args);
+    let is_no_text = |error: &Error| error.kind() == ErrorKind::InvalidUtf8;
+    let error = match parse(command.clone()) {
+        Err(error) if is_no_text(&error) => error,
+        parsed => return parsed,
+    };
+    let mut built = command.clone();
+    built.build();
+    let mut options = built.get_arguments();
+    let is_cause = |option: &&Arg| {
+        let parsed = parse(command.clone().mut_arg(option.get_id(), any_value));
+        !parsed.is_err_and(|error| is_no_text(&error))
+    };
+    // None if there are two such values.
+    let Some(option) = options.find(is_cause) else {
+        return Err(error);
+    };
+    let mut error = Error::new(ErrorKind::InvalidValue).with_cmd(command);
+    for (kind, text) in [
+        (ContextKind::InvalidArg, option.to_string()),
+        (ContextKind::InvalidValue, "(no UTF-8 text)".to_owned()),
+    ] {
+        error.insert(kind, ContextValue::String(text));
+    }
+    Err(error)
+}
+
 /// Makes an error about the value of a variable name the variable, where clap names the option. The
 /// value comes from the variable if the arguments alone give no such error. `command` is not built
 /// yet.
@@ -62,7 +92,7 @@ pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]
     };
     let (id, variable) = (arg.get_id().clone(), arg.get_env().map(OsStr::to_owned));
     let other = command.clone().mut_arg(id, without_variable);
-    let is_of_command_line = match other.try_get_matches_from(args) {
+    let is_of_command_line = match parse(&other, args) {
         Ok(_) => false,
         Err(other) => other.get(ContextKind::InvalidArg) == error.get(ContextKind::InvalidArg),
     };
@@ -76,12 +106,15 @@ pub(super) fn name_source(mut error: Error, command: &Command, args: &[OsString]
 /// What the command line and the environment give, whatever the values are. `None` if that is not
 /// clear: then the command line has an error, or asks for help.
 pub(super) fn given(command: &Command, args: &[OsString]) -> Option<ArgMatches> {
-    let any_value = |arg: Arg| match arg.get_action().takes_values() {
-        true => arg.value_parser(ValueParser::os_string()),
-        false => arg,
-    };
     let command = command.clone().mut_args(any_value);
     command.try_get_matches_from(args).ok()
+}
+
+fn any_value(arg: Arg) -> Arg {
+    match arg.get_action().takes_values() {
+        true => arg.value_parser(ValueParser::os_string()),
+        false => arg,
+    }
 }
 
 /// Makes an error about a value of the file name the key, where clap names the option.
