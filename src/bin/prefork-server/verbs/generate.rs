@@ -26,7 +26,10 @@ fn whole() -> Command {
 pub(super) fn completions(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole(), NAME, &mut script);
-    String::from_utf8(script).expect("a script is text")
+    let script = String::from_utf8(script).expect("a script is text");
+    // For bash, clap_complete 4.6 writes the `-` of the name in two ways, so that what belongs to a
+    // verb is never found (https://github.com/clap-rs/clap/issues/6421).
+    script.replace("prefork__subcmd__server", "prefork__server")
 }
 
 /// Writes `prefork-server.1` and a page for each verb, such as `prefork-server-logs-reopen.1`.
@@ -81,6 +84,18 @@ mod tests {
             for word in ["reload", "recycle", "drain-timeout", "wait"] {
                 assert!(script.contains(word), "{shell}: no {word}");
             }
+        }
+    }
+
+    #[test]
+    fn bash_finds_what_belongs_to_each_verb() {
+        let script = completions(Shell::Bash);
+        let chosen = script.split("cmd=\"").skip(1);
+        let chosen = chosen.filter_map(|rest| rest.split_once('"'));
+        let verbs: Vec<_> = chosen.filter(|(verb, _)| !verb.is_empty()).collect();
+        assert!(verbs.len() > 10, "{script}");
+        for (verb, _) in verbs {
+            assert!(script.contains(&format!(" {verb})\n")), "{verb}: {script}");
         }
     }
 
