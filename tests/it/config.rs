@@ -25,6 +25,7 @@ tests! {
     a_file_from_a_pipe_stays_in_a_reload_and_abandons_an_upgrade,
     an_address_that_is_given_twice_is_refused_by_its_settings,
     a_check_does_not_disturb_a_server_that_runs,
+    a_file_that_is_no_socket_is_told_with_one_advice,
     a_check_accepts_a_socket_file_in_the_directory_that_it_runs_in,
     a_directory_whose_name_is_no_text_may_be_the_first_argument,
     what_is_printed_reads_the_same_through_a_pipe,
@@ -157,6 +158,18 @@ fn a_directory_whose_name_is_no_text_may_be_the_first_argument() {
 fn check(arguments: &[&str]) -> Output {
     let output = binary().arg("--check").args(arguments).output();
     output.expect("it runs")
+}
+
+fn a_file_that_is_no_socket_is_told_with_one_advice() {
+    let (_dir, file) = file("");
+    let listen = format!("unix:{}", file.display());
+    let bad = check(&["--listen", &listen]);
+    let error = String::from_utf8_lossy(&bad.stderr);
+    assert_eq!(bad.status.code(), Some(5), "{error}");
+    assert!(
+        error.ends_with("remove it or choose another path\n"),
+        "{error}"
+    );
 }
 
 fn a_check_accepts_a_socket_file_in_the_directory_that_it_runs_in() {

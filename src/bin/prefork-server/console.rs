@@ -149,6 +149,8 @@ fn advice(error: &(dyn Error + 'static)) -> &'static str {
     match source.kind() {
         ErrorKind::AddrInUse => "; stop the program that has it, or choose another address",
         ErrorKind::PermissionDenied => "; choose a port from 1024 up, or a path you may write to",
+        // A file that is no socket: the error says what to do.
+        ErrorKind::AlreadyExists => "",
         _ => "; choose another address",
     }
 }
