@@ -43,7 +43,8 @@ Examples:
   prefork-server --respond hello --delay 20ms              for a load test
 
 Verbs for a server that runs: status, events, reload, upgrade, scale, recycle, logs reopen, stop;
-`prefork-server reload --help` says more. A directory with such a name is served as ./NAME.
+`prefork-server reload --help` says more. `prefork-server generate --help`: completions for shells,
+and pages for man(1). A directory with the name of a verb is served as ./NAME.
 
 Environment: each option has a variable too: PREFORK_WORKERS=4, PREFORK_ECHO=true. Commas separate
 several values of a variable; PREFORK_HEADER has one rule per line. An empty variable counts as not

@@ -337,6 +337,7 @@ fn each_flag_has_its_variable_and_the_help_its_headings() {
         "Logs:",
         "Configuration:",
         "Examples:",
+        "generate --help",
     ] {
         assert!(help.contains(heading), "{heading}");
     }
