@@ -19,6 +19,7 @@ tests! {
     an_upgrade_that_is_asked_for_during_a_trial_is_made,
     a_watch_shows_the_server_until_its_reader_leaves,
     an_operation_that_fails_says_why,
+    a_scale_fails_whose_worker_cannot_be_spawned,
     a_wait_that_is_over_is_told_and_the_operation_goes_on,
     a_stop_is_done_also_when_another_server_has_the_address,
     servers_are_found_by_the_runtime_directory_the_environment_or_the_pid_file,
@@ -178,6 +179,27 @@ fn an_operation_that_fails_says_why() {
     assert!(why.contains("a server has 1 to 1024 slots"), "{why}");
     let (code, _, _) = operated.told(&["scale", "0"]);
     assert_eq!(code, Some(2));
+}
+
+fn a_scale_fails_whose_worker_cannot_be_spawned() {
+    let mut operated = Operated::start(&["--workers", "1"]);
+    operated.server.address();
+    operated.status();
+    // Enough to poll those that it has, but none is free.
+    operated.server.limit_descriptors("12:");
+    let mut command = binary();
+    command.args(["scale", "2", "--wait", "--admin", &operated.admin]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let scale = command.spawn().expect("it runs");
+    operated.server.wait("backing_off");
+    operated.server.limit_descriptors("1024:");
+    let (code, _, why) = told(&scale.wait_with_output().expect("it runs"));
+    assert_eq!(code, Some(3), "{why}");
+    assert!(why.contains("worker 1 could not be spawned"), "{why}");
+    // The server has tried again.
+    operated
+        .server
+        .wait_for("worker_ready", |ready| ready["slot"] == 1);
 }
 
 fn a_wait_that_is_over_is_told_and_the_operation_goes_on() {
